@@ -1,0 +1,33 @@
+"""A Gymnasium-native suite of text-agent environments, and a thin adapter to trainers.
+
+>>> import gymnasium as gym, agent_envs
+>>> env = gym.make("AgentR1/GSM8KTool-v0")
+>>> question, info = env.reset(options={"index": 0})
+"""
+
+from agent_envs._version import __version__
+from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
+from agent_envs.messages import Message, ToolCall, ToolSpec
+from agent_envs.registration import ENV_IDS, register_envs
+from agent_envs.spaces import UnicodeText
+from agent_envs.text_env import TextEnv
+from agent_envs.tool_env import ToolEnv
+
+__all__ = [
+    "ENV_IDS",
+    "Episode",
+    "Message",
+    "Step",
+    "StopReason",
+    "TextEnv",
+    "ToolCall",
+    "ToolEnv",
+    "ToolSpec",
+    "UnicodeText",
+    "__version__",
+    "read_episodes",
+    "register_envs",
+    "write_episodes",
+]
+
+register_envs()

@@ -1,0 +1,115 @@
+"""Every exception the library raises on purpose.
+
+    AgentEnvsError
+    ├── ConfigError (ValueError)        an argument that does not exist or does not fit: split, tool, reward, preset
+    ├── DataError (ValueError)          a data file or row that cannot be used; names the file and the line
+    ├── TaskIndexError (IndexError)     a task index outside its split; names the range
+    ├── MissingExtraError (ImportError) an optional package is not installed; names the extra
+    ├── ToolError                       a tool could not do what was asked; its text is the tool's result
+    ├── BackendError                    a server, an index or an engine is broken: not the policy's fault
+    ├── PolicyError                     a policy has no action to give
+    ├── PromptError                     a tokenizer without a usable chat template
+    └── EpisodeStop                     raised by an actor to end its episode, with a reason
+        ├── ContextLengthExceeded       the prompt leaves no room for a response
+        └── EmptyGeneration             the model returned no token
+
+A bad action is none of these: it is an observation that says what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AgentEnvsError",
+    "BackendError",
+    "ConfigError",
+    "ContextLengthExceeded",
+    "DataError",
+    "EmptyGeneration",
+    "EpisodeStop",
+    "MissingExtraError",
+    "PolicyError",
+    "PromptError",
+    "TaskIndexError",
+    "ToolError",
+    "did_you_mean",
+]
+
+
+class AgentEnvsError(Exception):
+    """Base of every error of this library."""
+
+
+class ConfigError(AgentEnvsError, ValueError):
+    """An argument names something that does not exist, or values that do not fit together."""
+
+
+class DataError(AgentEnvsError, ValueError):
+    """A data file or one of its rows cannot be used."""
+
+
+class TaskIndexError(AgentEnvsError, IndexError):
+    """A task index lies outside its split."""
+
+
+class MissingExtraError(AgentEnvsError, ImportError):
+    """An optional package is needed here and is not installed.
+
+    Args:
+        package: The package that could not be imported.
+        extra: The extra of this project that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"the package {package!r} is not installed; install it with: pip install 'agent-envs[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)
+
+
+class ToolError(AgentEnvsError):
+    """A tool could not do what was asked. The message is shown to the policy as the tool's result."""
+
+
+class BackendError(AgentEnvsError):
+    """Something an environment or a policy depends on is broken: a server, an index, an engine."""
+
+
+class PolicyError(AgentEnvsError):
+    """A policy has no action for this state."""
+
+
+class PromptError(AgentEnvsError):
+    """Messages cannot be turned into a prompt with this tokenizer."""
+
+
+class EpisodeStop(AgentEnvsError):
+    """Raised by an actor to end its episode; the rollout records the reason."""
+
+
+class ContextLengthExceeded(EpisodeStop):
+    """The prompt leaves no room for a response in the model's context."""
+
+
+class EmptyGeneration(EpisodeStop):
+    """The model returned no token."""
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """The end of an error message: a close name, or all of them.
+
+    >>> did_you_mean("grop", ["gae", "grpo"])
+    " Did you mean 'grpo'? There are: 'gae', 'grpo'."
+    >>> did_you_mean("x", ["gae", "grpo"])
+    " There are: 'gae', 'grpo'."
+    """
+    names = list(choices)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{hint} There are: {', '.join(map(repr, names))}."

@@ -1,0 +1,92 @@
+"""Chat messages and tool calls as plain records, in the form chat templates and OpenAI-compatible servers take.
+
+Format: https://platform.openai.com/docs/api-reference/chat (messages, tools) and Hugging Face's ``apply_chat_template``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired, TypedDict
+
+__all__ = [
+    "FunctionSpec",
+    "Message",
+    "ParseFailure",
+    "ToolCall",
+    "ToolSpec",
+    "join_tool_results",
+    "observation_messages",
+]
+
+
+class FunctionSpec(TypedDict):
+    """Name, description and the JSON schema of the arguments of one function."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ToolSpec(TypedDict):
+    """One tool, as a chat template's ``tools=`` takes it."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: NotRequired[str]
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a parser could read."""
+
+    name: str
+    """The tool's name, as written."""
+    arguments: dict[str, Any]
+    """The decoded arguments."""
+    raw: str = ""
+    """The text the call was read from."""
+
+    def to_message_entry(self, call_id: str) -> dict[str, Any]:
+        """The call as an entry of an assistant message's ``tool_calls``."""
+        function = {"name": self.name, "arguments": json.dumps(self.arguments)}
+        return {"id": call_id, "type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """A tool call that was begun and could not be read."""
+
+    error: str
+    """What was expected and what came, for the policy to read."""
+    raw: str = ""
+    """The text that could not be read."""
+
+
+def join_tool_results(results: list[dict[str, Any]]) -> str:
+    """The observation that shows tool results: their contents in call order, a line break between two."""
+    if len(results) == 1:
+        return results[0]["content"]
+    return "\n".join(result["content"] for result in results)
+
+
+def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Message]:
+    """The messages that show an observation to a chat model.
+
+    Tool results become one message of role ``tool`` per call. Any other observation, and one that a wrapper or
+    a length limit has changed, is one message of role ``user``.
+    """
+    results = info.get("tool_results")
+    if results and join_tool_results(results) == observation:
+        return [{"role": "tool", "name": r["name"], "content": r["content"]} for r in results]
+    return [{"role": "user", "content": observation}]

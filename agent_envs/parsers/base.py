@@ -1,0 +1,37 @@
+"""What a parser is: text to tool calls, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent_envs.messages import ParseFailure, ToolCall
+
+__all__ = ["ParsedAction", "Parser"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAction:
+    """A policy's text, taken apart."""
+
+    text: str
+    """What is left beside the calls and the reasoning."""
+    calls: tuple[ToolCall | ParseFailure, ...] = ()
+    """The calls in order, with the ones that could not be read."""
+    reasoning: str = ""
+    """What came before the last ``</think>``."""
+
+
+class Parser(Protocol):
+    """A wire format of tool calls. Implementations are pure: the same text gives the same result, and none raises."""
+
+    name: str
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart."""
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+
+    def describe(self) -> str:
+        """The format in words, for instructions and error texts."""

@@ -1,0 +1,124 @@
+"""Messages to tokens with a tokenizer's chat template: growing, never tokenizing again what a model has sampled.
+
+A model's text, decoded and tokenized again, can come back as other tokens; a trainer would then train tokens that were
+never sampled. So the next prompt is the previous prompt, plus the response as sampled, plus the tokens of what the chat
+template puts after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent_envs.errors import PromptError
+from agent_envs.messages import Message, ToolSpec
+
+__all__ = ["PromptBuilder"]
+
+# Stands for a response while the template is asked for what follows one. Plain letters: no template trims or splits them.
+_PROBE = "qzxresponseprobexzq"
+
+
+class PromptBuilder:
+    """Builds prompts with a Hugging Face tokenizer's chat template.
+
+    Text in messages cannot forge turns: a control token's text within a content (say ``<|im_end|>`` in a tool's result)
+    is broken up with a space before it is tokenized.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer (or anything with ``apply_chat_template`` and ``encode``).
+        tools: The tools the template shows, in the OpenAI function form.
+        template_kwargs: Further keyword arguments of the template, such as ``enable_thinking``.
+
+    Raises:
+        PromptError: The tokenizer has no chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        tools: Sequence[ToolSpec] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not tokenizer.chat_template:
+            raise PromptError(
+                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned model, or put "
+                "a chat_template.jinja beside its tokenizer.json"
+            )
+        self.tokenizer = tokenizer
+        self.tools = list(tools) if tools else None
+        self.template_kwargs = dict(template_kwargs or {})
+        self._control_tokens = sorted(
+            {str(t) for t in tokenizer.all_special_tokens if len(str(t)) > 1}, key=len, reverse=True
+        )
+
+    def start(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a conversation, up to where the model's response begins, shape [prompt tokens].
+
+        Raises:
+            PromptError: The template refuses the messages.
+        """
+        return self._encode(self._render(messages))
+
+    def extend(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]
+    ) -> list[int]:
+        """The prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
+
+        Args:
+            prompt_ids: The prompt the response was sampled from, shape [prompt tokens].
+            response_ids: The response as sampled, with or without its end-of-turn token, shape [response tokens].
+            messages: What came after it: tool results, or a user's words.
+
+        Returns:
+            Token ids, shape [prompt tokens + response tokens + new tokens].
+
+        Raises:
+            PromptError: The template refuses the messages.
+        """
+        conversation: list[Message] = [
+            {"role": "user", "content": "..."},
+            {"role": "assistant", "content": _PROBE},
+            *messages,
+        ]
+        _, found, after = self._render(conversation).rpartition(_PROBE)
+        if not found:
+            raise PromptError("the chat template drops earlier assistant messages, so a prompt cannot be extended")
+        new_ids = self._encode(after)
+        return [*prompt_ids, *response_ids, *new_ids[_overlap(response_ids, new_ids) :]]
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        from jinja2.exceptions import TemplateError
+
+        safe = [{**m, "content": self._defuse(m["content"])} if m["role"] != "assistant" else m for m in messages]
+        try:
+            return self.tokenizer.apply_chat_template(
+                safe, tools=self.tools, add_generation_prompt=True, tokenize=False, **self.template_kwargs
+            )
+        except TemplateError as e:
+            roles = [m["role"] for m in messages]
+            raise PromptError(f"the chat template refuses messages with roles {roles}: {e}") from e
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _defuse(self, content: str) -> str:
+        """``content`` with every control token's text broken up by a space after its first character."""
+        for token in self._control_tokens:
+            if token in content:
+                content = content.replace(token, f"{token[0]} {token[1:]}")
+        return content
+
+
+def _overlap(response_ids: Sequence[int], new_ids: Sequence[int]) -> int:
+    """How many of ``new_ids`` the response has already: its own end-of-turn token, mostly.
+
+    >>> _overlap([5, 6, 2], [2, 9])
+    1
+    >>> _overlap([5, 6], [2, 9])
+    0
+    """
+    for length in range(min(len(response_ids), len(new_ids)), 0, -1):
+        if list(response_ids[-length:]) == list(new_ids[:length]):
+            return length
+    return 0

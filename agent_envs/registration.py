@@ -1,0 +1,22 @@
+"""The ids of all environments. Light: entry points are strings, resolved by ``gym.make``."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+__all__ = ["ENV_IDS", "register_envs"]
+
+_SPECS: dict[str, dict[str, object]] = {
+    "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KEnv", "max_episode_steps": 2},
+    "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KToolEnv", "max_episode_steps": 10},
+}
+
+ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
+"""Every id this package registers."""
+
+
+def register_envs() -> None:
+    """Register every id with Gymnasium; done at ``import agent_envs``, and harmless when repeated."""
+    for env_id, spec in _SPECS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, **spec)  # type: ignore[arg-type]

@@ -1,0 +1,94 @@
+"""Environments in which the policy calls tools: parse the calls, validate them, run them, show the results."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from agent_envs.errors import ConfigError
+from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
+from agent_envs.parsers import get_parser
+from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.tools import ToolRegistry
+
+__all__ = ["ToolEnv"]
+
+
+class ToolEnv(TextEnv):
+    """A text environment with tools.
+
+    A text with calls runs them; their results, in call order, are the observation. A text without a call is the final
+    answer (``_answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info has
+    the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty where no call was made.
+
+    Args:
+        tools: The tools on offer.
+        parser: Name of the wire format the policy writes calls in.
+        max_parallel_calls: Calls run per step; each further one gets a result that says so.
+        tool_timeout: Seconds a blocking or async call may take.
+        **kwargs: See ``TextEnv``.
+    """
+
+    call_reminder: ClassVar[str] = "The text is empty. Call a tool: {format}, or write the final answer."
+
+    def __init__(
+        self,
+        *,
+        tools: ToolRegistry,
+        parser: str = "hermes",
+        max_parallel_calls: int = 4,
+        tool_timeout: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if max_parallel_calls < 1:
+            raise ConfigError(f"max_parallel_calls must be at least 1, got {max_parallel_calls}")
+        if not tool_timeout > 0:
+            raise ConfigError(f"tool_timeout must be above 0 seconds, got {tool_timeout}")
+        self.registry = tools
+        self.parser = get_parser(parser)
+        self.max_parallel_calls = max_parallel_calls
+        self.tool_timeout = tool_timeout
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        """The tools on offer, as a chat template's ``tools=`` takes them."""
+        return self.registry.specs
+
+    def format_call(self, name: str, arguments: dict[str, Any]) -> str:
+        """A call in the wire format that this environment reads."""
+        return self.parser.format(ToolCall(name, arguments))
+
+    def close(self) -> None:
+        """Free what the tools hold."""
+        self.registry.close()
+        super().close()
+
+    def _answer(self, text: str) -> Outcome:
+        """Judge the final answer."""
+        raise NotImplementedError
+
+    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+        """Last word on a step that called tools; for tasks that reward calls."""
+        return outcome
+
+    def _act(self, action: str) -> Outcome:
+        parsed = self.parser.parse(action)
+        if not parsed.calls:
+            if not parsed.text.strip():
+                text = self.call_reminder.format(format=self.parser.describe())
+                return Outcome(text, invalid_action=True)
+            return self._answer(parsed.text)
+        results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
+        shown = [{"name": r.name, "content": r.content, "error": r.error} for r in results]
+        outcome = Outcome(
+            join_tool_results(shown),
+            invalid_action=any(r.invalid for r in results),
+            extra={"tool_results": shown},
+        )
+        return self._after_tools(action, outcome)
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super()._info(outcome)
+        info.setdefault("tool_results", [])
+        return info
+

@@ -1,0 +1,183 @@
+"""A set of tools: their specs, and running the calls a policy makes."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+
+from agent_envs.background import background_loop, run_in_thread
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.tools.base import Tool
+
+__all__ = ["ToolRegistry", "ToolResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What one call came to."""
+
+    name: str
+    """The tool's name as called, "" where the call could not be read."""
+    content: str
+    """The text for the policy."""
+    error: bool = False
+    """Whether the text tells of a failure."""
+    invalid: bool = False
+    """Whether the call could not be carried out as asked: unreadable, unknown, wrong arguments, over the cap."""
+
+
+class ToolRegistry:
+    """The tools of one environment, by name.
+
+    Args:
+        tools: The tools.
+
+    Raises:
+        ConfigError: Two tools have the same name.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._validators: dict[str, Any] = {}
+        for entry in tools:
+            if entry.name in self._tools:
+                raise ConfigError(f"two tools are named {entry.name!r}; give one another name")
+            self._tools[entry.name] = entry
+            self._validators[entry.name] = jsonschema.Draft202012Validator(entry.parameters)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    @property
+    def names(self) -> list[str]:
+        """The tools' names in order."""
+        return list(self._tools)
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        """The tools in the OpenAI function form."""
+        return [entry.spec for entry in self._tools.values()]
+
+    def close(self) -> None:
+        """Close every tool."""
+        for entry in self._tools.values():
+            entry.close()
+
+    def run(
+        self, calls: Sequence[ToolCall | ParseFailure], *, max_calls: int = 4, timeout: float = 10.0
+    ) -> list[ToolResult]:
+        """Run the calls of one step, those that may wait side by side.
+
+        Args:
+            calls: The calls in the order they were written.
+            max_calls: Calls that are run; each further one gets a result that says so.
+            timeout: Seconds a blocking or async call may take, unless its tool has a limit of its own. A call that takes
+                longer gets an error as its result; its thread is left behind.
+
+        Returns:
+            One result per call, in the same order.
+
+        Raises:
+            BackendError: A tool failed in a way that is not the policy's fault.
+        """
+        results: list[ToolResult | None] = []
+        waiting: list[tuple[int, Tool, _Waiting]] = []
+        for position, call in enumerate(calls):
+            result = self._refuse(call, position, max_calls)
+            if result is None:
+                assert isinstance(call, ToolCall)
+                entry = self._tools[call.name]
+                if entry.is_async or entry.blocking:
+                    limit = timeout if entry.timeout is None else entry.timeout
+                    waiting.append((position, entry, _Waiting(entry, call.arguments, limit)))
+                else:
+                    result = _attempt(entry, call.arguments)
+            results.append(result)
+        for position, entry, started in waiting:
+            results[position] = started.result()
+        return results  # type: ignore[return-value]
+
+    def _refuse(self, call: ToolCall | ParseFailure, position: int, max_calls: int) -> ToolResult | None:
+        """The result of a call that is not run, or None for one that is."""
+        name = call.name if isinstance(call, ToolCall) else ""
+        if position >= max_calls:
+            return ToolResult(name, f"error: not run: at most {max_calls} calls per step", error=True, invalid=True)
+        if isinstance(call, ParseFailure):
+            return ToolResult(name, f"error: {call.error}", error=True, invalid=True)
+        validator = self._validators.get(name)
+        if validator is None:
+            text = f"error: there is no tool {name[:100]!r}.{did_you_mean(name[:100], self._tools)}"
+            return ToolResult(name, text, error=True, invalid=True)
+        try:
+            problem = next(validator.iter_errors(call.arguments), None)
+        except RecursionError:
+            return ToolResult(name, "error: the arguments are nested too deeply", error=True, invalid=True)
+        if problem is not None:
+            where = "".join(f"[{part!r}]" for part in problem.absolute_path)
+            text = f"error: wrong arguments for {name}{where and ' at ' + where}: {_shorten(problem.message)}"
+            return ToolResult(name, text, error=True, invalid=True)
+        return None
+
+
+class _Waiting:
+    """A call that runs elsewhere while others start."""
+
+    def __init__(self, entry: Tool, arguments: dict[str, Any], limit: float) -> None:
+        self.entry = entry
+        self.limit = limit
+        self.deadline = time.monotonic() + limit
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: concurrent.futures.Future[Any]
+        if entry.is_async:
+            self.loop = background_loop()
+            self.future = asyncio.run_coroutine_threadsafe(entry.call(**arguments), self.loop)
+        else:
+            self.future = run_in_thread(entry.call, **arguments)
+
+    def result(self) -> ToolResult:
+        done, _ = concurrent.futures.wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
+        if done:
+            return _attempt(self.entry, {}, self.future)
+        self.future.cancel()
+        if self.loop is not None and not _answers(self.loop):
+            background_loop(replace=self.loop)
+        text = f"error: {self.entry.name} took longer than {self.limit:g} s and was stopped"
+        return ToolResult(self.entry.name, text, error=True)
+
+
+def _answers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop still turns: a coroutine that blocks has to be left behind with its loop."""
+    ping = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+    return bool(concurrent.futures.wait([ping], timeout=0.2).done)
+
+
+def _attempt(
+    entry: Tool, arguments: dict[str, Any], future: concurrent.futures.Future[Any] | None = None
+) -> ToolResult:
+    """The result of a call made here, or of one whose future is done."""
+    try:
+        content = entry.call(**arguments) if future is None else future.result()
+    except ToolError as e:
+        return ToolResult(entry.name, f"error: {e}", error=True)
+    except AgentEnvsError:
+        raise
+    except Exception as e:
+        raise BackendError(f"tool {entry.name!r} failed: {type(e).__name__}: {e}") from e
+    return ToolResult(entry.name, content if isinstance(content, str) else str(content))
+
+
+def _shorten(message: str, limit: int = 300) -> str:
+    return message if len(message) <= limit else message[:limit] + "..."
