@@ -1,0 +1,264 @@
+"""Scoring of GSM8K answers: the number a text gives as its answer, compared exactly with the gold number.
+
+    gold: "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\\n...\\n#### 72"
+    text: "She sold 48 + 24 = **72** clips, so the answer is 72."       -> 1.0
+
+The answer is looked for in this order: after `####`, in `\\boxed{}`, after "the answer is", the last number. The
+released scoring, which looks at the last number only (Agent-R1, after verl's utils/reward_score/gsm8k.py), is
+`score_agentr1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from agent_envs.errors import DataError
+
+__all__ = ["extract_answer", "gold_answer", "last_number", "score", "score_agentr1"]
+
+MAX_DIGITS = 100  # of a number; longer runs of digits are no answer
+WINDOW = 400  # characters after a marker in which its number must stand
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+_NUMBER = re.compile(
+    r"(?P<sign>[-+](?:[\$€£]\s?)?|[\$€£]\s?[-+])?"
+    r"(?:\\[dt]?frac\s?\{\s?(?P<top>[0-9,.]{1,100})\s?\}\s?\{\s?(?P<bottom>[0-9,.]{1,100})\s?\}"
+    r"|\\[dt]?frac(?P<top1>[0-9])(?P<bottom1>[0-9])(?![0-9])"
+    rf"|(?:(?P<whole>{_DIGITS})(?P<point>\.[0-9]+)?|(?<![0-9])(?P<bare>\.[0-9]+))"
+    r"(?P<exponent>[eE][-+]?[0-9]{1,3}(?![0-9a-zA-Z]))?"
+    r"(?:(?P<mixed>\s[0-9]{1,3})?(?P<slash>\s?/\s?[0-9]{1,100})(?![0-9,]|\.[0-9]))?)"
+)
+_CHAIN = re.compile(r"[-+*/0-9.,()\s\$%×÷x]{0,200}=")  # the rest of a calculation whose result follows
+_HASHES = re.compile(r"####+(?!\s{0,3}\**\s{0,3}(?:[Ss]tep|[Pp]art)\b)")
+_BOXED = re.compile(r"\\f?boxed\s?\{")
+_PHRASE = re.compile(r"\banswer(?: to the (?:question|problem))?(?: is| are|:| =|\*\*:|:\*\*)", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|[.!?]\s")
+_THOUSANDS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|\\ |\u202f|\u2009|\u00a0)(?=[0-9]{3}(?![0-9]))")
+_MINUS = str.maketrans({"−": "-", "–": "-", "—": "-", "‒": "-", "﹣": "-", "－": "-", "⁄": "/", "＄": "$"})
+_NUMBER_PARTS = frozenset("0123456789.,/-+$ \\{}dtfraceE")
+_RELEASED = re.compile(r"-?[0-9.,]+")
+
+
+def extract_answer(text: str) -> str | None:
+    r"""The number that a text gives as its answer in plain form, or None where there is none.
+
+    Looked for after the last `####`, in the last `\boxed{}`, after the last "the answer is" (or "answer:"), and
+    at last anywhere, from the end. A calculation such as `3*4 = 12` after a marker counts with its result.
+    Thousands separators, currency signs, units, percent signs, markdown and LaTeX around the number do not matter;
+    fractions are reduced.
+
+    >>> extract_answer("5 boxes cost 9. #### $1,234.50"), extract_answer(r"so \boxed{\frac{1}{2}} of 8")
+    ('1234.5', '0.5')
+    >>> extract_answer("The answer is **-3** degrees, not 4."), extract_answer("3 + 4 = 7 apples.")
+    ('-3', '7')
+    """
+    value = _answer(text)
+    return None if value is None else _plain(value)
+
+
+def gold_answer(answer: str) -> str:
+    """The gold number in plain form, of a solution that ends with `#### N` or of the number alone.
+
+    Raises:
+        DataError: There is no number in it.
+
+    >>> gold_answer("She pays 2*600=<<2*600=1200>>1200.\\n#### 1,200"), gold_answer("18")
+    ('1200', '18')
+    """
+    plain = extract_answer(answer)
+    if plain is None:
+        raise DataError(f"expected a gold answer with a number, got {answer[-80:]!r}")
+    return plain
+
+
+def score(text: str, gold: str) -> float:
+    """1.0 if the answer given in `text` equals the gold number exactly, else 0.0.
+
+    Args:
+        text: What the policy wrote.
+        gold: The gold number, or a solution that ends with `#### N`.
+
+    Raises:
+        DataError: There is no number in `gold`.
+
+    >>> score("That makes $5.00.", "5"), score("#### 6", "5"), score("#### 1/2", "0.5")
+    (1.0, 0.0, 1.0)
+    """
+    wanted = _answer(gold)
+    if wanted is None:
+        raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
+    return float(_answer(text) == wanted)
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text as the released scoring reads it, or None.
+
+    It is a run of digits, commas and points with a minus or none; commas and a trailing point are dropped.
+
+    >>> last_number("#### 18 (of 20.)"), last_number("...")
+    ('20', None)
+    """
+    for window in _windows(text):
+        for found in reversed(_RELEASED.findall(window)):
+            plain = found.replace(",", "").rstrip(".")
+            if any(character.isdigit() for character in plain[-MAX_DIGITS:]):
+                return plain
+    return None
+
+
+def score_agentr1(text: str, gold: str) -> float:
+    """The released scoring: 1.0 if the last number of the text equals the gold number, else 0.0.
+
+    It reads no marker, so `#### 18 (out of 20)` is scored by its 20, and it pays for any text that ends with the
+    right number, a tool call's arguments included. Deviations: numbers are compared by value ("18.0" is 18) where
+    the release compares strings, and the whole text is read where verl's later versions read its last 300
+    characters.
+
+    Raises:
+        DataError: There is no number in `gold`.
+
+    >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18")
+    (1.0, 0.0)
+    """
+    wanted = _answer(gold)
+    if wanted is None:
+        raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
+    found = last_number(text)
+    if found is None or len(found) > MAX_DIGITS or found.count(".") > 1 or found.startswith("-."):
+        return 0.0
+    return float(Fraction(found) == wanted)
+
+
+def _answer(text: str) -> Fraction | None:
+    text = text if text.isascii() else text.translate(_MINUS)
+    if "\\" in text or "{" in text or not text.isascii():
+        text = _THOUSANDS.sub("", text)
+    for segment in _marked(text):
+        value = _first(segment)
+        if value is not None:
+            return value
+    return _last(text)
+
+
+def _marked(text: str) -> Iterator[str]:
+    """The pieces of text that a marker introduces: last `####`, last box, last phrase; at most WINDOW long."""
+    if "####" in text:
+        yield from _after(text, _HASHES)
+    if "boxed" in text:
+        matches = list(_BOXED.finditer(text))
+        for match in reversed(matches[-50:]):
+            yield _braced(text[match.end() : match.end() + WINDOW])
+    if "nswer" in text or "NSWER" in text:
+        for segment in _after(text, _PHRASE):
+            end = _SENTENCE_END.search(segment.lstrip(" \n*:"))
+            yield segment.lstrip(" \n*:")[: end.start() + 1] if end else segment
+
+
+def _after(text: str, marker: re.Pattern[str]) -> Iterator[str]:
+    """The text after each of the last markers, up to the next marker, the last one first."""
+    stop = len(text)
+    for match in reversed(list(marker.finditer(text))[-50:]):
+        segment = text[match.end() : min(stop, match.end() + WINDOW)]
+        line, _, rest = segment.lstrip().partition("\n")
+        yield line
+        yield rest
+        stop = match.start()
+
+
+def _braced(text: str) -> str:
+    """The text up to the brace that closes the one before it."""
+    depth = 1
+    for position, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return text[:position]
+    return text.partition("\n")[0]
+
+
+def _first(segment: str) -> Fraction | None:
+    """The first number of a segment; of a calculation, the number after its `=`."""
+    for match in _NUMBER.finditer(segment):
+        chain = _CHAIN.match(segment, match.end())
+        if chain is not None:
+            result = _first(segment[chain.end() :])
+            if result is not None:
+                return result
+        value = _value(match, segment)
+        if value is not None:
+            return value
+    return None
+
+
+def _last(text: str) -> Fraction | None:
+    """The last number of a text."""
+    for window in _windows(text):
+        values = [value for match in _NUMBER.finditer(window) if (value := _value(match, window)) is not None]
+        if values:
+            return values[-1]
+    return None
+
+
+def _windows(text: str) -> Iterator[str]:
+    """The text in pieces from its end, not cut within a number: the last number is nearly always in the first."""
+    end = len(text)
+    while end > 0:
+        start = max(0, end - 4096)
+        least = max(0, start - 3 * MAX_DIGITS)
+        while start > least and text[start - 1] in _NUMBER_PARTS:
+            start -= 1
+        yield text[start:end]
+        end = start
+
+
+def _value(match: re.Match[str], text: str) -> Fraction | None:
+    """The number of a match, or None where it has too many digits or divides by zero."""
+    if match.end() - match.start() > 3 * MAX_DIGITS:
+        return None
+    groups = match.groupdict()
+    top, bottom = groups["top"] or groups["top1"], groups["bottom"] or groups["bottom1"]
+    if top is not None and bottom is not None:
+        numerator, denominator = _decimal(top), _decimal(bottom)
+    else:
+        numerator = _decimal((groups["whole"] or "0") + (groups["point"] or groups["bare"] or ""))
+        denominator = Fraction(1)
+        if groups["exponent"]:
+            numerator = numerator and numerator * Fraction(10) ** int(groups["exponent"][1:])
+        if groups["slash"]:
+            denominator = _decimal(groups["slash"].strip(" \t\n/"))
+            if groups["mixed"] and denominator:
+                numerator = numerator and numerator * denominator + int(groups["mixed"])
+    if numerator is None or not denominator:
+        return None
+    negative = groups["sign"] is not None and "-" in groups["sign"] and _is_sign(text, match.start())
+    return (-numerator if negative else numerator) / denominator
+
+
+def _decimal(digits: str) -> Fraction | None:
+    """A string of digits, commas and at most one point as a number, or None."""
+    digits = digits.replace(",", "").rstrip(".")
+    if not 0 < len(digits) <= MAX_DIGITS or digits.count(".") > 1:
+        return None
+    return Fraction(digits)
+
+
+def _is_sign(text: str, position: int) -> bool:
+    """Whether the minus at `position` is a sign: after a number, a letter or a bracket it joins two words or terms."""
+    before = text[max(0, position - 8) : position]
+    if before[-1:].isalnum() or before[-1:] in (")", "]", "}", "%"):
+        return False
+    stripped = before.rstrip(" \t$")
+    return not (stripped[-1:].isdigit() or stripped[-1:] in (")", "%"))
+
+
+def _plain(value: Fraction) -> str:
+    """An integer, an exact decimal where there is a short one, else a reduced fraction."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    for places in range(1, 13):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            digits = str(abs(scaled.numerator)).rjust(places + 1, "0")
+            return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    return f"{value.numerator}/{value.denominator}"

@@ -1,0 +1,328 @@
+"""The calculator: an arithmetic parser with exact results, and the tool that offers it to a policy.
+
+    evaluate("12*7+3")         -> "87"
+    evaluate("15% of $1,200")  -> "180"
+    evaluate("1/3")            -> "0.333333333333"
+
+Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded: its
+length, its nesting and the size of every intermediate power, so that `2**10**9` is refused at once and no call needs
+a time-out.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from typing import NoReturn
+
+from agent_envs.errors import ToolError
+from agent_envs.tools.base import tool
+
+__all__ = ["calculator", "evaluate", "format_number"]
+
+MAX_LENGTH = 1000  # characters of an expression
+MAX_DEPTH = 40  # open parentheses, and powers of powers
+MAX_BITS = 1024  # of the numerator and of the denominator of a power or a result, about 308 decimal digits
+DIGITS = 12  # significant digits of a result that has no short exact decimal form
+
+GRAMMAR = "one arithmetic expression of numbers, + - * / // % ** and parentheses"
+
+_SIMPLE = re.compile(r"([0-9]{1,15})([-+*/])([0-9]{1,15})")  # most calls are one such operation
+_TOKEN = re.compile(
+    r"\s*(?:"
+    r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+)"
+    r"|(?P<op>\*\*|//|[-+*/%^()]|[×·∙⋅xX](?![a-zA-Z])|[÷∕⁄]|[−–—]|of\b)"
+    r"|(?P<dollar>\$)"
+    r")"
+)
+_SAME = {"^": "**", "of": "*"}
+_SAME |= dict.fromkeys("×·∙⋅xX", "*") | dict.fromkeys("÷∕⁄", "/") | dict.fromkeys("−–—", "-")
+_BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2}
+
+Number = int | Fraction
+_Token = tuple[str, str, int]  # kind ("number", an operator, "end"), text as written, position from 1
+
+
+def evaluate(expression: str) -> str:
+    """The value of an arithmetic expression as text: an integer, or a decimal without float noise.
+
+    Grammar: `+ - * / // % **` (also `^ × ÷ −`), parentheses, unary signs, decimals, `1,234`, `$5`, `1.5e3`.
+    Powers bind tightest and to the right, `//` and modulo round down, as in Python. A `%` that is followed by a
+    number, `$` or `(` is modulo; any other is percent, so `15%` is 0.15, and `15% of 80` is 12. Decimals are exact up
+    to 20 digits and rounded to 12 significant digits beyond. Expressions are limited to 1000 characters, 40 levels
+    and about 308 digits.
+
+    Raises:
+        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where (a
+            position, from 1), what was expected and what to do.
+
+    >>> evaluate("2*(3+4.5)"), evaluate("0.1+0.2"), evaluate("-2**2"), evaluate("1,234 - 34"), evaluate("7%4")
+    ('15', '0.3', '-4', '1200', '3')
+    """
+    simple = _SIMPLE.fullmatch(expression)
+    if simple:
+        op, left, right = simple[2], int(simple[1]), int(simple[3])
+        if op == "*":
+            return str(left * right)
+        if op != "/":
+            return str(left + right if op == "+" else left - right)
+        if right and left % right == 0:
+            return str(left // right)
+    if len(expression) > MAX_LENGTH:
+        raise ToolError(
+            f"Error: the expression has {len(expression)} characters, at most {MAX_LENGTH} are allowed. "
+            "Split it into several calls."
+        )
+    parser = _Parser(_tokens(expression))
+    value = parser.expression(1, 0)
+    if parser.token[0] != "end":
+        parser.unexpected("an operator or the end of the expression")
+    return format_number(_bounded(value))
+
+
+@tool
+def calculator(expression: str) -> str:
+    """Evaluate an arithmetic expression and return its exact value.
+
+    Args:
+        expression: Numbers, + - * / // % ** and parentheses, for example "(12+7)*3" or "15% of 80".
+    """
+    return evaluate(expression)
+
+
+def format_number(value: Number) -> str:
+    """A number as text: an integer, an exact decimal of at most 20 digits, or one of 12 significant digits.
+
+    >>> format_number(Fraction(5, 4)), format_number(Fraction(2, 3)), format_number(Fraction(6, 2))
+    ('1.25', '0.666666666667', '3')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if value.denominator == 1:
+        return str(value.numerator)
+    exact = _terminating(value)
+    if exact is not None:
+        return exact
+    whole = len(str(abs(value.numerator) // value.denominator))
+    context = Context(prec=max(DIGITS, whole + 6), rounding=ROUND_HALF_EVEN)
+    rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
+    return f"{rounded:f}" if rounded.adjusted() >= -9 else f"{rounded:E}"
+
+
+def _terminating(value: Fraction) -> str | None:
+    """The exact decimal form of a fraction, or None where it has none of at most 20 digits."""
+    rest, twos, fives = value.denominator, 0, 0
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    if rest != 1 or places > 20:
+        return None
+    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
+    if len(digits) > 20 + (digits[0] == "0"):
+        return None
+    return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+
+
+def _tokens(expression: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    position, end, match_at = 0, len(expression.rstrip()), _TOKEN.match
+    if end == 0:
+        raise ToolError(f"Error: the expression is empty. Expected {GRAMMAR}, like 12*7+3.")
+    while position < end:
+        match = match_at(expression, position)
+        if match is None:
+            _refuse(expression, position)
+        text = match[match.lastgroup or 0]
+        position = match.end()
+        if match.lastgroup == "number":
+            tokens.append(("number", text, position - len(text) + 1))
+        elif match.lastgroup == "op":
+            tokens.append((_SAME.get(text, text), text, position - len(text) + 1))
+        else:
+            _check_dollar(expression, position)
+    tokens.append(("end", "", end + 1))
+    return tokens
+
+
+def _check_dollar(expression: str, position: int) -> None:
+    following = expression[position:].lstrip()[:1]
+    if not (following.isdigit() or following in (".", "(")) or not following:
+        raise ToolError(f"Error at position {position}: expected a number after '$'.")
+
+
+def _refuse(expression: str, position: int) -> NoReturn:
+    """Raise for text that no token begins with."""
+    position += len(expression[position:]) - len(expression[position:].lstrip())
+    found = expression[position]
+    word = re.match(r"[^\W\d_]{1,20}", expression[position:])
+    if found == "=":
+        hint = "Leave out '=': give only the expression to compute."
+    elif found == ",":
+        hint = "A comma may only separate thousands, as in 1,234."
+    elif word:
+        found, hint = word[0], "Names, units and functions are not known: write only numbers and operators."
+    else:
+        hint = f"Expected {GRAMMAR}."
+    raise ToolError(f"Error at position {position + 1}: {found!r} is not allowed. {hint}")
+
+
+class _Parser:
+    """Precedence climbing over a list of tokens; every method returns the value of what it read."""
+
+    __slots__ = ("next_index", "token", "tokens")
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self.tokens = tokens
+        self.token = tokens[0]
+        self.next_index = 1
+
+    def advance(self) -> None:
+        self.token = self.tokens[self.next_index]
+        self.next_index += 1
+
+    def check_depth(self, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            position = self.token[2]
+            raise ToolError(
+                f"Error at position {position}: more than {MAX_DEPTH} nested powers or parentheses."
+            )
+
+    def unexpected(self, expected: str) -> NoReturn:
+        kind, text, position = self.token
+        found = "the expression ends" if kind == "end" else f"found {text!r}"
+        hint = ""
+        if expected.startswith("an operator") and kind in ("number", "("):
+            after_number = kind == "number" and self.tokens[self.next_index - 2][0] == "number"
+            hint = " Write an operator between two numbers." if after_number else " Write * to multiply."
+        raise ToolError(f"Error at position {position}: expected {expected}, {found}.{hint}")
+
+    def expression(self, binding: int, depth: int) -> Number:
+        """Terms joined by operators that bind at least as tightly as `binding` (1: sums, 2: products)."""
+        left = self.signed(depth)
+        while True:
+            op, _, position = self.token
+            strength = _BINDING.get(op, 0)
+            if strength < binding or strength == 0:
+                return left
+            self.advance()
+            right = self.expression(strength + 1, depth) if strength < 2 else self.signed(depth)
+            if op == "+":
+                left = left + right
+            elif op == "-":
+                left = left - right
+            elif op == "*":
+                left = left * right
+            elif right == 0:
+                raise ToolError(f"Error at position {position}: division by zero.")
+            elif op == "/":
+                left = _ratio(left, right)
+            elif op == "//":
+                left = left // right
+            else:
+                left = left % right
+
+    def signed(self, depth: int) -> Number:
+        negative = False
+        while self.token[0] in ("-", "+"):
+            negative ^= self.token[0] == "-"
+            self.advance()
+        value = self.power(depth)
+        return -value if negative else value
+
+    def power(self, depth: int) -> Number:
+        base = self.atom(depth)
+        if self.token[0] != "**":
+            return base
+        position = self.token[2]
+        self.check_depth(depth)
+        self.advance()
+        return _power(base, self.signed(depth + 1), position)
+
+    def atom(self, depth: int) -> Number:
+        kind, text, position = self.token
+        value: Number
+        if kind == "number":
+            value = _number(text)
+            self.advance()
+        elif kind == "(":
+            self.check_depth(depth)
+            self.advance()
+            value = self.expression(1, depth + 1)
+            if self.token[0] != ")":
+                self.unexpected(f"an operator or ')' to close the '(' at position {position}")
+            self.advance()
+        else:
+            self.unexpected("a number or '('")
+        while self.token[0] == "%" and self.tokens[self.next_index][0] not in ("number", "("):
+            self.advance()
+            value = _ratio(value, 100)
+        return value
+
+
+def _number(text: str) -> Number:
+    if text.isdigit():
+        return int(text)
+    text = text.replace(",", "")
+    if text.isdigit():
+        return int(text)
+    return _bounded(Fraction(text + "0" if text.endswith(".") else text))
+
+
+def _ratio(left: Number, right: Number) -> Number:
+    if isinstance(left, int) and isinstance(right, int) and left % right == 0:
+        return left // right
+    value = Fraction(left) / right
+    return value.numerator if value.denominator == 1 else value
+
+
+def _bounded(value: Number) -> Number:
+    if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
+        raise ToolError("Error: the number is too large or too fine, at most about 308 digits are allowed.")
+    return value
+
+
+def _power(base: Number, exponent: Number, position: int) -> Number:
+    """base**exponent: exact where it is rational, to 28 digits where it is not."""
+    exponent = Fraction(exponent)
+    if base == 0 and exponent < 0:
+        raise ToolError(f"Error at position {position}: division by zero (0 to a negative power).")
+    if base in (0, 1):
+        return 1 if exponent == 0 else base
+    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if abs(exponent) * max(bits - 1, 1) > MAX_BITS:
+        raise ToolError(f"Error at position {position}: the power is too large, at most about 308 digits.")
+    if exponent.denominator == 1:
+        value = Fraction(base) ** exponent.numerator
+    elif base < 0:
+        shown = format_number(exponent)
+        raise ToolError(f"Error at position {position}: a negative number has no real power of {shown}.")
+    else:
+        value = _root_power(Fraction(base), exponent)
+    return value.numerator if value.denominator == 1 else value
+
+
+def _root_power(base: Fraction, exponent: Fraction) -> Fraction:
+    root = exponent.denominator
+    if root <= 64:
+        exact = [_integer_root(part, root) for part in (base.numerator, base.denominator)]
+        if exact[0] is not None and exact[1] is not None:
+            return Fraction(exact[0], exact[1]) ** exponent.numerator
+    context = Context(prec=40)
+    logarithm = context.divide(Decimal(base.numerator), Decimal(base.denominator)).ln(context)
+    power = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    return Fraction(context.exp(context.multiply(logarithm, power)))
+
+
+def _integer_root(value: int, root: int) -> int | None:
+    """The whole `root`-th root of a positive integer by bisection, or None where it is not whole."""
+    low, high = 1, 1 << (value.bit_length() // root + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if middle**root < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low**root == value else None
