@@ -1,7 +1,7 @@
 """One event loop per process, in a thread, for coroutines that synchronous code has to wait for.
 
-Unlike ``asyncio.run`` it works where a loop is already running in the calling thread (Jupyter, Ray's async actors), and it
-costs microseconds instead of a new loop per call.
+Unlike ``asyncio.run`` it works where a loop is already running in the calling thread (Jupyter, Ray's async actors), and
+it costs microseconds instead of a new loop per call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyn
     """The process's background loop, started when it is first asked for (again in a forked child).
 
     Args:
-        replace: A loop that no longer answers, because a coroutine blocks it; if it is the current one, a new loop takes
-            its place.
+        replace: A loop that no longer answers, because a coroutine blocks it; if it is the current one, a new loop
+            takes its place.
     """
     global _loop, _loop_pid
     with _lock:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ import numpy as np
 from agent_envs.errors import DataError
 from agent_envs.messages import ToolSpec
 
-__all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "write_episodes"]
+__all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
 
 SCHEMA_VERSION = 1
 """Version of the dictionaries that ``Episode.to_dict`` makes."""
 
 
-class StopReason(str, Enum):
+class StopReason(StrEnum):
     """Every way in which an episode can end."""
 
     TERMINATED = "terminated"

@@ -89,15 +89,15 @@ class PromptError(AgentEnvsError):
     """Messages cannot be turned into a prompt with this tokenizer."""
 
 
-class EpisodeStop(AgentEnvsError):
+class EpisodeStop(AgentEnvsError):  # noqa: N818  a stop is not a failure
     """Raised by an actor to end its episode; the rollout records the reason."""
 
 
-class ContextLengthExceeded(EpisodeStop):
+class ContextLengthExceeded(EpisodeStop):  # noqa: N818
     """The prompt leaves no room for a response in the model's context."""
 
 
-class EmptyGeneration(EpisodeStop):
+class EmptyGeneration(EpisodeStop):  # noqa: N818
     """The model returned no token."""
 
 

@@ -1,6 +1,7 @@
 """Chat messages and tool calls as plain records, in the form chat templates and OpenAI-compatible servers take.
 
-Format: https://platform.openai.com/docs/api-reference/chat (messages, tools) and Hugging Face's ``apply_chat_template``.
+Formats: https://platform.openai.com/docs/api-reference/chat (messages, tools); Hugging Face's
+``apply_chat_template``.
 """
 
 from __future__ import annotations

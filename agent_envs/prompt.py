@@ -15,7 +15,7 @@ from agent_envs.messages import Message, ToolSpec
 
 __all__ = ["PromptBuilder"]
 
-# Stands for a response while the template is asked for what follows one. Plain letters: no template trims or splits them.
+# Stands for a response while the template is asked for what follows one. Plain letters: no template trims them.
 _PROBE = "qzxresponseprobexzq"
 
 
@@ -42,15 +42,15 @@ class PromptBuilder:
     ) -> None:
         if not tokenizer.chat_template:
             raise PromptError(
-                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned model, or put "
-                "a chat_template.jinja beside its tokenizer.json"
+                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned model, or "
+                "put a chat_template.jinja beside its tokenizer.json"
             )
         self.tokenizer = tokenizer
         self.tools = list(tools) if tools else None
         self.template_kwargs = dict(template_kwargs or {})
-        self._control_tokens = sorted(
-            {str(t) for t in tokenizer.all_special_tokens if len(str(t)) > 1}, key=len, reverse=True
-        )
+        control = {str(token) for token in tokenizer.all_special_tokens}
+        control |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._control_tokens = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation, up to where the model's response begins, shape [prompt tokens].

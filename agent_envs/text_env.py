@@ -15,7 +15,7 @@ from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
 
-__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv"]
+__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv", "clean_text"]
 
 MAX_ACTION_LENGTH = 1 << 22
 """Characters an action may have. Longer ones are answered like any other bad action."""
@@ -109,7 +109,8 @@ class TextEnv(gym.Env[str, str]):
         max_observation_length: int = 65536,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ConfigError(f"render_mode must be one of {self.metadata['render_modes']} or None, got {render_mode!r}")
+            modes = self.metadata["render_modes"]
+            raise ConfigError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
         self.split = split
         self.data = data
         self.render_mode = render_mode
@@ -232,7 +233,7 @@ class TextEnv(gym.Env[str, str]):
             self.render()
         return self._observation, float(outcome.reward), outcome.terminated, False, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The episode so far as text, with control characters shown as escapes.
 
         Returns:

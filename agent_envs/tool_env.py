@@ -17,8 +17,8 @@ class ToolEnv(TextEnv):
     """A text environment with tools.
 
     A text with calls runs them; their results, in call order, are the observation. A text without a call is the final
-    answer (``_answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info has
-    the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty where no call was made.
+    answer (``_answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info
+    has the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty where no call was made.
 
     Args:
         tools: The tools on offer.

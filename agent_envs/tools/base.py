@@ -32,8 +32,8 @@ class Tool:
     parameters: dict[str, Any]
     """JSON schema (draft 2020-12) of the arguments, an object."""
     blocking: bool = False
-    """Whether a call may wait (on a disk, a server, a lock) and so runs in a thread under the time limit. Tools that are
-    not blocking must be bounded by construction: they run on the spot. Async tools always run under the limit."""
+    """Whether a call may wait (on a disk, a server, a lock) and so runs in a thread under the time limit. Tools that
+    are not blocking must be bounded by construction: they run on the spot. Async tools always run under the limit."""
     timeout: float | None = None
     """Seconds one call may take, or None for the environment's limit."""
 

@@ -4,9 +4,9 @@
     evaluate("15% of $1,200")  -> "180"
     evaluate("1/3")            -> "0.333333333333"
 
-Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded: its
-length, its nesting and the size of every intermediate power, so that `2**10**9` is refused at once and no call needs
-a time-out.
+Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded:
+its length, its nesting and the size of every intermediate power, so that `2**10**9` is refused at once and no
+call needs a time-out.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _SIMPLE = re.compile(r"([0-9]{1,15})([-+*/])([0-9]{1,15})")  # most calls are on
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+)"
-    r"|(?P<op>\*\*|//|[-+*/%^()]|[×·∙⋅xX](?![a-zA-Z])|[÷∕⁄]|[−–—]|of\b)"
-    r"|(?P<dollar>\$)"
-    r")"
+    r"|(?P<op>\*\*|//|[-+*/%^()]|[×·∙⋅xX](?![a-zA-Z])|[÷∕⁄]|[−–—]|of\b)" r"|(?P<dollar>\$)" r")"
 )
 _SAME = {"^": "**", "of": "*"}
 _SAME |= dict.fromkeys("×·∙⋅xX", "*") | dict.fromkeys("÷∕⁄", "/") | dict.fromkeys("−–—", "-")
@@ -48,13 +46,14 @@ def evaluate(expression: str) -> str:
     """The value of an arithmetic expression as text: an integer, or a decimal without float noise.
 
     Grammar: `+ - * / // % **` (also `^ × ÷ −`), parentheses, unary signs, decimals, `1,234`, `$5`, `1.5e3`.
-    Powers bind tightest and to the right, `//` and modulo round down, as in Python. A `%` that is followed by a
-    number, `$` or `(` is modulo; any other is percent, so `15%` is 0.15, and `15% of 80` is 12. Decimals are exact up
-    to 20 digits and rounded to 12 significant digits beyond. Expressions are limited to 1000 characters, 40 levels
-    and about 308 digits.
+    Powers bind tightest and to the right, `//` and modulo round down, as in Python. A `%` that is followed by
+    a number, `$` or `(` is modulo; any other is percent, so `15%` is 0.15, and `15% of 80` is 12. Decimals
+    are exact up to 20 digits and rounded to 12 significant digits beyond. Expressions are limited to 1000
+    characters, 40 levels and about 308 digits.
 
     Raises:
-        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where (a
+        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where
+        (a
             position, from 1), what was expected and what to do.
 
     >>> evaluate("2*(3+4.5)"), evaluate("0.1+0.2"), evaluate("-2**2"), evaluate("1,234 - 34"), evaluate("7%4")
@@ -71,7 +70,7 @@ def evaluate(expression: str) -> str:
             return str(left // right)
     if len(expression) > MAX_LENGTH:
         raise ToolError(
-            f"Error: the expression has {len(expression)} characters, at most {MAX_LENGTH} are allowed. "
+            f"the expression has {len(expression)} characters, at most {MAX_LENGTH} are allowed. "
             "Split it into several calls."
         )
     parser = _Parser(_tokens(expression))
@@ -130,7 +129,7 @@ def _tokens(expression: str) -> list[_Token]:
     tokens: list[_Token] = []
     position, end, match_at = 0, len(expression.rstrip()), _TOKEN.match
     if end == 0:
-        raise ToolError(f"Error: the expression is empty. Expected {GRAMMAR}, like 12*7+3.")
+        raise ToolError(f"the expression is empty. Expected {GRAMMAR}, like 12*7+3.")
     while position < end:
         match = match_at(expression, position)
         if match is None:
@@ -150,7 +149,7 @@ def _tokens(expression: str) -> list[_Token]:
 def _check_dollar(expression: str, position: int) -> None:
     following = expression[position:].lstrip()[:1]
     if not (following.isdigit() or following in (".", "(")) or not following:
-        raise ToolError(f"Error at position {position}: expected a number after '$'.")
+        raise ToolError(f"at position {position}: expected a number after '$'.")
 
 
 def _refuse(expression: str, position: int) -> NoReturn:
@@ -166,7 +165,7 @@ def _refuse(expression: str, position: int) -> NoReturn:
         found, hint = word[0], "Names, units and functions are not known: write only numbers and operators."
     else:
         hint = f"Expected {GRAMMAR}."
-    raise ToolError(f"Error at position {position + 1}: {found!r} is not allowed. {hint}")
+    raise ToolError(f"at position {position + 1}: {found!r} is not allowed. {hint}")
 
 
 class _Parser:
@@ -187,7 +186,7 @@ class _Parser:
         if depth >= MAX_DEPTH:
             position = self.token[2]
             raise ToolError(
-                f"Error at position {position}: more than {MAX_DEPTH} nested powers or parentheses."
+                f"at position {position}: more than {MAX_DEPTH} nested powers or parentheses."
             )
 
     def unexpected(self, expected: str) -> NoReturn:
@@ -197,7 +196,7 @@ class _Parser:
         if expected.startswith("an operator") and kind in ("number", "("):
             after_number = kind == "number" and self.tokens[self.next_index - 2][0] == "number"
             hint = " Write an operator between two numbers." if after_number else " Write * to multiply."
-        raise ToolError(f"Error at position {position}: expected {expected}, {found}.{hint}")
+        raise ToolError(f"at position {position}: expected {expected}, {found}.{hint}")
 
     def expression(self, binding: int, depth: int) -> Number:
         """Terms joined by operators that bind at least as tightly as `binding` (1: sums, 2: products)."""
@@ -216,7 +215,7 @@ class _Parser:
             elif op == "*":
                 left = left * right
             elif right == 0:
-                raise ToolError(f"Error at position {position}: division by zero.")
+                raise ToolError(f"at position {position}: division by zero.")
             elif op == "/":
                 left = _ratio(left, right)
             elif op == "//":
@@ -280,7 +279,7 @@ def _ratio(left: Number, right: Number) -> Number:
 
 def _bounded(value: Number) -> Number:
     if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
-        raise ToolError("Error: the number is too large or too fine, at most about 308 digits are allowed.")
+        raise ToolError("the number is too large or too fine, at most about 308 digits are allowed.")
     return value
 
 
@@ -288,17 +287,17 @@ def _power(base: Number, exponent: Number, position: int) -> Number:
     """base**exponent: exact where it is rational, to 28 digits where it is not."""
     exponent = Fraction(exponent)
     if base == 0 and exponent < 0:
-        raise ToolError(f"Error at position {position}: division by zero (0 to a negative power).")
+        raise ToolError(f"at position {position}: division by zero (0 to a negative power).")
     if base in (0, 1):
         return 1 if exponent == 0 else base
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     if abs(exponent) * max(bits - 1, 1) > MAX_BITS:
-        raise ToolError(f"Error at position {position}: the power is too large, at most about 308 digits.")
+        raise ToolError(f"at position {position}: the power is too large, at most about 308 digits.")
     if exponent.denominator == 1:
         value = Fraction(base) ** exponent.numerator
     elif base < 0:
         shown = format_number(exponent)
-        raise ToolError(f"Error at position {position}: a negative number has no real power of {shown}.")
+        raise ToolError(f"at position {position}: a negative number has no real power of {shown}.")
     else:
         value = _root_power(Fraction(base), exponent)
     return value.numerator if value.denominator == 1 else value

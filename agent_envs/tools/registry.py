@@ -84,8 +84,8 @@ class ToolRegistry:
         Args:
             calls: The calls in the order they were written.
             max_calls: Calls that are run; each further one gets a result that says so.
-            timeout: Seconds a blocking or async call may take, unless its tool has a limit of its own. A call that takes
-                longer gets an error as its result; its thread is left behind.
+            timeout: Seconds a blocking or async call may take, unless its tool has a limit of its own. A call that
+                takes longer gets an error as its result; its thread is left behind.
 
         Returns:
             One result per call, in the same order.
@@ -94,7 +94,7 @@ class ToolRegistry:
             BackendError: A tool failed in a way that is not the policy's fault.
         """
         results: list[ToolResult | None] = []
-        waiting: list[tuple[int, Tool, _Waiting]] = []
+        waiting: list[tuple[int, _Waiting]] = []
         for position, call in enumerate(calls):
             result = self._refuse(call, position, max_calls)
             if result is None:
@@ -102,11 +102,11 @@ class ToolRegistry:
                 entry = self._tools[call.name]
                 if entry.is_async or entry.blocking:
                     limit = timeout if entry.timeout is None else entry.timeout
-                    waiting.append((position, entry, _Waiting(entry, call.arguments, limit)))
+                    waiting.append((position, _Waiting(entry, call.arguments, limit)))
                 else:
                     result = _attempt(entry, call.arguments)
             results.append(result)
-        for position, entry, started in waiting:
+        for position, started in waiting:
             results[position] = started.result()
         return results  # type: ignore[return-value]
 

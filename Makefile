@@ -1,0 +1,62 @@
+# The two commands of the README are `make train` and `make test`; both begin with `make setup`.
+#
+#   make setup                      ./.venv with everything that training and the tests use, pinned by constraints.txt
+#   make train                      a tiny policy learns to call a calculator, with verl's trainer, on the CPU
+#   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
+#   make test-slow                  training runs, Ray (under 60 minutes)
+#   make bench                      ours against peers, as tables
+#
+#   PYTHON=python3.12               the interpreter .venv is made with (3.11 or 3.12)
+#   TORCH_INDEX=URL                 where pip looks for a small CPU build of torch
+#   OUT=runs/mine SEED=1 STEPS=40   of `make train`
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := data,dev,openai,verl
+OUT ?= runs/gsm8k-tool
+SEED ?= 0
+TRAIN_ARGS ?=
+SOURCES := agent_envs adapters datasets wrappers tests benchmarks
+
+# .venv is made anew where any of these changes.
+STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
+
+.PHONY: setup train test test-slow check format bench clean
+
+setup: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %s; name one with PYTHON=" % sys.version.split()[0])'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Making $(VENV): about 2 GB with a CPU build of torch, which TORCH_INDEX=URL can name; several GB more with CUDA's"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
+		--constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@rm -f $(VENV)/.setup-*
+	@touch $@
+
+train: setup
+	$(BIN)/agentr1 train --env AgentR1/GSM8KTool-v0 --algo grpo --preset cpu-tiny --seed $(SEED) --out $(OUT) \
+		$(if $(STEPS),--steps $(STEPS)) $(TRAIN_ARGS)
+
+check: setup
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow --timeout 1800
+
+format: setup
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: setup
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

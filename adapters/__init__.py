@@ -1,0 +1,1 @@
+"""Adapters turn recorded episodes into a trainer's batches: one folder or file per trainer."""

@@ -1,0 +1,264 @@
+"""The contract of a text environment as a test that any environment can be put to.
+
+    from agent_envs.testing import check_text_env
+    check_text_env("AgentR1/GSM8KTool-v0")
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+from agent_envs.errors import AgentEnvsError, TaskIndexError
+from agent_envs.policies.scripted import ScriptedPolicy
+from agent_envs.spaces import UnicodeText
+from agent_envs.text_env import TextEnv
+
+__all__ = ["HOSTILE_ACTIONS", "ContractError", "ScriptedPolicy", "check_text_env"]
+
+HOSTILE_ACTIONS: tuple[str, ...] = (
+    "",
+    " \n\t",
+    "\x00\x01\x1b[2J\x7f",
+    "a" * 1_000_000,
+    "\ud800 lone \udfff",
+    "é中😀\U00010ffff\u202e\ufeff",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_call>{",
+    "<tool_call>{}</tool_call>",
+    "<tool_call>[]</tool_call><tool_call>null</tool_call>",
+    '<tool_call>{"name": "no_such_tool", "arguments": {}}</tool_call>',
+    '<tool_call>{"name": 3, "arguments": "x"}</tool_call>',
+    "<tool_call>" * 1000,
+    "<tool_call>" + "[" * 100_000 + "</tool_call>",
+    "<answer>",
+    "<think>",
+    "\\boxed{",
+    "####",
+    "search[",
+    "{0} %s ${x}",
+)
+"""Texts that no environment may fall over: empty, huge, control characters, lone surrogates, half-open tags."""
+
+_INFO_TYPES: dict[str, type] = {
+    "task_id": str,
+    "split": str,
+    "index": int,
+    "source": str,
+    "invalid_action": bool,
+    "score": float,
+    "success": bool,
+    "reward_components": dict,
+    "anchor": str,
+}
+
+
+class ContractError(AgentEnvsError, AssertionError):
+    """An environment breaks the contract; the message says which part."""
+
+
+def check_text_env(
+    env_id: str, *, env_kwargs: Mapping[str, Any] | None = None, tasks: int = 3, vectors: bool = True
+) -> None:
+    """Check everything that text environments promise.
+
+    Gymnasium's own checker without a warning, spaces, info, random access to tasks, determinism, the spec, snapshots,
+    the expert, hostile actions, rendering, and vector environments that agree with single ones.
+
+    Args:
+        env_id: A registered id.
+        env_kwargs: Keyword arguments of ``gymnasium.make``.
+        tasks: Tasks on which the expert is tried.
+        vectors: Whether to check vector environments too (starts two processes).
+
+    Raises:
+        ContractError: The environment breaks the contract.
+    """
+    kwargs = dict(env_kwargs or {})
+    _check_gymnasium(env_id, kwargs)
+    env = gym.make(env_id, **kwargs)
+    try:
+        base = env.unwrapped
+        _require(isinstance(base, TextEnv), f"{type(base).__name__} is no TextEnv")
+        assert isinstance(base, TextEnv)
+        _check_surface(env, base)
+        _check_determinism(env)
+        _check_snapshot(env, base)
+        _check_expert(env, base, min(tasks, base.num_tasks))
+        _check_hostile(env, base)
+    finally:
+        env.close()
+    _check_render(env_id, kwargs)
+    if vectors:
+        _check_vectors(env_id, kwargs)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ContractError(message)
+
+
+def _check_gymnasium(env_id: str, kwargs: dict[str, Any]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        env = gym.make(env_id, **kwargs)
+        check_env(env.unwrapped)
+        env.close()
+    _require(not caught, f"check_env warns: {[str(w.message) for w in caught]}")
+    spec = pickle.loads(pickle.dumps(env.spec))
+    _require(spec == env.spec, "the spec does not survive pickling")
+    assert env.spec is not None
+    gym.make(type(env.spec).from_json(env.spec.to_json())).close()
+
+
+def _check_info(info: dict[str, Any], where: str) -> None:
+    for key, kind in _INFO_TYPES.items():
+        _require(key in info, f"{where}: info lacks {key!r}")
+        _require(type(info[key]) is kind, f"{where}: info[{key!r}] is {info[key]!r}, expected a {kind.__name__}")
+    for key, value in info.items():
+        _require(value is not None, f"{where}: info[{key!r}] is None; leave the key out or give it a value of its type")
+    for name, value in info["reward_components"].items():
+        _require(type(value) is float, f"{where}: reward component {name!r} is {value!r}, expected a float")
+    _require(json.loads(json.dumps(info)) is not None, f"{where}: info is not JSON-able")
+
+
+def _check_surface(env: gym.Env[str, str], base: TextEnv) -> None:
+    for space in (env.observation_space, env.action_space):
+        _require(isinstance(space, UnicodeText), f"spaces are UnicodeText, got {space!r}")
+    _require(isinstance(base.instructions, str), f"instructions is a string, got {base.instructions!r}")
+    for spec in base.tools:
+        _require(spec["type"] == "function", f"a tool spec has the OpenAI function form, got {spec!r}")
+        _require(json.loads(json.dumps(spec)) == spec, "a tool spec survives JSON")
+    _require(base.num_tasks > 0, "the split has no tasks")
+    observation, info = env.reset(options={"index": 0})
+    _check_info(info, "reset")
+    _require(info["index"] == 0, "reset(options={'index': 0}) plays row 0")
+    _require(env.reset(options={"index": 0})[0] == observation, "the same index gives the same first observation")
+    try:
+        env.reset(options={"index": base.num_tasks})
+    except TaskIndexError as e:
+        _require(str(base.num_tasks - 1) in str(e), "the error for an index outside the split names the range")
+    else:
+        raise ContractError("an index outside the split must raise TaskIndexError")
+
+
+def _play(env: gym.Env[str, str], seed: int, actions: list[str]) -> list[Any]:
+    record: list[Any] = [copy.deepcopy(env.reset(seed=seed))]
+    for action in actions:
+        result = env.step(action)
+        record.append(copy.deepcopy(result))
+        if result[2] or result[3]:
+            break
+    return record
+
+
+def _expert_actions(env: gym.Env[str, str], base: TextEnv, limit: int = 1000) -> list[str]:
+    """What the expert does on the task just reset to; empty where there is no expert."""
+    actions: list[str] = []
+    for _ in range(limit):
+        action = base.expert_action()
+        if action is None:
+            break
+        actions.append(action)
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+    return actions
+
+
+def _check_determinism(env: gym.Env[str, str]) -> None:
+    base = env.unwrapped
+    assert isinstance(base, TextEnv)
+    env.reset(seed=7)
+    actions = ["first", *_expert_actions(env, base), "last"]
+    first, second = _play(env, 7, actions), _play(env, 7, actions)
+    _require(first == second, "the same seed and actions give other observations, rewards or info")
+    drawn = [env.reset(seed=7)[0], env.reset()[0], env.reset()[0]]
+    again = [env.reset(seed=7)[0], env.reset()[0], env.reset()[0]]
+    _require(drawn == again, "resets after reset(seed) are not deterministic")
+
+
+def _check_snapshot(env: gym.Env[str, str], base: TextEnv) -> None:
+    env.reset(seed=11)
+    actions = [*_expert_actions(env, base), "a", "b"]
+    env.reset(seed=11)
+    snapshot = base.snapshot()
+    first = [copy.deepcopy(base.step(actions[0]))]
+    base.restore(snapshot)
+    second = [copy.deepcopy(base.step(actions[0]))]
+    _require(first == second, "a restored snapshot goes on in another way")
+    other = gym.make(env.spec).unwrapped if env.spec else base
+    assert isinstance(other, TextEnv)
+    other.reset(seed=0)
+    other.restore(pickle.loads(pickle.dumps(snapshot)))
+    _require([copy.deepcopy(other.step(actions[0]))] == first, "a snapshot does not carry over to another instance")
+    _require(other.np_random.bit_generator.state == base.np_random.bit_generator.state, "random state is not restored")
+    other.close()
+
+
+def _check_expert(env: gym.Env[str, str], base: TextEnv, tasks: int) -> None:
+    for index in np.linspace(0, base.num_tasks - 1, tasks).astype(int).tolist():
+        env.reset(options={"index": index})
+        if base.expert_action() is None:
+            continue
+        for _ in range(10_000):
+            action = base.expert_action()
+            _require(isinstance(action, str), f"task {index}: the expert stops before the task ends")
+            assert isinstance(action, str)
+            _, _, terminated, truncated, info = env.step(action)
+            _check_info(info, f"task {index}")
+            if terminated or truncated:
+                break
+        _require(info["success"] and terminated, f"task {index}: the expert does not win")
+
+
+def _check_hostile(env: gym.Env[str, str], base: TextEnv) -> None:
+    for action in HOSTILE_ACTIONS:
+        env.reset(seed=3)
+        before = base.expert_action()
+        observation, reward, terminated, truncated, info = env.step(action)
+        where = f"action {action[:40]!r}"
+        _require(env.observation_space.contains(observation), f"{where}: the observation is outside its space")
+        observation.encode()
+        _require(math.isfinite(float(reward)), f"{where}: the reward is {reward}")
+        _require(not (terminated and truncated), f"{where}: terminated and truncated at once")
+        _require(not info["success"], f"{where}: counts as success")
+        _check_info(info, where)
+        if not (terminated or truncated) and before is not None:
+            _require(isinstance(base.expert_action(), str), f"{where}: the expert gives up after it")
+
+
+def _check_render(env_id: str, kwargs: dict[str, Any]) -> None:
+    env = gym.make(env_id, render_mode="ansi", **kwargs)
+    env.reset(seed=0)
+    shown = env.render()
+    _require(isinstance(shown, str) and bool(shown), "render() in mode 'ansi' returns the episode as text")
+    env.step("\x1b[31mred")
+    _require("\x1b" not in str(env.render()), "render() passes terminal escapes through")
+    env.close()
+
+
+def _check_vectors(env_id: str, kwargs: dict[str, Any]) -> None:
+    singles = [gym.make(env_id, **kwargs) for _ in range(2)]
+    actions = ["première 中😀", "second"]
+    expected = []
+    for seed, (single, action) in enumerate(zip(singles, actions, strict=True), start=5):
+        expected.append((single.reset(seed=seed)[0], *single.step(action)[:4]))
+        single.close()
+    for mode in ("sync", "async"):
+        vector = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode, **kwargs)
+        first, _ = vector.reset(seed=5)
+        observation, reward, terminated, truncated, _ = vector.step(tuple(actions))
+        vector.close()
+        got = list(zip(first, observation, reward.tolist(), terminated.tolist(), truncated.tolist(), strict=True))
+        _require(got == expected, f"{mode} vectors differ from single environments: {got} and {expected}")

@@ -1,0 +1,87 @@
+"""Wrappers by their text form, ``Name(key=value)``, as the command line and ``run_episodes`` take them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
+
+WRAPPERS: dict[str, str] = {
+    "FormatReward": "agent_envs.wrappers.format_reward:FormatReward",
+    "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",
+}
+"""Entry points of the wrappers that a spec can name without a module."""
+
+WrapperSpec = str | Callable[[gym.Env[str, str]], gym.Env[str, str]]
+"""A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a callable from environment to environment."""
+
+_SPEC = re.compile(r"(?:(?P<module>[A-Za-z_][\w.]*):)?(?P<call>.*)", re.DOTALL)
+
+
+def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[str, str]], dict[str, Any]]:
+    """The wrapper and the keyword arguments that a spec names. Values are Python literals; nothing is evaluated.
+
+    Raises:
+        ConfigError: The spec has another form, or names a wrapper that does not exist.
+
+    >>> parse_wrapper("FormatReward(weight=0.2)")[1]
+    {'weight': 0.2}
+    """
+    expected = f"a wrapper is written Name, Name(key=value, ...) or module:Name(...), got {spec!r}"
+    match = _SPEC.fullmatch(spec.strip())
+    try:
+        node = ast.parse(match["call"] if match else "", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise ConfigError(expected) from e
+    keywords: list[ast.keyword] = []
+    if isinstance(node, ast.Call) and not node.args:
+        node, keywords = node.func, node.keywords
+    if not isinstance(node, ast.Name):
+        raise ConfigError(expected)
+    arguments: dict[str, Any] = {}
+    for keyword in keywords:
+        if keyword.arg is None:
+            raise ConfigError(expected)
+        try:
+            arguments[keyword.arg] = ast.literal_eval(keyword.value)
+        except ValueError as e:
+            message = f"wrapper {node.id}: {keyword.arg} must be a literal (a number, a string, a list)"
+            raise ConfigError(message) from e
+    return _load(match["module"] if match else None, node.id), arguments
+
+
+def _load(module: str | None, name: str) -> Callable[..., gym.Env[str, str]]:
+    if module is None:
+        if name not in WRAPPERS:
+            raise ConfigError(f"unknown wrapper {name!r}.{did_you_mean(name, WRAPPERS)} Others are named module:Name.")
+        module, _, name = WRAPPERS[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        raise ConfigError(f"there is no wrapper {module}:{name}: {e}") from e
+
+
+def apply_wrappers(env: gym.Env[str, str], specs: Iterable[WrapperSpec]) -> gym.Env[str, str]:
+    """``env`` in wrappers, the first spec innermost.
+
+    Raises:
+        ConfigError: A spec cannot be read, or its wrapper refuses the arguments.
+    """
+    for spec in specs:
+        if callable(spec):
+            env = spec(env)
+            continue
+        wrapper, arguments = parse_wrapper(spec)
+        try:
+            env = wrapper(env, **arguments)
+        except TypeError as e:
+            raise ConfigError(f"wrapper {spec!r}: {e}") from e
+    return env

@@ -1,0 +1,7 @@
+"""Wrappers decide what the policy sees and how its text is read; each does one thing and is named by its effect."""
+
+from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
+from agent_envs.wrappers.format_reward import FormatReward
+from agent_envs.wrappers.prepend_instructions import PrependInstructions
+
+__all__ = ["FormatReward", "PrependInstructions", "apply_wrappers", "parse_wrapper"]

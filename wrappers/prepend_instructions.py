@@ -1,0 +1,41 @@
+"""Show how to act within the first observation, for loops that pass bare strings to a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+__all__ = ["PrependInstructions"]
+
+
+class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Puts the environment's instructions before the first observation of each episode.
+
+    Policies that build a system message out of ``instructions`` then find it empty, so that nothing is said twice.
+
+    Args:
+        env: The environment.
+        separator: What stands between the instructions and the observation.
+
+    >>> import agent_envs
+    >>> env = PrependInstructions(gym.make("AgentR1/GSM8K-v0"))
+    >>> observation, info = env.reset(seed=0)
+    >>> observation.startswith(env.unwrapped.instructions), env.instructions
+    (True, '')
+    """
+
+    instructions = ""
+    """Empty: they are part of the observation."""
+
+    def __init__(self, env: gym.Env[str, str], separator: str = "\n\n") -> None:
+        RecordConstructorArgs.__init__(self, separator=separator)
+        gym.Wrapper.__init__(self, env)
+        self.separator = separator
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Reset, with the instructions before the observation."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        instructions = self.env.get_wrapper_attr("instructions")
+        return (f"{instructions}{self.separator}{observation}" if instructions else observation), info
