@@ -1,0 +1,26 @@
+"""Policies: what plays the environments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent_envs.policies.base import Actor, Policy, Response
+from agent_envs.policies.expert import ExpertPolicy
+from agent_envs.policies.random import RandomPolicy
+from agent_envs.policies.scripted import ScriptedPolicy
+
+if TYPE_CHECKING:
+    from agent_envs.policies.openai import OpenAIPolicy
+
+__all__ = ["Actor", "ExpertPolicy", "OpenAIPolicy", "Policy", "RandomPolicy", "Response", "ScriptedPolicy"]
+
+_LAZY = {"OpenAIPolicy": "agent_envs.policies.openai"}
+
+
+def __getattr__(name: str) -> Any:
+    """Policies with modules of their own to load, when they are first asked for."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return import_module(_LAZY[name]).__dict__[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,110 @@
+"""A policy that knows nothing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.errors import ConfigError
+from agent_envs.policies.base import episode_rng
+
+__all__ = ["RandomPolicy"]
+
+_CALL_SHARE = 0.75
+_TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
+
+
+class RandomPolicy:
+    """Plays at random.
+
+    One of ``info["admissible_commands"]`` where an environment lists them; else, where it has tools, mostly a
+    well-formed call with random arguments; else a sample of the action space.
+
+    What an episode plays depends on ``seed`` and the task alone, so a run is the same whatever the
+    concurrency.
+
+    Args:
+        seed: Seed, at least 0.
+
+    Raises:
+        ConfigError: The seed is below 0.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        if seed < 0:
+            raise ConfigError(f"seed must be at least 0, got {seed!r}")
+        self.seed = seed
+
+    def start(self, env: gym.Env[str, str]) -> _RandomActor:
+        return _RandomActor(env, self.seed)
+
+
+class _RandomActor:
+    def __init__(self, env: gym.Env[str, str], seed: int) -> None:
+        self._env = env
+        self._seed = seed
+        # The environment's own space goes on from episode to episode.
+        self._space = copy.deepcopy(env.action_space)
+        self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
+        self._rng: np.random.Generator | None = None
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        if self._rng is None:
+            self._rng = episode_rng(self._seed, info["task_id"])
+            self._space.seed(int(self._rng.integers(2**31)))
+        commands = info.get("admissible_commands", [])
+        if commands:
+            return str(commands[self._rng.integers(len(commands))])
+        if self._tools and self._rng.random() < _CALL_SHARE:
+            function = self._tools[self._rng.integers(len(self._tools))]
+            arguments = random_value(function["parameters"], self._rng)
+            return self._env.get_wrapper_attr("format_call")(function["name"], arguments)
+        return self._space.sample() or " "  # an empty text would end the episode
+
+
+def random_value(schema: dict[str, Any], rng: np.random.Generator) -> Any:
+    """A random value that fits the common part of JSON schema.
+
+    Read are type, enum, const, anyOf, oneOf, properties, required, items, prefixItems and the limits of numbers,
+    lengths and counts.
+
+    >>> random_value({"enum": ["a"]}, np.random.default_rng(0))
+    'a'
+    """
+    if "enum" in schema:
+        return schema["enum"][rng.integers(len(schema["enum"]))]
+    if "const" in schema:
+        return schema["const"]
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return random_value(schema[key][rng.integers(len(schema[key]))], rng)
+    kind = schema.get("type", "string")
+    if isinstance(kind, list):
+        kind = kind[rng.integers(len(kind))]
+    if kind == "object":
+        required = schema.get("required", [])
+        return {
+            name: random_value(entry, rng)
+            for name, entry in schema.get("properties", {}).items()
+            if name in required or rng.random() < 0.5
+        }
+    if kind == "array":
+        if "prefixItems" in schema:
+            return [random_value(entry, rng) for entry in schema["prefixItems"]]
+        low = schema.get("minItems", 0)
+        count = int(rng.integers(low, min(schema.get("maxItems", low + 3), low + 3) + 1))
+        return [random_value(schema.get("items", {}), rng) for _ in range(count)]
+    if kind in ("integer", "number"):
+        low = schema.get("minimum", 0)
+        high = schema.get("maximum", low + 100)
+        return int(rng.integers(low, high + 1)) if kind == "integer" else float(rng.uniform(low, high))
+    if kind == "boolean":
+        return bool(rng.integers(2))
+    if kind == "null":
+        return None
+    low = schema.get("minLength", 1)
+    count = int(rng.integers(low, min(schema.get("maxLength", low + 12), low + 12) + 1))
+    return "".join(rng.choice(_TEXT_ALPHABET, count))

@@ -1,0 +1,56 @@
+"""A policy that plays what it was told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.policies.base import Action
+
+__all__ = ["ScriptedPolicy"]
+
+Script = Sequence[Action] | Callable[[str, dict[str, Any]], Action]
+
+
+class ScriptedPolicy:
+    """Plays the same actions in every episode, or what a function of (observation, info) answers.
+
+    Args:
+        actions: the actions in order, each a text or a ``Response``; or a function ``(observation, info) ->
+            action``. The
+            function is called from many threads at once when episodes run concurrently.
+
+    Raises:
+        ConfigError: ``actions`` is a single string.
+
+    An episode that goes on after the last action raises ``PolicyError``, which a rollout records as
+    ``StopReason.ERROR``.
+    """
+
+    def __init__(self, actions: Script) -> None:
+        if isinstance(actions, str):
+            raise ConfigError(f"actions is a sequence or a function, got one string; write [{actions!r:.80}]")
+        self._actions: Script = actions if callable(actions) else tuple(actions)
+
+    def start(self, env: gym.Env[str, str]) -> _ScriptedActor:
+        return _ScriptedActor(self._actions)
+
+
+class _ScriptedActor:
+    def __init__(self, actions: Script) -> None:
+        self._actions = actions
+        self._step = 0
+
+    def act(self, observation: str, info: dict[str, Any]) -> Action:
+        if callable(self._actions):
+            return self._actions(observation, info)
+        if self._step == len(self._actions):
+            raise PolicyError(
+                f"the script of {len(self._actions)} actions is used up at step {self._step} (from 0) of "
+                f"task {info['task_id']!r}, which goes on with {observation[:200]!r}"
+            )
+        self._step += 1
+        return self._actions[self._step - 1]
