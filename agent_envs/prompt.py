@@ -60,9 +60,7 @@ class PromptBuilder:
         """
         return self._encode(self._render(messages))
 
-    def extend(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]
-    ) -> list[int]:
+    def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """The prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
 
         Args:

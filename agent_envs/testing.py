@@ -1,7 +1,7 @@
 """The contract of a text environment as a test that any environment can be put to.
 
-    from agent_envs.testing import check_text_env
-    check_text_env("AgentR1/GSM8KTool-v0")
+from agent_envs.testing import check_text_env
+check_text_env("AgentR1/GSM8KTool-v0")
 """
 
 from __future__ import annotations

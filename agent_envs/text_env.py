@@ -293,9 +293,7 @@ class TextEnv(gym.Env[str, str]):
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
             raise ConfigError(f"options['index'] must be an integer, got {index!r}")
         if not 0 <= index < count:
-            raise TaskIndexError(
-                f"split {self.tasks.split!r} has tasks 0 to {count - 1}, got index {index}"
-            )
+            raise TaskIndexError(f"split {self.tasks.split!r} has tasks 0 to {count - 1}, got index {index}")
         return int(index)
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:

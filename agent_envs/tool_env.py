@@ -91,4 +91,3 @@ class ToolEnv(TextEnv):
         info = super()._info(outcome)
         info.setdefault("tool_results", [])
         return info
-

@@ -232,14 +232,18 @@ def test_functions_that_cannot_be_tools_are_refused():
     with pytest.raises(ConfigError, match="'x' needs a type"):
         tool(eval("lambda x: x"), name="f", description="d")
     with pytest.raises(ConfigError, match="has no JSON form"):
+
         @tool
         def f(x: threading.Thread) -> str:
             """Do."""
             return ""
+
     with pytest.raises(ConfigError, match="needs a docstring"):
+
         @tool
         def g(x: int) -> str:
             return ""
+
     with pytest.raises(ConfigError, match="two tools are named 'search'"):
         ToolRegistry([search, search])
 
@@ -326,12 +330,14 @@ def test_blocking_and_async_calls_run_side_by_side():
 def test_the_time_limit_of_a_call_is_enforced(kind):
     released = threading.Event()
     if kind == "thread":
+
         @tool(name="slow", blocking=True, timeout=0.1)
         def slow() -> str:
             """Hang."""
             released.wait(20)
             return ""
     else:
+
         @tool(name="slow", timeout=0.1)
         async def slow() -> str:
             """Hang."""

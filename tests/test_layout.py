@@ -6,6 +6,7 @@ import ast
 import configparser
 import doctest
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -124,7 +125,9 @@ def test_all_is_sorted_and_exact_and_examples_run(name):
         defined = {
             key
             for key, value in vars(module).items()
-            if not key.startswith("_") and getattr(value, "__module__", None) == name
+            if not key.startswith("_")
+            and (inspect.isclass(value) or inspect.isfunction(value))
+            and value.__module__ == name
         }
         assert defined <= set(public), f"{name}: public names missing from __all__"
     with warnings.catch_warnings():

@@ -82,7 +82,7 @@ def _read_call(body: str) -> ToolCall | ParseFailure:
         return ParseFailure(f"a tool call is a JSON object with name and arguments, got {_kind(value)}", body)
     name = value.get("name")
     if not isinstance(name, str) or not name:
-        return ParseFailure("the tool call has no name: expected {\"name\": ..., \"arguments\": {...}}", body)
+        return ParseFailure('the tool call has no name: expected {"name": ..., "arguments": {...}}', body)
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):
         try:

@@ -46,11 +46,16 @@ class ToolRegistry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._validators: dict[str, Any] = {}
+        self._plain: dict[str, dict[str, type] | None] = {}
+        self._waiting: set[str] = set()
         for entry in tools:
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; give one another name")
             self._tools[entry.name] = entry
             self._validators[entry.name] = jsonschema.Draft202012Validator(entry.parameters)
+            self._plain[entry.name] = _plain_types(entry.parameters)
+            if entry.is_async or entry.blocking:
+                self._waiting.add(entry.name)
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -100,7 +105,7 @@ class ToolRegistry:
             if result is None:
                 assert isinstance(call, ToolCall)
                 entry = self._tools[call.name]
-                if entry.is_async or entry.blocking:
+                if call.name in self._waiting:
                     limit = timeout if entry.timeout is None else entry.timeout
                     waiting.append((position, _Waiting(entry, call.arguments, limit)))
                 else:
@@ -121,6 +126,8 @@ class ToolRegistry:
         if validator is None:
             text = f"error: there is no tool {name[:100]!r}.{did_you_mean(name[:100], self._tools)}"
             return ToolResult(name, text, error=True, invalid=True)
+        if _fits(call.arguments, self._plain[name]):
+            return None
         try:
             problem = next(validator.iter_errors(call.arguments), None)
         except RecursionError:
@@ -156,6 +163,30 @@ class _Waiting:
             background_loop(replace=self.loop)
         text = f"error: {self.entry.name} took longer than {self.limit:g} s and was stopped"
         return ToolResult(self.entry.name, text, error=True)
+
+
+_PLAIN_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
+
+
+def _plain_types(schema: dict[str, Any]) -> dict[str, type] | None:
+    """Argument names and types of a flat object whose arguments are all required and of one plain type, else None."""
+    properties = schema.get("properties", {})
+    flat = set(schema) <= {"type", "properties", "required", "additionalProperties", "description"}
+    if not flat or schema.get("type") != "object" or set(schema.get("required", ())) != set(properties):
+        return None
+    types: dict[str, type] = {}
+    for name, inner in properties.items():
+        if not (set(inner) <= {"type", "description"} and inner.get("type") in _PLAIN_TYPES):
+            return None
+        types[name] = _PLAIN_TYPES[inner["type"]]
+    return types
+
+
+def _fits(arguments: dict[str, Any], types: dict[str, type] | None) -> bool:
+    """True for arguments that certainly fit; all others are for jsonschema to judge, which takes ten times as long."""
+    if types is None or len(arguments) != len(types):
+        return False
+    return all(type(arguments.get(name)) is kind for name, kind in types.items())
 
 
 def _answers(loop: asyncio.AbstractEventLoop) -> bool:
