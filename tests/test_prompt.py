@@ -1,4 +1,4 @@
-"""Prompts grow by tokens: what was sampled is never tokenized again, and what is added equals the chat template's text."""
+"""Prompts grow by tokens: what was sampled is never tokenized again, what is added is the chat template's."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_an_extended_prompt_is_prompt_response_and_the_templates_next_turn(token
     assert extended[: len(prompt) + len(sampled)] == prompt + sampled
     text = tokenizer.decode(extended[len(prompt) + len(sampled) :])
     begin = "<|im_end|>\n" if not ends_turn else "\n"
-    expected = "<|im_start|>user\n<tool_response>\n2\n</tool_response>\n<tool_response>\n spaced \n\n</tool_response><|im_end|>\n"
-    assert text.startswith(begin + expected + "<|im_start|>assistant\n")
+    results = "<tool_response>\n2\n</tool_response>\n<tool_response>\n spaced \n\n</tool_response>"
+    assert text.startswith(f"{begin}<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_where_tokens_are_canonical_growing_equals_rendering_the_whole(minimind):

@@ -1,0 +1,154 @@
+"""Every registered id keeps the contract, and the check notices environments that do not."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.testing import ContractError, check_text_env
+from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrappers, parse_wrapper
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_every_id_keeps_the_contract(env_id):
+    check_text_env(env_id, tasks=5)
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_ids_work_without_an_import_of_the_package(env_id):
+    env = gym.make(f"agent_envs:{env_id}", split="test")
+    assert env.reset(seed=0)[1]["split"] == "test"
+
+
+class Tasks:
+    name, split = "generated", "train"
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return type("Task", (), {"task_id": f"say/{index}", "word": f"word{index}"})()
+
+
+class SayEnv(TextEnv):
+    """Say the word; subclasses break one promise each."""
+
+    instructions = "Say the word."
+
+    def _open_tasks(self):
+        return Tasks()
+
+    def _begin(self, task):
+        return f"Say {task.word}.", []
+
+    def _act(self, action):
+        self.state.append(action)
+        right = action == self.task.word
+        return Outcome("Right." if right else "No.", float(right), right, score=float(right), success=right)
+
+    def expert_action(self):
+        return self.task.word
+
+
+class GivesUp(SayEnv):
+    def expert_action(self):
+        return "nonsense" if len(self.state) < 2 else None
+
+
+class FallsOver(SayEnv):
+    def _act(self, action):
+        action.encode("latin-1")
+        return super()._act(action)
+
+
+class ForgetsState(SayEnv):
+    seen = 0
+
+    def _act(self, action):
+        self.seen += 1
+        return Outcome(f"Action {self.seen}.")
+
+
+class HasNone(SayEnv):
+    def _act(self, action):
+        return Outcome("No.", extra={"best": None})
+
+
+class PassesUnclean(SayEnv):
+    def _act(self, action):
+        return Outcome("No.", reward=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        (SayEnv, None),
+        (GivesUp, "the expert stops before the task ends"),
+        (FallsOver, "UnicodeEncodeError"),
+        (ForgetsState, "not equivalent for the same seed"),
+        (HasNone, r"'best'\] is None"),
+        (PassesUnclean, "reward"),
+    ],
+)
+def test_the_check_notices_broken_promises(env, problem):
+    env_id = f"Test/{env.__name__}-v0"
+    gym.register(env_id, entry_point=env, max_episode_steps=5)
+    try:
+        if problem is None:
+            check_text_env(env_id, vectors=False)
+        else:
+            with pytest.raises(ContractError, match=problem):
+                check_text_env(env_id, vectors=False)
+    finally:
+        del gym.registry[env_id]
+
+
+def test_format_reward_pays_for_well_formed_steps_at_the_tasks_end():
+    class Strict(SayEnv):
+        def _act(self, action):
+            outcome = super()._act(action)
+            return Outcome(outcome.observation, outcome.reward, outcome.terminated, invalid_action=action == "bad")
+
+    def rewards(*actions, limit=10):
+        env = FormatReward(gym.wrappers.TimeLimit(Strict(), limit), weight=0.2)
+        env.reset(options={"index": 1})
+        return [env.step(a)[1] for a in actions]
+
+    assert rewards("word1") == [1.2]
+    assert rewards("bad", "x", "word1") == [0.0, 0.0, pytest.approx(1 + 0.2 * 2 / 3)]
+    assert rewards("x", "x", limit=2) == [0.0, 0.0]  # cut by the limit: never came to an end
+    with pytest.raises(ValueError, match="at least 0"):
+        FormatReward(Strict(), weight=-1)
+
+
+def test_instructions_are_shown_once():
+    env = PrependInstructions(SayEnv(), separator=" ")
+    assert env.reset(options={"index": 2})[0] == "Say the word. Say word2."
+    assert env.get_wrapper_attr("instructions") == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("FormatRewrd", "Did you mean 'FormatReward'"),
+        ("FormatReward(0.1)", "Name\\(key=value"),
+        ("FormatReward(weight=__import__('os'))", "must be a literal"),
+        ("FormatReward(**{})", "Name\\(key=value"),
+        ("FormatReward(wait=1)", "unexpected keyword"),
+        ("no_such_module:Wrapper", "there is no wrapper no_such_module:Wrapper"),
+        ("(", "a wrapper is written"),
+        ("", "a wrapper is written"),
+    ],
+)
+def test_wrapper_specs_that_cannot_be_read(spec, message):
+    with pytest.raises(ValueError, match=message):
+        apply_wrappers(SayEnv(), [spec])
+
+
+def test_wrapper_specs_and_callables_apply_in_order():
+    env = apply_wrappers(SayEnv(), ["FormatReward(weight=0.5)", PrependInstructions])
+    assert isinstance(env, PrependInstructions) and isinstance(env.env, FormatReward) and env.env.weight == 0.5
+    wrapper, arguments = parse_wrapper("agent_envs.wrappers.prepend_instructions:PrependInstructions(separator='|')")
+    assert wrapper is PrependInstructions and arguments == {"separator": "|"}
