@@ -112,9 +112,7 @@ class EpisodeRun:
             self._pending.cancel()
         return self._abandoned
 
-    def time_left(
-        self, step_timeout: float | None, episode_timeout: float | None
-    ) -> tuple[StopReason, float | None]:
+    def time_left(self, step_timeout: float | None, episode_timeout: float | None) -> tuple[StopReason, float | None]:
         """Seconds until the next time-out, None without one, and which it is."""
         now = time.monotonic()
         step = None if step_timeout is None else self.step_started + step_timeout - now

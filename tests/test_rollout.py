@@ -431,9 +431,7 @@ def test_environments_are_replaced_after_an_error() -> None:
         return "crash" if info["index"] % 2 else str(info["index"])
 
     options = [{"index": i} for i in range(6)]
-    episodes = run_episodes(
-        "Test/Guess-v0", ScriptedPolicy(act), 6, options=options, concurrency=1, progress=False
-    )
+    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(act), 6, options=options, concurrency=1, progress=False)
     assert [e.stop_reason is StopReason.ERROR for e in episodes] == [False, True] * 3
     assert len(GuessEnv.made) == 3 and all(env.closed for env in GuessEnv.made)
 
