@@ -29,7 +29,7 @@ from agent_envs.tools import Tool, ToolRegistry, tool
 class EchoEnv(gym.Env):
     """Says back what it hears, alone or within a Dict."""
 
-    metadata = {"render_modes": []}  # noqa: RUF012
+    metadata = {"render_modes": []}
 
     def __init__(self, in_dict: bool = False) -> None:
         self.in_dict = in_dict
@@ -253,7 +253,7 @@ class Counter(Tool):
 
     name = "count"
     description = "Counts its calls."
-    parameters = {"type": "object", "properties": {}, "additionalProperties": False}  # noqa: RUF012
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
 
     def __init__(self) -> None:
         self.calls = 0
@@ -289,7 +289,7 @@ def test_calls_are_validated_and_answered_in_order():
         ],
         max_calls=7,
     )
-    assert [r.content for r in results][:1] + [results[5].content] == ["1", "2"]
+    assert [*[r.content for r in results][:1], results[5].content] == ["1", "2"]
     assert results[1].invalid and "['query']" in results[1].content and "'string'" in results[1].content
     assert results[2].invalid and "Did you mean 'search'" in results[2].content
     assert results[3].invalid and "not valid JSON" in results[3].content

@@ -1,4 +1,4 @@
-"""The promises of the layout: whose `datasets` is imported, who imports whom, what a wheel holds, what `import` costs."""
+"""The promises of the layout: whose `datasets` is imported, who imports whom, what a wheel holds, what it loads."""
 
 from __future__ import annotations
 
