@@ -22,10 +22,11 @@ Every environment keeps one contract, which `agent_envs.testing.check_text_env` 
 
 - Observations and actions are text (`UnicodeText`). An action is the policy's text, verbatim. An observation is the
   environment's own new words; how to act is `env.unwrapped.instructions`, the tools are `env.unwrapped.tools`.
-- `reset(seed=s)` draws a task, `reset(options={"index": i})` plays row *i* of the split, `env.unwrapped.num_tasks` counts them.
-  The same seed and actions give the same observations and rewards, in another process too. Splits never share a task.
-- A bad action is an observation that says what was expected, and `info["invalid_action"]`: never an exception, never a silent
-  end. `terminated` is the task's end, `truncated` a limit's.
+- `reset(seed=s)` draws a task, `reset(options={"index": i})` plays row *i* of the split, `env.unwrapped.num_tasks`
+  counts them. The same seed and actions give the same observations and rewards, in another process too. Splits never
+  share a task.
+- A bad action is an observation that says what was expected, and `info["invalid_action"]`: never an exception, never a
+  silent end. `terminated` is the task's end, `truncated` a limit's.
 - `info` always has `task_id`, `split`, `index`, `source`, `invalid_action`, `score`, `success`, `reward_components` and
   `anchor` (the state's text without history).
 - `expert_action()` is the next action of a solver that wins, or None. `snapshot()` and `restore(s)` branch an episode.
