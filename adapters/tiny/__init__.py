@@ -1,0 +1,5 @@
+"""A tiny Qwen2 model, its tokenizer and its warm start: what the CPU preset trains when no model is given.
+
+`tokenizer` makes a byte-level BPE with a tool-calling chat template, `model` a model of about 140 thousand
+parameters, `warm_start` teaches it a task's format on demonstrations. No trainer is imported here.
+"""

@@ -1,0 +1,111 @@
+"""A byte-level BPE tokenizer of about 512 tokens with a tool-calling chat template, made on the spot.
+
+The files are those of a Qwen2 tokenizer, because `AutoTokenizer` reads every folder with a Qwen2 model through
+`Qwen2Tokenizer`, whatever class saved it, and that class brings its own pre-tokenizer (transformers 5.9.0,
+models/auto/tokenization_auto.py, MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS). A BPE trained under another
+pre-tokenizer would give other ids after loading; here the class itself is built, so the ids stay.
+
+Like every Qwen2 tokenizer this one normalises text to Unicode NFC; NFC text comes back byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+from agent_envs.errors import ConfigError
+
+__all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer", "save_tokenizer"]
+
+PAD = "<|endoftext|>"
+END = "<|im_end|>"
+_CONTROL = (PAD, "<|im_start|>", END)
+# Part of the text, as in Qwen2.5: decoding with skip_special_tokens=True keeps them.
+_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+
+# ChatML in the Hermes/Qwen form. Tools are written as `name(argument, ...)` and without the usual paragraph on how to
+# call one: a context of some hundred tokens has no room for JSON schemas, and a tiny model learns from examples.
+CHAT_TEMPLATE = """\
+{%- set ns = namespace(system='') -%}
+{%- if messages and messages[0].role == 'system' -%}{%- set ns.system = messages[0].content -%}{%- endif -%}
+{%- if ns.system or tools -%}
+{{- '<|im_start|>system\\n' + ns.system -}}
+{%- if tools -%}
+{{- ('\\n' if ns.system else '') + 'Tools:' -}}
+{%- for tool in tools -%}
+{{- ' ' + tool.function.name + '(' + (tool.function.parameters.properties or {}) | join(', ') + ')' -}}
+{%- endfor -%}
+{%- endif -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role == 'tool' -%}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
+{{- '\\n<tool_response>' + message.content + '</tool_response>' -}}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}
+{%- elif message.role == 'assistant' -%}
+{{- '<|im_start|>assistant\\n' + (message.content or '') -}}
+{%- for call in message.tool_calls or [] -%}
+{%- set call = call.function or call -%}
+{{- '\\n' if message.content or not loop.first else '' -}}
+{{- '<tool_call>\\n{"name": "' + call.name + '", "arguments": ' -}}
+{{- (call.arguments if call.arguments is string else call.arguments | tojson) + '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- elif message.role != 'system' or not loop.first -%}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+
+def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedTokenizerBase:
+    """Train a tokenizer on `corpus` and return it as the class that `AutoTokenizer` will load it with.
+
+    Every byte is a token, every digit and every arithmetic operator stands alone; the other tokens are pieces of words
+    that are frequent in `corpus`. Raises ConfigError for a `vocab_size` with no room for the bytes and the tags.
+    """
+    floor = 256 + len(_CONTROL) + len(_TAGS)
+    if vocab_size < floor:
+        raise ConfigError(f"vocab_size must be at least {floor} (256 bytes and the chat tags), got {vocab_size}")
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer = normalizers.NFC()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), "isolated"),
+            # Only while training: no merge may swallow an operator, so that "+" is one and the same token everywhere.
+            pre_tokenizers.Split(Regex(r"[-+*/%=#]"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*_CONTROL, *_TAGS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(corpus, trainer)
+    trained = json.loads(bpe.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=trained["vocab"],
+        merges=[tuple(pair) for pair in trained["merges"]],
+        eos_token=END,
+        pad_token=PAD,
+        unk_token=PAD,
+        extra_special_tokens=["<|im_start|>"],
+    )
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in _TAGS])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write the tokenizer's files into `folder`, so that `AutoTokenizer` loads one with equal ids."""
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,285 @@
+"""Supervised warm start of a tiny model on demonstrations that the environment itself gives.
+
+An untrained model never calls a tool, so reinforcement learning would have nothing to choose from. The demonstrations
+come from `ExpertPolicy(noise=P)`: a share P of the demonstrated calls is well-formed and wrong on purpose. The warm
+start therefore teaches a task's format and not yet the task; what is right is left to reinforcement learning.
+
+The tokens are made the way the rollout makes them: a prompt from `PromptBuilder.start`, then prompt + response + the
+tokens of the answer from `PromptBuilder.extend`. One episode is one sequence; only response tokens carry loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from agent_envs.adapters.tiny.model import build_model, save_model
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.errors import ConfigError
+from agent_envs.messages import Message, ToolSpec, observation_messages
+from agent_envs.policies import ExpertPolicy
+from agent_envs.prompt import PromptBuilder
+from agent_envs.wrapper_specs import apply_wrappers
+
+__all__ = [
+    "Demonstration",
+    "EncodedDemonstration",
+    "encode",
+    "make_warm_model",
+    "play_demonstrations",
+    "train_on",
+    "transcript",
+]
+
+MAX_DEMONSTRATIONS = 12_000
+"""Different episodes a warm start sees; a longer one sees them again, in another order."""
+BATCH_SIZE = 48
+_TOKENIZER_EPISODES = 3_000
+
+
+def make_warm_model(
+    folder: Path,
+    env_id: str,
+    *,
+    steps: int,
+    noise: float,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    max_length: int = 2048,
+    progress: bool = True,
+) -> None:
+    """Make a tokenizer and a tiny model, teach it the format, and leave both in `folder`, whole or not at all.
+
+    Args:
+        steps: Supervised steps; 0 leaves the model untrained.
+        noise: Share of the demonstrated calls that are wrong on purpose.
+        texts: Further texts the tokenizer is made for, such as observations of other tasks.
+        max_length: Tokens of the model's context.
+
+    Raises:
+        PolicyError: The environment has no expert for these tasks.
+        ConfigError: No demonstration fits into the context.
+    """
+    count = max(_TOKENIZER_EPISODES, min(MAX_DEMONSTRATIONS, steps * BATCH_SIZE))
+    demonstrations = play_demonstrations(
+        env_id, count, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, progress=progress
+    )
+    tokenizer = build_tokenizer([*map(transcript, demonstrations[:_TOKENIZER_EPISODES]), *texts])
+    model = build_model(tokenizer, context_length=max_length, seed=seed)
+    if steps:
+        bar = tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
+        train_on(model, encode(bar, tokenizer, max_length=max_length), steps=steps, seed=seed, progress=progress)
+    save_model(model, tokenizer, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One demonstrated episode as chat."""
+
+    tools: tuple[ToolSpec, ...]
+    """The tools on offer."""
+    opening: tuple[Message, ...]
+    """What comes before the first action: instructions and first observation."""
+    actions: tuple[str, ...]
+    """The demonstrator's texts."""
+    answers: tuple[tuple[Message, ...], ...]
+    """What the environment said after each action but the last."""
+    success: bool
+    """Whether the episode solved its task."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedDemonstration:
+    """One demonstrated episode as tokens."""
+
+    ids: tuple[int, ...]
+    """Tokens of the whole episode, shape [tokens]."""
+    spans: tuple[tuple[int, int], ...]
+    """First token and end of every response within `ids`."""
+
+
+def play_demonstrations(
+    env_id: str,
+    count: int,
+    *,
+    noise: float,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    indices: Sequence[int] | None = None,
+    progress: bool = True,
+) -> list[Demonstration]:
+    """Play `count` episodes with the environment's expert, a share `noise` of its calls made wrong.
+
+    Args:
+        indices: Tasks of the split to draw from; None for all of them.
+
+    Raises:
+        PolicyError: The environment has no expert for these tasks.
+    """
+    env = apply_wrappers(gym.make(env_id, **dict(env_kwargs or {})), wrappers)
+    rng = np.random.default_rng(seed)
+    policy = ExpertPolicy(noise=noise, seed=seed)
+    pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]
+    demonstrations = []
+    drawn = rng.choice(pool, size=count, replace=count > len(pool))
+    for index in tqdm(drawn, desc="demonstrations", disable=not progress, leave=False):
+        demonstrations.append(_play(env, policy, int(index)))
+    env.close()
+    return demonstrations
+
+
+def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> Demonstration:
+    observation, info = env.reset(options={"index": index})
+    opening: list[Message] = [{"role": "user", "content": observation}]
+    instructions = env.get_wrapper_attr("instructions")
+    if instructions:
+        opening.insert(0, {"role": "system", "content": instructions})
+    actor = policy.start(env)
+    actions: list[str] = []
+    answers: list[tuple[Message, ...]] = []
+    over = False
+    while not over:
+        action = actor.act(observation, info)
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+        actions.append(action)
+        if not over:
+            answers.append(tuple(observation_messages(observation, info)))
+    tools = tuple(env.get_wrapper_attr("tools"))
+    return Demonstration(tools, tuple(opening), tuple(actions), tuple(answers), bool(info["success"]))
+
+
+def transcript(demonstration: Demonstration) -> str:
+    """The episode as plain text, for training a tokenizer."""
+    parts = [message["content"] for message in demonstration.opening]
+    parts += [f"{tool['function']['name']}({', '.join(_properties(tool))})" for tool in demonstration.tools]
+    for position, action in enumerate(demonstration.actions):
+        parts.append(action)
+        if position < len(demonstration.answers):
+            parts += [message["content"] for message in demonstration.answers[position]]
+    return "\n".join(["system", "Tools:", "user", "assistant", *parts])
+
+
+def _properties(tool: ToolSpec) -> Iterable[str]:
+    return tool["function"]["parameters"].get("properties", {})
+
+
+def encode(
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_length: int
+) -> list[EncodedDemonstration]:
+    """The tokens of every demonstration of at most `max_length` tokens.
+
+    A response ends with the tokenizer's end token, as a sampled one does.
+
+    Raises:
+        ConfigError: No demonstration fits.
+    """
+    builders: dict[tuple[str, ...], PromptBuilder] = {}
+    encoded, shortest = [], math.inf
+    for demonstration in demonstrations:
+        key = tuple(tool["function"]["name"] for tool in demonstration.tools)
+        if key not in builders:
+            builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
+        builder = builders[key]
+        prompt, spans, ids = builder.start(list(demonstration.opening)), [], []
+        for position, action in enumerate(demonstration.actions):
+            response = [*tokenizer.encode(action, add_special_tokens=False), tokenizer.eos_token_id]
+            ids = [*prompt, *response]
+            spans.append((len(prompt), len(ids)))
+            if position < len(demonstration.answers):
+                prompt = builder.extend(prompt, response, list(demonstration.answers[position]))
+        shortest = min(shortest, len(ids))
+        if len(ids) <= max_length:
+            encoded.append(EncodedDemonstration(tuple(ids), tuple(spans)))
+    if not encoded:
+        raise ConfigError(f"no demonstration fits into {max_length} tokens; the shortest has {shortest}")
+    return encoded
+
+
+def train_on(
+    model: Qwen2ForCausalLM,
+    demonstrations: Sequence[EncodedDemonstration],
+    *,
+    steps: int,
+    batch_size: int = BATCH_SIZE,
+    learning_rate: float = 3e-3,
+    weight_decay: float = 0.01,
+    warmup: int = 50,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool = True,
+    on_step: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Train `model` in place on batches of `batch_size` episodes drawn without replacement, pass after pass.
+
+    The rate rises over `warmup` steps and falls along a cosine to a tenth.
+
+    Returns:
+        The loss of every step, in nats per response token.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True
+    )
+    order = _batches(len(demonstrations), batch_size, seed)
+    losses = []
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model.train()
+    bar = tqdm(range(1, steps + 1), desc="warm start", unit="step", disable=not progress)
+    for step in bar:
+        cosine = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, step / warmup) * cosine
+        loss = _loss(model, [demonstrations[i] for i in next(order)])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 10 == 0:
+            bar.set_postfix(loss=f"{losses[-1]:.3f}")
+        if on_step is not None:
+            on_step(step, losses[-1])
+    model.eval()
+    torch.set_num_threads(before)
+    return losses
+
+
+def _batches(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    waiting = np.empty(0, dtype=np.int64)
+    while True:
+        while len(waiting) < size:
+            waiting = np.concatenate([waiting, rng.permutation(count)])
+        yield waiting[:size]
+        waiting = waiting[size:]
+
+
+def _loss(model: Qwen2ForCausalLM, batch: Sequence[EncodedDemonstration]) -> torch.Tensor:
+    """Mean negative log-likelihood of the batch's response tokens."""
+    longest = max(len(d.ids) for d in batch) - 1
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)  # [episodes, tokens], padded on the right
+    positions: list[int] = []
+    targets: list[int] = []
+    for row, d in enumerate(batch):
+        ids[row, : len(d.ids) - 1] = torch.tensor(d.ids[:-1])
+        for start, end in d.spans:
+            positions.extend(range(row * longest + start - 1, row * longest + end - 1))
+            targets.extend(d.ids[start:end])
+    # No attention mask: attention is causal and the padding is on the right, so no response token sees it.
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state  # [episodes, tokens, hidden]
+    chosen = hidden.flatten(0, 1)[torch.tensor(positions)]
+    return torch.nn.functional.cross_entropy(model.lm_head(chosen), torch.tensor(targets))

@@ -1,0 +1,371 @@
+"""What a run is: the command line, checked against the environment, and the verl settings that follow from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import agent_envs
+from agent_envs.adapters.verl.presets import Preset, get_preset
+from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
+from agent_envs.wrapper_specs import apply_wrappers
+
+__all__ = ["Paths", "RunConfig", "Tasks", "build", "choose_tasks", "compose", "make_env", "verl_overrides"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One run as asked for, with every default filled in."""
+
+    env: str
+    algo: str
+    preset: str
+    steps: int
+    data: str
+    split: str
+    env_kwargs: dict[str, Any]
+    """What the environment is made with besides split and data."""
+    demo_env_kwargs: dict[str, Any]
+    """What the environment of the demonstrations, on generated tasks, is made with."""
+    wrappers: tuple[str, ...]
+    """Specs, innermost first; those of the preset included."""
+    out: Path
+    model: str | None
+    """A Hugging Face folder or name; None for a tiny model made on the spot."""
+    seed: int
+    warm_start: int
+    """Supervised steps before training; 0 to skip."""
+    demo_noise: float
+    """Share of demonstrated calls that are wrong on purpose."""
+    val_fraction: float
+    """Share of the tasks held out where the data has no validation or test split."""
+    overrides: tuple[str, ...] = ()
+    """verl settings from the command line; they win over everything else."""
+
+    def settings(self) -> dict[str, Any]:
+        """All that must be equal for a run to be continued: everything but its length and its place."""
+        values = asdict(self)
+        del values["steps"], values["out"]
+        return json.loads(json.dumps(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where a run keeps things, under its --out folder."""
+
+    out: Path
+
+    @property
+    def run(self) -> Path:
+        """The run's settings."""
+        return self.out / "run.json"
+
+    @property
+    def model(self) -> Path:
+        """The tiny model after its warm start."""
+        return self.out / "model"
+
+    @property
+    def data(self) -> Path:
+        """Rows for verl's data loader."""
+        return self.out / "data"
+
+    @property
+    def train_rows(self) -> Path:
+        """Rows of the training tasks."""
+        return self.data / "train.parquet"
+
+    @property
+    def validation_rows(self) -> Path:
+        """Rows of the held-out tasks."""
+        return self.data / "validation.parquet"
+
+    @property
+    def episodes(self) -> Path:
+        """Episodes, one file per step and phase."""
+        return self.out / "episodes"
+
+    @property
+    def checkpoints(self) -> Path:
+        """verl's checkpoints."""
+        return self.out / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per step."""
+        return self.out / "metrics.jsonl"
+
+    @property
+    def curve(self) -> Path:
+        """Success and reward over steps."""
+        return self.out / "curve.png"
+
+    @property
+    def log(self) -> Path:
+        """All that verl and Ray print."""
+        return self.out / "train.log"
+
+    @property
+    def starts(self) -> Path:
+        """verl's own metrics, one file per start."""
+        return self.out / "starts"
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Which tasks are trained on and which are held out."""
+
+    train_split: str
+    train: tuple[int, ...]
+    """Indices to train on, in order; with repeats where the split is smaller than the run."""
+    train_pool: tuple[int, ...] | None
+    """Indices that training may use; None for the whole split."""
+    validation_split: str
+    validation: tuple[int, ...]
+    """Held-out indices."""
+
+
+def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
+    """The run's environment in its wrappers, with Gymnasium's errors about ids and arguments as ConfigError."""
+    kwargs = {**config.env_kwargs, "split": split or config.split, "data": config.data}
+    try:
+        env = gym.make(config.env, **kwargs)
+    except gym.error.Error as e:
+        raise ConfigError(f"unknown environment {config.env!r}.{did_you_mean(config.env, agent_envs.ENV_IDS)}") from e
+    except TypeError as e:
+        raise ConfigError(f"{config.env} does not take these arguments: {_first_line(e)}") from e
+    return apply_wrappers(env, config.wrappers)
+
+
+def choose_tasks(config: RunConfig, preset: Preset) -> Tasks:
+    """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
+
+    Held out is the split "validation" where there is one, else "test"; where the data has neither (a single file), or
+    trains on the one it has, `val_fraction` of the split.
+
+    Raises:
+        ConfigError: Unknown split, or too few tasks to hold any out.
+    """
+    env = make_env(config)
+    count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
+    env.close()
+    held_out = None if split == "all" else _held_out_split(config, split)
+    pool: np.ndarray | None
+    if held_out is not None:
+        validation_split, validation_count = held_out
+        pool = None
+        validation = np.random.default_rng(0).permutation(validation_count)
+    else:
+        order = np.random.default_rng(0).permutation(count)
+        kept = round(count * config.val_fraction)
+        if not 0 < kept < count:
+            raise ConfigError(f"--val-fraction {config.val_fraction} of {count} tasks leaves none on one side")
+        validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
+    wanted = config.steps * preset.tasks_per_step
+    return Tasks(
+        train_split=split,
+        train=tuple(_passes(np.arange(count) if pool is None else pool, wanted, config.seed)),
+        train_pool=None if pool is None else tuple(pool.tolist()),
+        validation_split=validation_split,
+        validation=tuple(validation[: preset.validation_tasks].tolist()),
+    )
+
+
+def _held_out_split(config: RunConfig, train_split: str) -> tuple[str, int] | None:
+    for split in ("validation", "test"):
+        if split == train_split:
+            continue
+        try:
+            env = make_env(config, split)
+            count = env.unwrapped.num_tasks  # type: ignore[attr-defined]
+        except ConfigError:
+            continue
+        env.close()
+        return split, count
+    return None
+
+
+def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
+    """`wanted` entries of `pool`: shuffled passes, one after another. A longer run begins like a shorter one."""
+    rng = np.random.default_rng(seed)
+    drawn: list[int] = []
+    while len(drawn) < wanted:
+        drawn.extend(pool[rng.permutation(len(pool))].tolist())
+    return drawn[:wanted]
+
+
+def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_first: bool = True) -> list[str]:
+    """The run in Hydra's form, the command line's own settings last.
+
+    Args:
+        model: Folder or name of the model that training starts from.
+        validate_first: Whether to validate before the first step of this start.
+    """
+    from agent_envs.adapters.verl.overrides import base_overrides, cpu_overrides
+
+    paths = Paths(config.out.resolve())
+    critic = config.algo == "gae"
+    lists = [*base_overrides(), *(cpu_overrides() if preset.cpu else [])]
+    lists += [
+        f"algorithm.adv_estimator={config.algo}",
+        f"critic.enable={critic}",
+        f"data.train_files=[{_quoted(paths.train_rows)}]",
+        f"data.val_files=[{_quoted(paths.validation_rows)}]",
+        # The rows are drawn and ordered when they are written, as many as the steps take: one pass, in order.
+        "data.shuffle=False",
+        f"data.train_batch_size={preset.tasks_per_step}",
+        f"data.val_batch_size={preset.validation_tasks}",
+        f"data.max_prompt_length={preset.max_prompt_length}",
+        f"data.max_response_length={preset.max_response_length}",
+        f"actor_rollout_ref.model.path={_quoted(model)}",
+        f"actor_rollout_ref.rollout.n={preset.episodes_per_task}",
+        f"actor_rollout_ref.rollout.seed={config.seed}",
+        "actor_rollout_ref.rollout.temperature=1.0",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
+        f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
+        f"actor_rollout_ref.actor.data_loader_seed={config.seed}",
+        f"actor_rollout_ref.actor.optim.lr={preset.learning_rate}",
+        f"actor_rollout_ref.actor.optim.lr_warmup_steps={preset.learning_rate_warmup}",
+        f"critic.model.path={_quoted(model)}",
+        f"critic.optim.lr={preset.critic_learning_rate}",
+        f"critic.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
+        f"critic.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
+        f"trainer.n_gpus_per_node={preset.devices}",
+        "trainer.project_name=agent_envs",
+        f"trainer.experiment_name={_quoted(config.out.name)}",
+        "trainer.logger=[console,file]",
+        "trainer.total_epochs=1",
+        f"trainer.total_training_steps={config.steps}",
+        f"trainer.val_before_train={validate_first}",
+        f"trainer.test_freq={preset.validate_every}",
+        f"trainer.save_freq={preset.save_every}",
+        "trainer.resume_mode=auto",
+        f"trainer.default_local_dir={_quoted(paths.checkpoints)}",
+        f"+agentr1.episodes_dir={_quoted(paths.episodes)}",
+        f"+agentr1.seed={config.seed}",
+        *preset.overrides,
+        *config.overrides,
+    ]
+    return lists
+
+
+def _quoted(value: object) -> str:
+    """A value that Hydra reads as one string, whatever characters it has."""
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
+
+
+def compose(overrides: Sequence[str]) -> str:
+    """The full verl configuration that `overrides` lead to, as YAML with every reference resolved.
+
+    Raises:
+        ConfigError: verl has no such setting, or a value does not parse.
+        MissingExtraError: verl is not installed.
+    """
+    spec = importlib.util.find_spec("verl")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError("verl", extra="verl")
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    folder = Path(spec.submodule_search_locations[0]).resolve() / "trainer" / "config"
+    try:
+        with initialize_config_dir(str(folder), version_base=None):
+            composed = hydra_compose("ppo_trainer", overrides=list(overrides))
+        return OmegaConf.to_yaml(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as e:
+        raise ConfigError(f"verl does not take these settings: {_first_line(e)}") from e
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def build(
+    *,
+    env: str,
+    algo: str,
+    preset: str,
+    steps: int | None,
+    data: str,
+    split: str,
+    env_kwargs: str | None,
+    wrappers: Sequence[str],
+    out: str | None,
+    model: str | None,
+    seed: int,
+    warm_start: int | None,
+    demo_noise: float | None,
+    val_fraction: float,
+    overrides: Sequence[str],
+) -> tuple[RunConfig, Preset]:
+    """Check the command line and fill in the preset's defaults. Nothing is written and no model is read.
+
+    Raises:
+        ConfigError: A value that does not exist or does not fit, with what there is.
+    """
+    from agent_envs.adapters.estimators import get_estimator
+
+    chosen = get_preset(preset)
+    get_estimator(algo)
+    given = _json_object(env_kwargs)
+    demo_kwargs = {**chosen.generated_env_kwargs.get(env, {}), **given}
+    kwargs = demo_kwargs if data == "generated" else dict(given)
+    for name, value, least in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
+        if value is not None and value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
+    for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
+        if share is not None and not 0 <= share <= 1:
+            raise ConfigError(f"{name} is a share between 0 and 1, got {share}")
+    if model is None and not chosen.makes_model:
+        raise ConfigError(f"preset {preset!r} trains a given model: add --model FOLDER")
+    if model is not None and warm_start:
+        raise ConfigError("--warm-start is for the tiny model made where --model is not given; leave one of them out")
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"expected a verl setting as key=value, got {override!r}")
+    config = RunConfig(
+        env=env,
+        algo=algo,
+        preset=preset,
+        steps=chosen.steps if steps is None else steps,
+        # Ray's processes start elsewhere: a path must not depend on the working directory.
+        data=data if data in ("generated", "official") else str(Path(data).resolve()),
+        split=split,
+        env_kwargs=kwargs,
+        demo_env_kwargs=demo_kwargs,
+        wrappers=(*chosen.wrappers, *wrappers),
+        out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo}-seed{seed}"),
+        model=model,
+        seed=seed,
+        warm_start=(chosen.warm_start if warm_start is None else warm_start) if model is None else 0,
+        demo_noise=chosen.demo_noise if demo_noise is None else demo_noise,
+        val_fraction=val_fraction,
+        overrides=tuple(overrides),
+    )
+    return config, chosen
+
+
+def _json_object(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as e:
+        raise ConfigError(f"--env-kwargs is not valid JSON: {e}: {text!r}") from e
+    if not isinstance(value, dict):
+        raise ConfigError(f"--env-kwargs must be a JSON object, got {text!r}")
+    for name in ("split", "data"):
+        if name in value:
+            raise ConfigError(f"--env-kwargs holds {name!r}; use --{name}")
+    return value

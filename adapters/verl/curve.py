@@ -1,0 +1,74 @@
+"""DIR/curve.png: success and reward over the steps of a run, with what the warm start could do at step 0."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_envs.adapters.verl.metrics import Interval, share
+from agent_envs.errors import MissingExtraError
+
+__all__ = ["draw_curve"]
+
+_TRAIN, _HELD_OUT = "#9aa5b1", "#1f5fa8"
+
+
+def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str) -> None:
+    """Draw the curve from the records of `metrics.jsonl`.
+
+    Args:
+        caption: What the reader has to know about where the run started; shown under the panels.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise MissingExtraError("matplotlib", extra="verl") from e
+
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    held_out = [(r["step"], _success(r)) for r in records if r.get("val/success") is not None]
+    _line(left, records, "env/success", "training episodes")
+    if held_out:
+        steps = [step for step, _ in held_out]
+        values = [interval.value for _, interval in held_out]
+        errors = [
+            [max(0.0, i.value - i.low) for _, i in held_out],
+            [max(0.0, i.high - i.value) for _, i in held_out],
+        ]
+        label = "held-out tasks, sampled once (95 % interval)"
+        left.errorbar(steps, values, yerr=errors, fmt="o-", capsize=3, color=_HELD_OUT, label=label, zorder=3)
+        if steps[0] == 0:
+            left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label="before training")
+    left.set(title="success", xlabel="training step", ylabel="share of episodes", ylim=(0, 1))
+    _line(right, records, "env/return/mean", "training episodes")
+    points = [(r["step"], r["val/return"]) for r in records if r.get("val/return") is not None]
+    if points:
+        right.plot(*zip(*points, strict=True), "o-", color=_HELD_OUT, label="held-out tasks", zorder=3)
+    right.set(title="reward (return of an episode, format reward included)", xlabel="training step")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower right", fontsize=8)
+    figure.suptitle(title)
+    figure.supxlabel(caption, fontsize=8, color="#444444")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    canvas.print_png(partial)
+    partial.replace(path)
+
+
+def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str) -> None:
+    points = [(r["step"], r[key]) for r in records if r.get(key) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), color=_TRAIN, label=label)
+
+
+def _success(record: Mapping[str, Any]) -> Interval:
+    trials = int(record["val/episodes"])
+    return share(record["val/success"] * trials, trials)

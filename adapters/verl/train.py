@@ -1,0 +1,365 @@
+"""`agentr1 train`: from an environment's id to a trained model, with verl's own trainer.
+
+    agentr1 train --env AgentR1/GSM8KTool-v0 --algo grpo --preset cpu-tiny --out runs/first
+
+leaves in --out: metrics.jsonl (one line per step), episodes/*.jsonl, curve.png, checkpoints, train.log. The same
+command continues a run that was stopped. verl runs in a process of its own: what it and Ray print goes to train.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tqdm import tqdm
+
+from agent_envs.adapters.verl import metrics
+from agent_envs.adapters.verl.config import (
+    Paths,
+    RunConfig,
+    Tasks,
+    build,
+    choose_tasks,
+    compose,
+    make_env,
+    verl_overrides,
+)
+from agent_envs.adapters.verl.presets import PRESETS, Preset
+from agent_envs.errors import BackendError, ConfigError
+
+__all__ = ["add_arguments", "main", "run"]
+
+_SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `agentr1 train`."""
+    add = parser.add_argument
+    add("--env", required=True, metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
+    add("--algo", default="grpo", help="advantage estimator: grpo or gae (default: grpo)")
+    add("--preset", default="cpu-tiny", help=f"size and machine: {', '.join(PRESETS)} (default: cpu-tiny)")
+    add("--steps", type=int, help="training steps (default: the preset's)")
+    add("--data", default="generated", help="generated, official or a path (default: generated)")
+    add("--split", default="train", help="split to train on (default: train)")
+    add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
+    add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
+    add("--out", metavar="DIR", help="folder of the run; the same command continues it (default: runs/ENV-ALGO-seedN)")
+    add("--model", metavar="DIR", help="Hugging Face folder to start from (default: a tiny model, made here)")
+    add("--seed", type=int, default=0, help="seed of tasks, demonstrations, model and sampling (default: 0)")
+    add("--warm-start", type=int, metavar="N", help="supervised steps of the tiny model; 0 to skip")
+    add("--demo-noise", type=float, metavar="P", help="share of demonstrated calls that are wrong on purpose")
+    add("--val-fraction", type=float, default=0.1, help="held-out share of data without such a split (default: 0.1)")
+    add("--dry-run", action="store_true", help="print the full verl configuration and stop")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="verl settings, in Hydra's form; they win")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m agent_envs.adapters.verl.train`: the same as `agentr1 train`."""
+    from agent_envs.cli import main as cli_main
+
+    return cli_main(["train", *(sys.argv[1:] if argv is None else argv)])
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Train as the options say, showing the progress on standard error.
+
+    Returns:
+        What there is to print at the end: how it went and where things are, or the configuration of a dry run.
+
+    Raises:
+        AgentEnvsError: Bad input, or training that failed; the message says what to do.
+    """
+    options = vars(arguments)
+    config, preset = build(
+        **{name: options[name] for name in (
+            "env", "algo", "preset", "steps", "data", "split", "env_kwargs", "out", "model", "seed",
+            "warm_start", "demo_noise", "val_fraction", "overrides",
+        )},
+        wrappers=options["wrapper"],
+    )  # fmt: skip
+    paths = Paths(config.out.resolve())
+    if config.model is not None:
+        _check_model(config.model)
+    tasks = choose_tasks(config, preset)
+    model = config.model or str(paths.model)
+    yaml = compose(verl_overrides(config, preset, model=model))
+    if options["dry_run"]:
+        return yaml
+    from agent_envs.adapters.verl.version import check_version
+
+    check_version()
+    with _locked(paths):
+        _remember(paths, config)
+        if config.model is None and not paths.model.exists():
+            _make_model(config, preset, tasks, paths.model)
+        records = _train(config, preset, tasks, paths, model)
+    return _summary(config, paths, records)
+
+
+def _check_model(model: str) -> None:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: {str(e).splitlines()[0]}") from e
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"--model {model}: its tokenizer has no chat template; use an instruction-tuned model, or put a "
+            "chat_template.jinja beside its tokenizer.json"
+        )
+
+
+@contextmanager
+def _locked(paths: Paths) -> Iterator[None]:
+    paths.out.mkdir(parents=True, exist_ok=True)
+    with (paths.out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            raise ConfigError(f"another process is training in {paths.out}; wait for it or choose another --out") from e
+        yield
+
+
+def _remember(paths: Paths, config: RunConfig) -> None:
+    """Write the run's settings, or compare them with those of the run that is to be continued."""
+    settings = config.settings()
+    if paths.run.exists():
+        before = json.loads(paths.run.read_text(encoding="utf-8"))
+        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
+        if changed:
+            raise ConfigError(
+                f"{paths.out} holds a run with other settings ({'; '.join(changed)}); "
+                "choose another --out, or delete it"
+            )
+    _write(paths.run, json.dumps({**settings, "steps": config.steps}, indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _make_model(config: RunConfig, preset: Preset, tasks: Tasks, folder: Path) -> None:
+    from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+    texts = []
+    if config.data != "generated":
+        # The demonstrations are generated tasks; the tokenizer is made for the real ones too.
+        env = make_env(config)
+        texts = [env.reset(options={"index": index})[0] for index in tasks.train[:1000]]
+        env.close()
+    make_warm_model(
+        folder,
+        config.env,
+        steps=config.warm_start,
+        noise=config.demo_noise,
+        seed=config.seed,
+        env_kwargs=config.demo_env_kwargs,
+        wrappers=config.wrappers,
+        texts=texts,
+        max_length=preset.max_prompt_length + preset.max_response_length,
+    )
+
+
+def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model: str) -> list[metrics.Record]:
+    from agent_envs.adapters.verl.rows import make_rows, write_rows
+
+    resumed_from = _last_checkpoint(paths)
+    starts = _past_starts(paths)
+    records = metrics.collect(starts)
+    if resumed_from < config.steps or not any(r["step"] >= config.steps and "val/success" in r for r in records):
+        for path, split, indices, phase in (
+            (paths.train_rows, tasks.train_split, tasks.train, "train"),
+            (paths.validation_rows, tasks.validation_split, tasks.validation, "validation"),
+        ):
+            rows = make_rows(
+                config.env,
+                indices,
+                split=split,
+                data=config.data,
+                phase=phase,
+                env_kwargs=config.env_kwargs,
+                wrappers=config.wrappers,
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_rows(path, rows)
+        paths.starts.mkdir(exist_ok=True)
+        log = paths.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
+        # What lies after the checkpoint is played again.
+        records = metrics.collect([*starts, (resumed_from, log)])
+        metrics.write_records(paths.metrics, records)
+        validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
+        overrides = verl_overrides(config, preset, model=model, validate_first=not validated)
+        try:
+            _run_verl(config, preset, paths, overrides, log, resumed_from)
+        finally:
+            records = metrics.collect([*starts, (resumed_from, log)])
+            metrics.write_records(paths.metrics, records)
+            _draw(config, paths, records)
+    else:
+        _draw(config, paths, records)
+    return records
+
+
+def _last_checkpoint(paths: Paths) -> int:
+    """The step verl will resume from; 0 where there is no complete checkpoint."""
+    latest = paths.checkpoints / "latest_checkpointed_iteration.txt"
+    try:
+        return int(latest.read_text())
+    except FileNotFoundError:
+        return 0
+    except ValueError as e:
+        raise ConfigError(f"{latest} holds no step number; write the last good step into it, or delete it") from e
+
+
+def _past_starts(paths: Paths) -> list[tuple[int, Path]]:
+    return [(int(path.stem.rpartition("-")[2]), path) for path in sorted(paths.starts.glob("*-from-*.jsonl"))]
+
+
+def _run_verl(
+    config: RunConfig, preset: Preset, paths: Paths, overrides: Sequence[str], log: Path, resumed_from: int
+) -> None:
+    from agent_envs.adapters.verl.overrides import environment
+
+    # Unix sockets lie in here, and their paths are limited to 107 bytes: a short folder, not the run's own.
+    ray_folder = tempfile.mkdtemp(prefix="agentr1-", dir="/tmp")
+    variables = {**os.environ, **environment(cpu=preset.cpu)}
+    if preset.cpu:
+        variables.pop("CUDA_VISIBLE_DEVICES", None)
+        variables.pop("RAY_ADDRESS", None)
+    variables |= {
+        "RAY_TMPDIR": ray_folder,
+        "VERL_FILE_LOGGER_PATH": str(log),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    hydra = [f"hydra.run.dir={paths.starts}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
+    command = [sys.executable, "-m", "agent_envs.adapters.verl.launch", str(os.getpid()), *overrides, *hydra]
+    with paths.log.open("ab") as output, _terminable():
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=variables,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            _watch(process, config, paths, log, resumed_from)
+        finally:
+            _end(process)
+            shutil.rmtree(ray_folder, ignore_errors=True)
+    if process.returncode != 0:
+        raise BackendError(
+            f"verl stopped with exit status {process.returncode}: {_last_error(paths.log)}\n"
+            f"Everything it printed is in {paths.log}; the same command continues from the last checkpoint."
+        )
+
+
+def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, log: Path, resumed_from: int) -> None:
+    """Show the progress until the process ends, and copy each step's metrics as they come."""
+    offset = 0
+    shown: dict[str, str] = {}
+    with tqdm(total=config.steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
+        while True:
+            ended = process.poll() is not None
+            records, offset = metrics.read_log(log, offset)
+            metrics.append_records(paths.metrics, records)
+            for record in records:
+                bar.set_description("training")
+                for key, name in _SHOWN.items():
+                    if record.get(key) is not None:
+                        shown[name] = f"{record[key]:.2f}"
+                bar.set_postfix(shown, refresh=False)
+                bar.update(record["step"] - bar.n)
+            bar.refresh()
+            if ended:
+                return
+            time.sleep(0.25)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and what it started. Ray's own processes notice that it is gone and follow."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within this block SIGTERM ends the program as Ctrl-C does, so that nothing is left running."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _last_error(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
+    for line in reversed(lines):
+        text = line.rpartition(") ")[2] if line.startswith("(") else line
+        kind = text.partition(":")[0]
+        if kind.endswith(("Error", "Exception", "Interrupt")) and " " not in kind:
+            return text.strip()[:500]
+    return "no Python error was printed"
+
+
+def _caption(config: RunConfig) -> str:
+    if config.model is not None:
+        return f"Training started from {config.model}."
+    if config.warm_start == 0:
+        return "Training started from an untrained tiny model."
+    return (
+        f"Step 0 is a tiny model after {config.warm_start} supervised steps on demonstrations in which "
+        f"{config.demo_noise:.0%} of the calls are wrong on purpose:\nit knows the format and not yet the task."
+    )
+
+
+def _draw(config: RunConfig, paths: Paths, records: Sequence[metrics.Record]) -> None:
+    from agent_envs.adapters.verl.curve import draw_curve
+
+    title = f"{config.env}, {config.algo}, {config.preset}, seed {config.seed}"
+    draw_curve(paths.curve, records, title=title, caption=_caption(config))
+
+
+def _summary(config: RunConfig, paths: Paths, records: Sequence[metrics.Record]) -> str:
+    lines = [_caption(config).replace("\n", " ")]
+    held_out = [r for r in records if r.get("val/success") is not None]
+    if held_out:
+        first, last = held_out[0], held_out[-1]
+        counts = int(first["val/episodes"]), int(last["val/episodes"])
+        for record, count in ((first, counts[0]), (last, counts[1])):
+            s = metrics.share(record["val/success"] * count, count)
+            lines.append(
+                f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out tasks"
+            )
+        d = metrics.difference(first["val/success"], counts[0], last["val/success"], counts[1])
+        lines.append(
+            f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
+        )
+    lines += map(str, (paths.curve, paths.metrics, paths.episodes, paths.checkpoints, paths.log))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
