@@ -3,9 +3,9 @@
     gold: "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\\n...\\n#### 72"
     text: "She sold 48 + 24 = **72** clips, so the answer is 72."       -> 1.0
 
-The answer is looked for in this order: after `####`, in `\\boxed{}`, after "the answer is", the last number. The
-released scoring, which looks at the last number only (Agent-R1, after verl's utils/reward_score/gsm8k.py), is
-`score_agentr1`.
+The answer is looked for in this order: after `####`, in `\\boxed{}`, after "the answer is", the last number.
+The released scoring, which looks at the last number only (Agent-R1, after verl's
+utils/reward_score/gsm8k.py), is `score_agentr1`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _RELEASED = re.compile(r"-?[0-9.,]+")
 def extract_answer(text: str) -> str | None:
     r"""The number that a text gives as its answer in plain form, or None where there is none.
 
-    Looked for after the last `####`, in the last `\boxed{}`, after the last "the answer is" (or "answer:"), and
-    at last anywhere, from the end. A calculation such as `3*4 = 12` after a marker counts with its result.
-    Thousands separators, currency signs, units, percent signs, markdown and LaTeX around the number do not matter;
-    fractions are reduced.
+    Looked for after the last `####`, in the last `\boxed{}`, after the last "the answer is" (or "answer:"),
+    and at last anywhere, from the end. A calculation such as `3*4 = 12` after a marker counts with its
+    result. Thousands separators, currency signs, units, percent signs, markdown and LaTeX around the number
+    do not matter; fractions are reduced.
 
     >>> extract_answer("5 boxes cost 9. #### $1,234.50"), extract_answer(r"so \boxed{\frac{1}{2}} of 8")
     ('1234.5', '0.5')
@@ -111,10 +111,10 @@ def last_number(text: str) -> str | None:
 def score_agentr1(text: str, gold: str) -> float:
     """The released scoring: 1.0 if the last number of the text equals the gold number, else 0.0.
 
-    It reads no marker, so `#### 18 (out of 20)` is scored by its 20, and it pays for any text that ends with the
-    right number, a tool call's arguments included. Deviations: numbers are compared by value ("18.0" is 18) where
-    the release compares strings, and the whole text is read where verl's later versions read its last 300
-    characters.
+    It reads no marker, so `#### 18 (out of 20)` is scored by its 20, and it pays for any text that ends with
+    the right number, a tool call's arguments included. Deviations: numbers are compared by value ("18.0" is
+    18) where the release compares strings, and the whole text is read where verl's later versions read its
+    last 300 characters.
 
     Raises:
         DataError: There is no number in `gold`.
@@ -143,7 +143,7 @@ def _answer(text: str) -> Fraction | None:
 
 
 def _marked(text: str) -> Iterator[str]:
-    """The pieces of text that a marker introduces: last `####`, last box, last phrase; at most WINDOW long."""
+    """The pieces of text behind the last `####`, in the last box and behind the last phrase, in this order."""
     if "####" in text:
         yield from _after(text, _HASHES)
     if "boxed" in text:
@@ -201,7 +201,7 @@ def _last(text: str) -> Fraction | None:
 
 
 def _windows(text: str) -> Iterator[str]:
-    """The text in pieces from its end, not cut within a number: the last number is nearly always in the first."""
+    """The text in pieces from its end, none cut within a number: the first nearly always has the last number."""
     end = len(text)
     while end > 0:
         start = max(0, end - 4096)
@@ -244,7 +244,7 @@ def _decimal(digits: str) -> Fraction | None:
 
 
 def _is_sign(text: str, position: int) -> bool:
-    """Whether the minus at `position` is a sign: after a number, a letter or a bracket it joins two words or terms."""
+    """Whether the minus at `position` is a sign: after a number, a letter or a bracket it is none."""
     before = text[max(0, position - 8) : position]
     if before[-1:].isalnum() or before[-1:] in (")", "]", "}", "%"):
         return False

@@ -32,7 +32,9 @@ _SIMPLE = re.compile(r"([0-9]{1,15})([-+*/])([0-9]{1,15})")  # most calls are on
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+)"
-    r"|(?P<op>\*\*|//|[-+*/%^()]|[×·∙⋅xX](?![a-zA-Z])|[÷∕⁄]|[−–—]|of\b)" r"|(?P<dollar>\$)" r")"
+    r"|(?P<op>\*\*|//|[-+*/%^()]|[×·∙⋅xX](?![a-zA-Z])|[÷∕⁄]|[−–—]|of\b)"
+    r"|(?P<dollar>\$)"
+    r")"
 )
 _SAME = {"^": "**", "of": "*"}
 _SAME |= dict.fromkeys("×·∙⋅xX", "*") | dict.fromkeys("÷∕⁄", "/") | dict.fromkeys("−–—", "-")
@@ -185,9 +187,7 @@ class _Parser:
     def check_depth(self, depth: int) -> None:
         if depth >= MAX_DEPTH:
             position = self.token[2]
-            raise ToolError(
-                f"at position {position}: more than {MAX_DEPTH} nested powers or parentheses."
-            )
+            raise ToolError(f"at position {position}: more than {MAX_DEPTH} nested powers or parentheses.")
 
     def unexpected(self, expected: str) -> NoReturn:
         kind, text, position = self.token

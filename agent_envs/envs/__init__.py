@@ -1,0 +1,1 @@
+"""The environments, one file or folder per task; made by id with `gymnasium.make`."""

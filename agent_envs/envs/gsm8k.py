@@ -1,0 +1,378 @@
+"""GSM8K, grade-school word problems: answered in one step, or with tools in several.
+
+    question  "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. ..."
+    answer    "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\\nNatalia sold 48+24 = <<48+24=72>>72 ...\\n#### 72"
+
+Scoring follows Agent-R1's gsm8k environment and tool task (`reward="agentr1"`, `tool="check_answer"`), which follow
+verl's utils/reward_score/gsm8k.py; the default is stricter and pays once: `agent_envs.rewards.gsm8k`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agent_envs.datasets.gsm8k import GSM8KTask, find_files, gsm8k_rows
+from agent_envs.datasets.gsm8k_generated import DEFAULT_LEVEL, GeneratedTask, generated_gsm8k, parse_level
+from agent_envs.errors import ConfigError, ToolError, did_you_mean
+from agent_envs.rewards.gsm8k import extract_answer, score, score_agentr1
+from agent_envs.text_env import Outcome, TaskSource, TextEnv
+from agent_envs.tool_env import ToolEnv
+from agent_envs.tools import Tool, ToolRegistry
+from agent_envs.tools.calculator import calculator, evaluate
+
+__all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv", "annotated_steps"]
+
+REWARDS = ("terminal", "agentr1")
+TOOLS = ("calculator", "check_answer")
+EXPERTS = ("oracle",)
+NO_NUMBER = "No number was found in the answer. Expected the final answer as a number after ####, like: #### 72"
+
+_ANNOTATION = re.compile(r"<<([^<>=]{1,200})=[^<>]{0,200}>>")
+_OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
+_CALCULATOR = ToolRegistry([calculator])
+
+
+def annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
+    """The calculations that a GSM8K solution annotates and their values; those that are no arithmetic are left out.
+
+    >>> annotated_steps("He has 3 * 4 = <<3 * 4=12>>12 apples and <<x=2>>2 pears.\\n#### 12")
+    (('3*4', '12'),)
+    """
+    return _annotated_steps(solution)
+
+
+@functools.lru_cache(maxsize=1024)
+def _annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
+    steps = []
+    for expression in _ANNOTATION.findall(solution):
+        compact = "".join(expression.split())
+        try:
+            steps.append((compact, evaluate(compact)))
+        except ToolError:
+            continue
+    return tuple(steps)
+
+
+def _open_gsm8k(data: str, split: str, level: int | str) -> TaskSource:
+    return generated_gsm8k(split, level) if data == "generated" else gsm8k_rows(data, split)
+
+
+def _check_arguments(data: str, split: str, level: int | str, reward: str, expert: str) -> None:
+    """Refuse what does not exist before anything is read."""
+    if reward not in REWARDS:
+        raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(reward, REWARDS)}")
+    if expert not in EXPERTS:
+        raise ConfigError(f"there is no expert {expert!r}.{did_you_mean(expert, EXPERTS)}")
+    if data == "generated":
+        generated_gsm8k(split, level)
+        return
+    if parse_level(level) != parse_level(DEFAULT_LEVEL):
+        raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
+    find_files(data, split)
+
+
+class GSM8KEnv(TextEnv):
+    """Answer a word problem in one text.
+
+    ## Description
+    A grade-school word problem whose answer is a number. The policy reasons and answers in a single text; the episode
+    ends with it.
+
+    ## Action Space
+    Any text. The answer is the number after `####`; failing that the one in `\\boxed{}`, then the one after "the
+    answer is", then the last number. Thousands separators, units, currency signs and LaTeX around it do not matter.
+
+    ## Observation Space
+    Text: the question at reset; after the answer, how it was read.
+
+    ## Starting State
+    A task drawn from the split, or `options={"index": i}`.
+
+    ## Rewards
+    - `reward="terminal"`: 1 if the answer equals the gold number exactly, else 0.
+    - `reward="agentr1"`: 1 if the last number of the text equals the gold number, as released.
+
+    ## Episode End
+    Terminates with the first action. A text without a number scores 0.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the question), `invalid_action` (no number in the text), `score`
+    and `success` (the answer is right, whatever the reward), `reward_components` (`answer` or `last_number`).
+
+    ## Arguments
+    `gym.make("AgentR1/GSM8K-v0", split="train", data="generated", level="1-8", reward="terminal")`
+    - `split`: generated and official data have "train" and "test", generated also "validation"; a file is "all".
+    - `data`: "generated", "official" (after `agentr1 prepare gsm8k`) or the path of a jsonl, parquet or folder.
+    - `level`: operations per generated problem, 1 to 8 or a range such as "1-3".
+    - `reward`: "terminal" or "agentr1".
+    - `expert`: "oracle": `expert_action()` is the worked solution.
+
+    ## Data
+    Generated: 100,000 train, 1,000 validation and 1,000 test tasks, disjoint by their events and numbers. Official:
+    7,473 train and 1,319 test rows of GSM8K (Cobbe et al. 2021, https://github.com/openai/grade-school-math), MIT
+    licence.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str = "generated",
+        level: int | str = DEFAULT_LEVEL,
+        reward: str = "terminal",
+        expert: str = "oracle",
+        **kwargs: Any,
+    ) -> None:
+        _check_arguments(data, split, level, reward, expert)
+        super().__init__(split=split, data=data, **kwargs)
+        self.level = level
+        self.reward = reward
+
+    def _open_tasks(self) -> TaskSource:
+        return _open_gsm8k(self.data, self.split, self.level)
+
+    def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, Any]:
+        return task.question, None
+
+    def _act(self, action: str) -> Outcome:
+        return _judge(action, self.task.answer, self.reward)
+
+    def expert_action(self) -> str:
+        """The worked solution."""
+        return str(self.task.solution)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str:
+        """The worked solution; with probability `noise` its last line names a wrong number."""
+        if rng.random() >= noise:
+            return self.expert_action()
+        body = self.task.solution.rpartition("####")[0]
+        return f"{body}#### {_wrong_answer(self.task.answer, rng)}"
+
+
+class CheckAnswerTool(Tool):
+    """The released oracle tool: it tells whether an answer is right, so a policy can guess until it is."""
+
+    name = "calc_gsm8k_reward"
+    description = "Check an answer to the problem: tells whether it is right."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"answer": {"type": "string", "description": "The answer to check, a number."}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, env: GSM8KToolEnv) -> None:
+        self.env = env
+
+    def call(self, *, answer: str) -> str:  # type: ignore[override]
+        """Compare the answer with the current task's gold number."""
+        number = extract_answer(answer)
+        if number is None:
+            raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
+        return f"The answer {number} is {'right' if score(number, self.env.task.answer) else 'wrong'}."
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has happened in an episode."""
+
+    steps: int = 0
+    """Actions so far."""
+    failed: bool = False
+    """Whether a call came to an error."""
+    observed: list[str] = field(default_factory=list)
+    """The tool's results in order, errors left out."""
+
+
+class GSM8KToolEnv(ToolEnv):
+    """Answer a word problem with a calculator.
+
+    ## Description
+    A grade-school word problem whose answer is a number. The policy may call a tool any number of times within the
+    step limit; the first text without a call is its final answer.
+
+    ## Action Space
+    Any text. Tool calls in Hermes form, `<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}
+    </tool_call>`, up to 4 a step; or the final answer, read as in GSM8K-v0.
+
+    ## Observation Space
+    Text: the question at reset; then the results of the calls, one a line.
+
+    ## Starting State
+    A task drawn from the split, or `options={"index": i}`.
+
+    ## Rewards
+    - `reward="terminal"`: 1 at the final answer if it equals the gold number exactly, else 0.
+    - `reward="agentr1"`: as released, every step's text is scored by its last number, tool calls included, so the
+      return can exceed 1.
+
+    ## Episode End
+    Terminates with the final answer (a text without a call), right or wrong. Truncated after 10 steps; the released
+    limit is 5: `gym.make(..., max_episode_steps=5)`.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the question and the results so far), `invalid_action` (a
+    malformed call, a wrong argument, an answer without a number), `score` and `success` (the final answer is right,
+    whatever the reward), `reward_components` (`answer` or `last_number`), `tool_results` (list of `name`, `content`,
+    `error`).
+
+    ## Arguments
+    `gym.make("AgentR1/GSM8KTool-v0", split="train", data="generated", level="1-8", tool="calculator")`
+    - `split`, `data`, `level`: as in GSM8K-v0.
+    - `tool`: "calculator" (`calculator{expression}`, exact arithmetic), or "check_answer", the released
+      `calc_gsm8k_reward{answer}`. The latter tells whether an answer is right before the final answer is given: it
+      leaks the gold number to any policy that tries candidates, so its scores say little about solving problems.
+    - `reward`: "terminal" or "agentr1".
+    - `expert`: "oracle": `expert_action()` replays the worked solution, one calculation a step.
+    - `parser`, `max_parallel_calls`, `tool_timeout`: see `ToolEnv`.
+
+    ## Data
+    As in GSM8K-v0.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str = "generated",
+        level: int | str = DEFAULT_LEVEL,
+        tool: str = "calculator",
+        reward: str = "terminal",
+        expert: str = "oracle",
+        **kwargs: Any,
+    ) -> None:
+        _check_arguments(data, split, level, reward, expert)
+        if tool not in TOOLS:
+            raise ConfigError(f"there is no tool {tool!r}.{did_you_mean(tool, TOOLS)}")
+        registry = _CALCULATOR if tool == "calculator" else ToolRegistry([CheckAnswerTool(self)])
+        super().__init__(tools=registry, split=split, data=data, **kwargs)
+        self.level = level
+        self.tool = tool
+        self.reward = reward
+
+    def _open_tasks(self) -> TaskSource:
+        return _open_gsm8k(self.data, self.split, self.level)
+
+    def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
+        return task.question, _Progress()
+
+    def _act(self, action: str) -> Outcome:
+        self.state.steps += 1
+        outcome = super()._act(action)
+        if self.reward == "agentr1" and not outcome.terminated:
+            paid = score_agentr1(action, self.task.answer)
+            outcome = replace(outcome, reward=paid, components={"last_number": paid})
+        return outcome
+
+    def _answer(self, text: str) -> Outcome:
+        return _judge(text, self.task.answer, self.reward)
+
+    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+        for result in outcome.extra["tool_results"]:
+            if result["error"]:
+                self.state.failed = True
+            else:
+                self.state.observed.append(result["content"])
+        return outcome
+
+    def _anchor(self) -> str:
+        observed = self.state.observed
+        return "\n".join([self.task.question, *observed]) if observed else str(self.task.question)
+
+    def expert_action(self) -> str:
+        """The first calculation whose result has not been seen, or the answer; it wins from any state."""
+        progress: _Progress = self.state
+        answer = f"#### {self.task.answer}"
+        limit = (self.spec.max_episode_steps if self.spec else None) or 10
+        if progress.steps + 1 >= limit:
+            return answer
+        if self.tool == "check_answer":
+            return answer if progress.observed else self._check(self.task.answer)
+        for expression, result in self._worked_steps():
+            if result not in progress.observed:
+                return self._calculate(expression)
+        return answer
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str:
+        """The next action of a demonstrator that keeps the operands and mistakes the operation.
+
+        With probability `noise` a calculation gets another of `+ - * /`, drawn evenly (`/` only where it leaves no
+        remainder). What the tool answers is carried on and given as the final answer: a mistake is never noticed. With
+        `tool="check_answer"` a mistake is a wrong answer, which is then kept whatever the tool says.
+        """
+        progress: _Progress = self.state
+        done = len(progress.observed)
+        if self.tool == "check_answer":
+            if done:
+                return f"#### {extract_answer(progress.observed[0])}"
+            return self._check(_wrong_answer(self.task.answer, rng) if rng.random() < noise else self.task.answer)
+        steps = self._worked_steps()
+        if done >= len(steps) or progress.failed:
+            right = not progress.failed and all(s[1] == o for s, o in zip(steps, progress.observed, strict=False))
+            last = progress.observed[-1] if progress.observed else "0"
+            return f"#### {self.task.answer if right else last}"
+        expression = steps[done][0]
+        if isinstance(self.task, GeneratedTask):
+            operation = self.task.operations[done]
+            sides = (operation.left, operation.right)
+            left, right_ = (str(q.value) if q.made_by is None else progress.observed[q.made_by] for q in sides)
+            op = _wrong_operator(left, operation.op, right_, rng) if rng.random() < noise else operation.op
+            expression = f"{left}{op}{right_}"
+        elif rng.random() < noise:
+            expression = _OPERATOR.sub(lambda m: "+" if m[1] != "+" else "-", expression, count=1)
+        return self._calculate(expression)
+
+    def _worked_steps(self) -> tuple[tuple[str, str], ...]:
+        """The solution's calculations and their results."""
+        if isinstance(self.task, GeneratedTask):
+            return tuple((operation.expression, str(operation.result)) for operation in self.task.operations)
+        return annotated_steps(self.task.solution)
+
+    def _calculate(self, expression: str) -> str:
+        return self.format_call("calculator", {"expression": expression})
+
+    def _check(self, answer: str) -> str:
+        return self.format_call("calc_gsm8k_reward", {"answer": answer})
+
+
+def _judge(text: str, gold: str, reward: str) -> Outcome:
+    """The end of an episode by a final answer."""
+    found = extract_answer(text)
+    right = 0.0 if found is None else score(found, gold)
+    part, paid = ("answer", right) if reward == "terminal" else ("last_number", score_agentr1(text, gold))
+    return Outcome(
+        NO_NUMBER if found is None else f"The answer was read as {found}.",
+        reward=paid,
+        terminated=True,
+        invalid_action=found is None,
+        score=right,
+        success=right == 1.0,
+        components={part: paid},
+    )
+
+
+def _wrong_operator(left: str, op: str, right: str, rng: np.random.Generator) -> str:
+    choices = [other for other in "+-*" if other != op]
+    if op != "/" and right.isdigit() and int(right) > 0 and left.isdigit() and int(left) % int(right) == 0:
+        choices.append("/")
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _wrong_answer(answer: str, rng: np.random.Generator) -> str:
+    number = extract_answer(answer) or "0"
+    return evaluate(f"{number}+{int(rng.integers(1, 10))}")

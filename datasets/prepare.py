@@ -1,0 +1,40 @@
+"""Where prepared data lives, and the tasks that `agentr1 prepare TASK` knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from agent_envs.datasets.gsm8k import prepare_gsm8k
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = ["PREPARERS", "data_dir", "prepare"]
+
+PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {"gsm8k": prepare_gsm8k}
+"""What fetches or converts each task's data: (path to take it from or None, folder to write or None) -> folder."""
+
+
+def data_dir() -> Path:
+    """The folder of prepared data: `$AGENT_ENVS_DATA`, or `~/.cache/agent_envs`."""
+    return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs").expanduser()
+
+
+def prepare(task: str, from_path: str | None = None, out: str | Path | None = None) -> Path:
+    """Put a task's official data where `data="official"` finds it.
+
+    Args:
+        task: The task's name, like "gsm8k".
+        from_path: Files to take the data from; None fetches them.
+        out: The folder to write instead of the one in `data_dir()`.
+
+    Returns:
+        The folder written.
+
+    Raises:
+        ConfigError: There is no such task.
+        DataError: The data cannot be fetched or read.
+    """
+    if task not in PREPARERS:
+        raise ConfigError(f"there is no data to prepare for {task!r}.{did_you_mean(task, PREPARERS)}")
+    return PREPARERS[task](from_path, None if out is None else Path(out).expanduser())
