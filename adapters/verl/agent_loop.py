@@ -1,0 +1,268 @@
+"""verl's agent loop over any environment: one episode in, one output per step out.
+
+A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task (``extra_info.index``). The
+prompts come from the environment and the tokenizer's chat template through ``PromptBuilder``, so that the tokens trained
+are the tokens sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import gymnasium as gym
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.verl.cpu_rollout import ROLLOUT_NAME
+from agent_envs.adapters.verl.env_pool import EnvPool
+from agent_envs.adapters.verl.episode_rows import BROKEN, Row, episode_record, episode_rows
+from agent_envs.episode import Episode, StopReason
+from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
+from agent_envs.messages import Message, observation_messages
+from agent_envs.policies.base import Response
+from agent_envs.prompt import PromptBuilder
+from agent_envs.rollout import arun_episode
+
+__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "ServerActor", "ServerPolicy"]
+
+AGENT_LOOP_NAME = "agentr1_env"
+"""What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
+
+_pool = EnvPool()
+_builders: dict[tuple[int, str], PromptBuilder] = {}  # verl makes one agent loop per episode: shared by all of a process
+
+
+class ServerActor:
+    """Plays one episode with verl's generation server."""
+
+    def __init__(self, policy: ServerPolicy, builder: PromptBuilder, instructions: str) -> None:
+        self.policy = policy
+        self.builder = builder
+        self.instructions = instructions
+        self.prompt_ids: list[int] = []
+        self.response_ids: list[int] = []
+        self.steps = 0
+        self.versions: list[int] = []  # weight versions the responses were sampled under
+        self.seconds = 0.0  # spent waiting for the server
+
+    async def act(self, observation: str, info: dict[str, Any]) -> Response:
+        """Sample one response.
+
+        Raises:
+            ContextLengthExceeded: The prompt is longer than allowed, or leaves no room.
+            EmptyGeneration: The server returned no token.
+        """
+        self.prompt_ids = self.next_prompt(observation, info)
+        policy = self.policy
+        room = policy.max_model_len - len(self.prompt_ids)
+        if len(self.prompt_ids) > policy.prompt_length or room < 1:
+            raise ContextLengthExceeded(
+                f"the prompt of step {self.steps} has {len(self.prompt_ids)} tokens; data.max_prompt_length is "
+                f"{policy.prompt_length} and the context {policy.max_model_len}"
+            )
+        params = {**policy.sampling_params, "max_tokens": min(policy.response_length, room)}
+        if policy.seed is not None:
+            params["seed"] = zlib.crc32(f"{policy.seed}/{self.steps}".encode())
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        # one name per episode: verl routes it to the server that has its prefix cached
+        out = await policy.server.generate(policy.request_id, prompt_ids=self.prompt_ids, sampling_params=params)
+        self.seconds += loop.time() - start
+        self.versions += [
+            v for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps")) if v is not None
+        ]
+        self.response_ids = [int(token) for token in out.token_ids]
+        if not self.response_ids:
+            raise EmptyGeneration(f"the server returned no token at step {self.steps}")
+        self.steps += 1
+        text = policy.tokenizer.decode(
+            self.response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return Response(text, tuple(self.prompt_ids), tuple(self.response_ids), tuple(out.log_probs or ()) or None)
+
+    def next_prompt(self, observation: str, info: Mapping[str, Any]) -> list[int]:
+        """Tokens of the prompt that shows this observation after everything so far, shape [prompt tokens]."""
+        messages: list[Message] = observation_messages(observation, info)
+        if self.steps:
+            return self.builder.extend(self.prompt_ids, self.response_ids, messages)
+        system: list[Message] = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        return self.builder.start([*system, *messages])
+
+
+class ServerPolicy:
+    """Starts the one actor of an episode.
+
+    Args:
+        server: verl's ``LLMServerClient``, or anything with its ``generate``.
+        tokenizer: The model's tokenizer.
+        sampling_params: As verl passes them.
+        prompt_length: Most tokens of a prompt.
+        response_length: Most tokens of a response.
+        max_model_len: Most tokens of both.
+        seed: Makes the episode's samples reproducible, or None to leave it to the server.
+        template_kwargs: Further arguments of the chat template.
+    """
+
+    def __init__(
+        self,
+        server: Any,
+        tokenizer: Any,
+        sampling_params: Mapping[str, Any],
+        *,
+        prompt_length: int,
+        response_length: int,
+        max_model_len: int,
+        seed: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.server = server
+        self.tokenizer = tokenizer
+        self.sampling_params = dict(sampling_params)
+        self.prompt_length = prompt_length
+        self.response_length = response_length
+        self.max_model_len = max_model_len
+        self.seed = seed
+        self.template_kwargs = dict(template_kwargs or {})
+        self.request_id = uuid4().hex
+        self.actor: ServerActor | None = None
+
+    def start(self, env: gym.Env[str, str]) -> ServerActor:
+        """The actor of this episode."""
+        tools = env.get_wrapper_attr("tools")
+        key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
+        if key not in _builders:
+            _builders[key] = PromptBuilder(self.tokenizer, tools, self.template_kwargs)
+        self.actor = ServerActor(self, _builders[key], env.get_wrapper_attr("instructions"))
+        return self.actor
+
+
+class EnvAgentLoop(AgentLoopBase):
+    """Plays the episode that a dataset row names."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        """One output per step (and per value-only row), the last step last.
+
+        Args:
+            sampling_params: How to sample.
+            kwargs: The row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
+        """
+        extra = kwargs.get("extra_info") or {}
+        rollout = self.rollout_config
+        settings = self.config.get("agentr1") or {}
+        phase = extra.get("phase", "train")
+        session, step = kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
+        uid = str(kwargs.get("uid", uuid4()))
+        name = f"{settings.get('seed', 0)}/{phase}/{step}/{kwargs['env_id']}/{extra.get('index')}/{session}"
+        policy = ServerPolicy(
+            self.server_manager,
+            self.tokenizer,
+            sampling_params,
+            prompt_length=rollout.prompt_length,
+            response_length=rollout.response_length,
+            max_model_len=rollout.get("max_model_len") or rollout.prompt_length + rollout.response_length,
+            seed=name if rollout.get("name") == ROLLOUT_NAME else None,
+            template_kwargs=self.apply_chat_template_kwargs,
+        )
+        index, seed = extra.get("index"), extra.get("seed")
+        episode = await self._play(
+            kwargs,
+            policy,
+            seed=None if seed is None else int(seed),
+            options=None if index is None else {"index": int(index)},
+            step_timeout=settings.get("step_timeout"),
+            episode_timeout=settings.get("episode_timeout"),
+            episode_id=f"{uid}_{session}",
+            group_id=uid,
+        )
+        rows = episode_rows(
+            episode,
+            filler_id=self.tokenizer.eos_token_id,
+            final_prompt_ids=self._final_prompt(episode, policy, phase),
+        )
+        return self._outputs(rows, episode, policy.actor, phase, default_version=max(int(step) - 1, 0))
+
+    async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
+        """The episode; an environment that cannot be made is an episode that failed before its first step."""
+        env_id = row["env_id"]
+        try:
+            key, env = await _pool.acquire(
+                env_id, json.loads(row.get("env_kwargs") or "{}"), json.loads(row.get("wrappers") or "[]")
+            )
+        except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
+            return Episode(
+                env_id=env_id,
+                episode_id=how["episode_id"],
+                group_id=how["group_id"],
+                seed=how["seed"],
+                index=(how["options"] or {}).get("index"),
+                instructions="",
+                tools=(),
+                reset_info={},
+                steps=(),
+                final_observation="",
+                stop_reason=StopReason.ERROR,
+                error=traceback.format_exc(),
+            )
+        episode = await arun_episode(env, policy, **how)
+        if episode.stop_reason not in BROKEN:
+            _pool.release(key, env)
+        elif episode.stop_reason is StopReason.ERROR:  # after a time-out the thread left behind closes it
+            await asyncio.to_thread(env.close)
+        return episode
+
+    def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
+        """The prompt of the state after a cut episode's last step, where the trainer wants its value."""
+        settings, actor = self.config.get("agentr1") or {}, policy.actor
+        if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
+            return None
+        if not settings.get("bootstrap_truncated", True):
+            return None
+        if not get_estimator(self.config.algorithm.adv_estimator).needs_critic:
+            return None
+        # where the next prompt was built already (it was too long, or nothing came) it is that one
+        built = len(actor.prompt_ids) > len(episode.steps[-1].prompt_ids or ())
+        prompt = (
+            actor.prompt_ids if built else actor.next_prompt(episode.final_observation, episode.steps[-1].info)
+        )
+        return prompt if len(prompt) < policy.max_model_len else None
+
+    def _outputs(
+        self, rows: list[Row], episode: Episode, actor: ServerActor | None, phase: str, default_version: int
+    ) -> list[AgentLoopOutput]:
+        record = episode_record(episode)
+        line = episode.to_json()
+        # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
+        # episode's; the step's own reward travels in extra_fields
+        record["episode"] = line if phase == "validation" else ""
+        versions = actor.versions if actor is not None and actor.versions else [default_version]
+        return [
+            AgentLoopOutput(
+                prompt_ids=row.prompt_ids,
+                response_ids=row.response_ids,
+                response_mask=row.response_mask,
+                response_logprobs=row.response_logprobs,
+                reward_score=episode.reward,
+                num_turns=2 * len(episode.steps),
+                metrics=AgentLoopMetrics(generate_sequences=actor.seconds if actor else 0.0),
+                extra_fields={
+                    "min_global_steps": min(versions),
+                    "max_global_steps": max(versions),
+                    "kind": row.kind,
+                    "trajectory": episode.episode_id,
+                    "step_index": row.step_index,
+                    "step_reward": row.reward,
+                    "terminated": row.terminated,
+                    "truncated": row.truncated,
+                    "episode": line if phase == "train" and i == len(rows) - 1 else "",
+                    "error": (episode.error or "") if i == len(rows) - 1 else "",
+                    "reward_extra_info": record,
+                },
+            )
+            for i, row in enumerate(rows)
+        ]

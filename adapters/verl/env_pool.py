@@ -1,0 +1,55 @@
+"""Environments that are made once and played again and again, one per concurrent episode."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+__all__ = ["EnvPool"]
+
+
+class EnvPool:
+    """Free environments by id, keyword arguments and wrappers."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[gym.Env[str, str]]] = defaultdict(list)
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    async def acquire(
+        self, env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]
+    ) -> tuple[str, gym.Env[str, str]]:
+        """A free environment, or a new one made in a thread, and the key to give it back with."""
+        key = json.dumps([env_id, dict(kwargs), list(wrappers)], sort_keys=True)
+        with self._lock:
+            if self._free[key]:
+                return key, self._free[key].pop()
+        return key, await asyncio.to_thread(make_env, env_id, kwargs, wrappers)
+
+    def release(self, key: str, env: gym.Env[str, str]) -> None:
+        """Give an environment back for the next episode."""
+        with self._lock:
+            self._free[key].append(env)
+
+    def close(self) -> None:
+        """Close every environment that is free."""
+        with self._lock:
+            envs = [env for free in self._free.values() for env in free]
+            self._free.clear()
+        for env in envs:
+            env.close()
+
+
+def make_env(env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> gym.Env[str, str]:
+    """``gymnasium.make`` with this package's ids registered, then the wrappers, the first innermost."""
+    import agent_envs  # noqa: F401  registers the ids
+    from agent_envs.wrappers import apply_wrappers
+
+    return apply_wrappers(gym.make(env_id, **kwargs), wrappers)

@@ -1,0 +1,29 @@
+"""Where a run's episodes go: one file per phase and step, one episode a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["episode_path", "write_lines"]
+
+
+def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
+    """The file of a step's episodes.
+
+    >>> episode_path("out", "train", 7).name
+    'train-000007.jsonl'
+    """
+    return Path(folder) / f"{phase}-{step:06d}.jsonl"
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines to a file that appears whole or not at all; a step that is played again after a resume replaces it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""Which row goes into which mini-batch, on which rank: pure arithmetic.
+
+verl cuts a batch into equal mini-batches of rows, so with one row per step the number of updates would depend on how long
+the episodes are. Here a mini-batch holds whole trajectories, the same number (to within one) in each, and all mini-batches
+are filled up to the same number of rows with padding rows, which count nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Layout", "plan_layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An order of rows: rank by rank, mini-batch by mini-batch."""
+
+    order: tuple[int | None, ...]
+    """Row numbers, None for a padding row; shape [ranks x mini-batches x rows per part]."""
+    ranks: int
+    """Number of data-parallel ranks."""
+    mini_batches: int
+    """Number of mini-batches."""
+
+    @property
+    def rows_per_part(self) -> int:
+        """Rows of one mini-batch on one rank."""
+        return len(self.order) // (self.ranks * self.mini_batches)
+
+    def mini_batch_of(self, position: int, mini_batches: int) -> int:
+        """Which of ``mini_batches`` (a divisor of the layout's) the row at a position belongs to."""
+        fine = position // self.rows_per_part % self.mini_batches
+        return fine * mini_batches // self.mini_batches
+
+
+def plan_layout(
+    trajectories: Sequence[Hashable],
+    lengths: Sequence[int],
+    *,
+    mini_batches: int,
+    ranks: int,
+    row_multiple: int = 1,
+    seed: int = 0,
+) -> Layout:
+    """Spread trajectories over mini-batches and the rows of each mini-batch over ranks.
+
+    Args:
+        trajectories: Trajectory of each row, shape [rows].
+        lengths: Tokens of each row, to balance the ranks, shape [rows].
+        mini_batches: Wanted number of mini-batches; fewer if there are fewer trajectories.
+        ranks: Data-parallel ranks.
+        row_multiple: Rows per rank and mini-batch are a multiple of this (a fixed micro-batch size).
+        seed: Which trajectories meet in a mini-batch.
+
+    Returns:
+        The layout, every row in it exactly once.
+    """
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(trajectories):
+        rows_of.setdefault(name, []).append(row)
+    members = list(rows_of.values())
+    np.random.default_rng(seed).shuffle(members)  # type: ignore[arg-type]
+    members.sort(key=len, reverse=True)
+    count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
+    capacity = math.ceil(len(members) / count)
+    batches: list[list[int]] = [[] for _ in range(count)]
+    held = [0] * count
+    for rows in members:  # longest first, to the emptiest mini-batch that still takes a trajectory
+        target = min((b for b in range(count) if held[b] < capacity), key=lambda b: (len(batches[b]), held[b]))
+        batches[target] += rows
+        held[target] += 1
+    per_part = max(math.ceil(len(rows) / ranks) for rows in batches)
+    per_part = math.ceil(per_part / row_multiple) * row_multiple
+    parts = [_split(rows, lengths, ranks, per_part) for rows in batches]  # [mini-batches][ranks]
+    order: list[int | None] = []
+    for rank in range(ranks):
+        for batch in parts:
+            order += [*batch[rank], *[None] * (per_part - len(batch[rank]))]
+    return Layout(tuple(order), ranks, count)
+
+
+def _split(rows: list[int], lengths: Sequence[int], ranks: int, most: int) -> list[list[int]]:
+    """Rows over ranks with about equal tokens, at most ``most`` rows each, in their given order."""
+    parts: list[list[int]] = [[] for _ in range(ranks)]
+    load = [0] * ranks
+    for row in sorted(rows, key=lambda r: lengths[r], reverse=True):
+        rank = min((r for r in range(ranks) if len(parts[r]) < most), key=lambda r: load[r])
+        parts[rank].append(row)
+        load[rank] += lengths[row]
+    place = {row: i for i, row in enumerate(rows)}
+    return [sorted(part, key=place.__getitem__) for part in parts]

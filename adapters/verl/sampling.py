@@ -1,0 +1,122 @@
+"""Sampling parameters of the CPU server, and batched sampling from logits.
+
+The reported log-probability of a token is the one the trainer computes for it: under the softmax of all logits divided
+by the temperature, whatever ``top_k`` or ``top_p`` then exclude (at temperature 0: of the logits themselves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = ["SamplingParams", "sample"]
+
+# Settings of vLLM's SamplingParams that are understood only at the value that changes nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (1, None),
+    "presence_penalty": (0, None),
+    "frequency_penalty": (0, None),
+    "min_p": (0, None),
+    "min_tokens": (0, None),
+    "n": (1, None),
+    "stop": (None, [], ()),
+    "logit_bias": (None, {}),
+    "bad_words": (None, [], ()),
+    "detokenize": (True, False, None),
+    "skip_special_tokens": (True, False, None),
+}
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample one response."""
+
+    max_tokens: int
+    """Most tokens of the response."""
+    temperature: float = 1.0
+    """Logits are divided by it; 0 takes the most likely token."""
+    top_k: int = -1
+    """Sample among the k most likely tokens; -1 or 0: among all."""
+    top_p: float = 1.0
+    """Sample among the fewest tokens whose probability reaches p."""
+    seed: int | None = None
+    """Seed of this response; None: made from the server's seed and the prompt."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the response, besides the model's own."""
+    ignore_eos: bool = False
+    """Sample up to the length limit."""
+
+    @classmethod
+    def from_dict(cls, params: Mapping[str, Any], default_max_tokens: int) -> SamplingParams:
+        """Read the dictionary that verl passes (vLLM's names).
+
+        Raises:
+            ConfigError: A setting is unknown, out of range, or one this server does not implement.
+        """
+        values = {k: v for k, v in params.items() if v is not None}
+        limit = [values.pop(k) for k in ("max_tokens", "max_new_tokens") if k in values]
+        values.pop("logprobs", None)
+        for name, neutral in _NEUTRAL.items():
+            if name in values and values.pop(name) not in neutral:
+                raise ConfigError(
+                    f"the CPU server samples without {name}, got {name}={params[name]!r}; leave it out "
+                    f"(neutral: {neutral[0]!r}) or use another rollout engine"
+                )
+        known = cls.__dataclass_fields__
+        for name in values:
+            if name not in known:
+                raise ConfigError(f"unknown sampling setting {name!r}.{did_you_mean(name, known)}")
+        values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
+        out = cls(max_tokens=int(min(limit, default=default_max_tokens)), **values)
+        if out.temperature < 0 or not 0 < out.top_p <= 1 or out.max_tokens < 1 or out.top_k < -1:
+            raise ConfigError(
+                "expected temperature >= 0, 0 < top_p <= 1, top_k >= -1 and max_tokens >= 1, got "
+                f"{out.temperature}, {out.top_p}, {out.top_k} and {out.max_tokens}"
+            )
+        return out
+
+
+def sample(
+    logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: np.ndarray
+) -> tuple[list[int], list[float]]:
+    """One token per row by inverting the cumulative distribution at a given number.
+
+    Args:
+        logits: Shape [rows, vocabulary].
+        params: One per row.
+        uniforms: Numbers in [0, 1), shape [rows].
+
+    Returns:
+        Tokens and their log-probabilities, one per row.
+    """
+    temperatures = torch.tensor([p.temperature or 1.0 for p in params])[:, None]
+    log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)
+    weights = log_probs.double().exp()
+    for row, p in enumerate(params):
+        if p.temperature and (p.top_k > 0 or p.top_p < 1):
+            weights[row] = _truncate(weights[row], p)
+    cumulative = weights.cumsum(dim=-1)
+    target = torch.from_numpy(uniforms)[:, None] * cumulative[:, -1:]
+    # the first token whose cumulative weight exceeds the target: tokens of weight 0 are never chosen
+    tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
+    greedy = [row for row, p in enumerate(params) if not p.temperature]
+    if greedy:
+        tokens[greedy] = logits[greedy].argmax(dim=-1)
+    return tokens.tolist(), log_probs.gather(1, tokens[:, None]).squeeze(1).tolist()
+
+
+def _truncate(weights: torch.Tensor, p: SamplingParams) -> torch.Tensor:
+    """``weights`` [vocabulary] with 0 outside the top k and outside the nucleus of mass ``top_p`` within these."""
+    ordered, order = weights.sort(descending=True)
+    if p.top_k > 0:
+        ordered[p.top_k :] = 0
+    ordered = ordered / ordered.sum()
+    before = ordered.cumsum(0) - ordered
+    ordered[before >= p.top_p] = 0
+    return torch.zeros_like(weights).scatter_(0, order, ordered)
