@@ -5,10 +5,14 @@
 >>> question, info = env.reset(options={"index": 0})
 """
 
+import importlib
+from types import ModuleType
+
 from agent_envs._version import __version__
 from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
+from agent_envs.rollout import arun_episode, run_episode, run_episodes
 from agent_envs.spaces import UnicodeText
 from agent_envs.text_env import TextEnv
 from agent_envs.tool_env import ToolEnv
@@ -25,9 +29,21 @@ __all__ = [
     "ToolSpec",
     "UnicodeText",
     "__version__",
+    "arun_episode",
     "read_episodes",
     "register_envs",
+    "run_episode",
+    "run_episodes",
     "write_episodes",
 ]
 
+_SUBMODULES = frozenset({"adapters", "envs", "errors", "parsers", "policies", "rewards", "testing", "tools", "wrappers"})
+
 register_envs()
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Submodules are loaded when they are first named, so that importing the package stays light."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f"agent_envs.{name}")
+    raise AttributeError(f"module 'agent_envs' has no attribute {name!r}")
