@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any
 
 __all__ = ["background_loop", "run_in_thread"]
@@ -18,6 +19,10 @@ __all__ = ["background_loop", "run_in_thread"]
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_pid: int | None = None
+
+_Jobs = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
+_idle: list[_Jobs] = []  # one entry per waiting worker; append, pop and remove are atomic
+_IDLE_SECONDS = 10.0
 
 
 def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
@@ -37,25 +42,48 @@ def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyn
 
 
 def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    """Start ``function`` in a daemon thread, which unlike an executor's does not hold up the interpreter's exit."""
+    """Start ``function`` in a daemon thread, which unlike an executor's does not hold up the interpreter's exit.
+
+    A thread that is done waits a while for more work: starting one costs three times as much as handing work over.
+    There is no limit on their number, so that a function which never returns keeps nobody else waiting.
+    """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
-
-    def target() -> None:
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as e:  # noqa: BLE001  the future carries it to whoever waits
-            future.set_exception(e)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=target, name=f"agent_envs-{function!r:.60}", daemon=True).start()
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="agent_envs-worker", daemon=True).start()
+    jobs.put((future, function, args, kwargs))
     return future
 
 
+def _serve(jobs: _Jobs) -> None:
+    """The life of a worker thread: one job after the other, until none has come for a while."""
+    while True:
+        try:
+            future, function, args, kwargs = jobs.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            try:
+                _idle.remove(jobs)
+            except ValueError:  # somebody has just taken this worker: its job is on the way
+                continue
+            return
+        try:
+            result, error = function(*args, **kwargs), None
+        except BaseException as e:  # noqa: BLE001  the future carries it to whoever waits
+            result, error = None, e
+        _idle.append(jobs)  # first, so that whoever waits for the result finds this worker free
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+        del future, function, args, kwargs, result, error  # an idle worker keeps nothing alive
+
+
 def _reset_after_fork() -> None:
-    global _lock, _loop, _loop_pid
-    _lock, _loop, _loop_pid = threading.Lock(), None, None
+    global _lock, _loop, _loop_pid, _idle
+    _lock, _loop, _loop_pid, _idle = threading.Lock(), None, None, []
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

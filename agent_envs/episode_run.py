@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 
+from agent_envs.background import run_in_thread
 from agent_envs.episode import Episode, Step, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration, PolicyError
 from agent_envs.policies.base import Action, Actor, Policy, Response
@@ -225,7 +226,7 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
         with contextlib.suppress(RuntimeError):  # the loop is closed: whoever waited was cancelled
             loop.call_soon_threadsafe(report)
 
-    threading.Thread(target=target, name="agent_envs-episode", daemon=True).start()
+    run_in_thread(target)
     try:
         while not ended.done():
             reason, seconds = run.time_left(step_timeout, episode_timeout)

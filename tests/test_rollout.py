@@ -55,7 +55,7 @@ class GuessEnv(TextEnv):
     """Actions: a number (the answer ends the task), "sleep:S", "crash", "exit"."""
 
     instructions = "Guess the number."
-    made: list[GuessEnv] = []  # noqa: RUF012  tests look at what was made
+    made: list[GuessEnv] = []
 
     def __init__(self, fail_after: int | None = None, slow_reset: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

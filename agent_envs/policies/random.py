@@ -98,7 +98,7 @@ def random_value(schema: dict[str, Any], rng: np.random.Generator) -> Any:
         count = int(rng.integers(low, min(schema.get("maxItems", low + 3), low + 3) + 1))
         return [random_value(schema.get("items", {}), rng) for _ in range(count)]
     if kind in ("integer", "number"):
-        low = schema.get("minimum", 0)
+        low = schema.get("minimum", schema["maximum"] - 100 if "maximum" in schema else 0)
         high = schema.get("maximum", low + 100)
         return int(rng.integers(low, high + 1)) if kind == "integer" else float(rng.uniform(low, high))
     if kind == "boolean":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -155,8 +156,10 @@ class _Waiting:
             self.future = run_in_thread(entry.call, **arguments)
 
     def result(self) -> ToolResult:
-        done, _ = concurrent.futures.wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
-        if done:
+        # A tool's own exception is returned here; what is raised is about the wait.
+        with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
+            self.future.exception(timeout=max(0.0, self.deadline - time.monotonic()))
+        if self.future.done():
             return _attempt(self.entry, {}, self.future)
         self.future.cancel()
         if self.loop is not None and not _answers(self.loop):
