@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema
-
 from agent_envs.background import background_loop, run_in_thread
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
@@ -46,14 +44,13 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._validators: dict[str, Any] = {}
+        self._validators: dict[str, Any] = {}  # made when a call first needs one
         self._plain: dict[str, dict[str, type] | None] = {}
         self._waiting: set[str] = set()
         for entry in tools:
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; give one another name")
             self._tools[entry.name] = entry
-            self._validators[entry.name] = jsonschema.Draft202012Validator(entry.parameters)
             self._plain[entry.name] = _plain_types(entry.parameters)
             if entry.is_async or entry.blocking:
                 self._waiting.add(entry.name)
@@ -123,14 +120,13 @@ class ToolRegistry:
             return ToolResult(name, f"error: not run: at most {max_calls} calls per step", error=True, invalid=True)
         if isinstance(call, ParseFailure):
             return ToolResult(name, f"error: {call.error}", error=True, invalid=True)
-        validator = self._validators.get(name)
-        if validator is None:
+        if name not in self._tools:
             text = f"error: there is no tool {name[:100]!r}.{did_you_mean(name[:100], self._tools)}"
             return ToolResult(name, text, error=True, invalid=True)
         if _fits(call.arguments, self._plain[name]):
             return None
         try:
-            problem = next(validator.iter_errors(call.arguments), None)
+            problem = next(self._validator(name).iter_errors(call.arguments), None)
         except RecursionError:
             return ToolResult(name, "error: the arguments are nested too deeply", error=True, invalid=True)
         if problem is not None:
@@ -138,6 +134,20 @@ class ToolRegistry:
             text = f"error: wrong arguments for {name}{where and ' at ' + where}: {_shorten(problem.message)}"
             return ToolResult(name, text, error=True, invalid=True)
         return None
+
+    def _validator(self, name: str) -> Any:
+        if name not in self._validators:
+            # Not at the top: it takes as long to import as the rest of the package.
+            from jsonschema import Draft202012Validator
+            from jsonschema.exceptions import SchemaError
+
+            schema = self._tools[name].parameters
+            try:
+                Draft202012Validator.check_schema(schema)
+            except SchemaError as e:
+                raise ConfigError(f"tool {name!r}: its parameters are no JSON schema: {e.message}") from e
+            self._validators[name] = Draft202012Validator(schema)
+        return self._validators[name]
 
 
 class _Waiting:
