@@ -197,6 +197,10 @@ class EpisodeRun:
         raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
 
     def _await(self, action: Awaitable[Action]) -> Action:
+        if asyncio._get_running_loop() is self._loop:
+            if inspect.iscoroutine(action):
+                action.close()
+            raise PolicyError("an async act() would wait for the loop that waits for it: await arun_episode() here")
         future = self._pending = asyncio.run_coroutine_threadsafe(_awaited(action), self._loop)
         if self._abandoned:
             future.cancel()

@@ -152,10 +152,10 @@ def run_episodes(
 
         order = iter(range(n))
         episodes: list[Episode | None] = [None] * n
-        solved = 0
+        played = solved = 0
 
         async def slot(env: TextEnvLike | None) -> None:
-            nonlocal solved
+            nonlocal played, solved
             for i in order:  # shared by all slots: whoever is free takes the next episode at once
                 run = EpisodeRun(
                     make_env if env is None else env,
@@ -168,9 +168,9 @@ def run_episodes(
                 episode = await supervise(run, step_timeout, episode_timeout)
                 env = None if episode.stop_reason in _UNUSABLE_AFTER else run.env
                 episodes[i] = episode
-                solved += episode.success
+                played, solved = played + 1, solved + episode.success
                 bar.update()
-                bar.set_postfix(success=f"{solved / bar.n:.3f}" if bar.n else "", refresh=False)
+                bar.set_postfix(success=f"{solved / played:.3f}", refresh=False)
             if env is not None:
                 closing = asyncio.wrap_future(run_in_thread(close_env, env))
                 await asyncio.wait({closing}, timeout=step_timeout)
@@ -183,6 +183,7 @@ def run_episodes(
             finally:
                 for task in slots:
                     task.cancel()
+                await asyncio.gather(*slots, return_exceptions=True)
         return [episode for episode in episodes if episode is not None]
 
     return _run_apart(play_all())

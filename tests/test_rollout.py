@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,9 +26,10 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs.background import background_loop
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
-from agent_envs.policies import Response, ScriptedPolicy
+from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.rollout import arun_episode, run_episode, run_episodes
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -269,6 +271,14 @@ def test_everything_works_inside_a_running_loop() -> None:
     asyncio.run(main())
 
 
+def test_waiting_for_the_loop_that_waits_is_an_error_and_no_hang() -> None:
+    async def main() -> Episode:
+        return run_episode(make(), Guesser(use_async=True))
+
+    episode = asyncio.run_coroutine_threadsafe(main(), background_loop()).result(timeout=10)
+    assert episode.error is not None and "await arun_episode() here" in episode.error
+
+
 # -- time-outs -----------------------------------------------------------------------------------------------
 
 
@@ -283,11 +293,11 @@ def test_an_async_act_runs_on_the_callers_loop() -> None:
             loops.append(asyncio.get_running_loop())
             return str(info["index"])
 
-    async def main() -> asyncio.AbstractEventLoop:
+    async def main() -> None:
         await arun_episode(make(), Policy(), seed=0)
-        return asyncio.get_running_loop()
+        assert loops == [asyncio.get_running_loop()]
 
-    assert loops == [asyncio.run(main())] or len(loops) == 1
+    asyncio.run(main())
 
 
 def test_names_given_are_kept() -> None:
@@ -389,6 +399,37 @@ def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
     command = [sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "19 step_timeout True\n", "")
+
+
+def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(
+        textwrap.dedent("""
+        import asyncio
+        from agent_envs import run_episodes
+        from agent_envs.policies import ScriptedPolicy
+
+        class Hang:
+            def start(self, env):
+                return self
+            async def act(self, observation, info):
+                print("acting", flush=True)
+                await asyncio.sleep(60)
+
+        run_episodes("AgentR1/GSM8K-v0", Hang(), 1, progress=False)
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "acting\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert errors.rstrip().endswith("KeyboardInterrupt") and "never" not in errors
+    assert process.returncode == -signal.SIGINT
 
 
 # -- many episodes -------------------------------------------------------------------------------------------
@@ -533,3 +574,28 @@ def test_an_unknown_id_is_named() -> None:
     with pytest.raises(gym.error.Error, match="Guess"):
         run_episodes("Test/Gues-v0", Guesser(), 1, progress=False)
     assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
+
+
+# -- with the real environments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env_id", ["AgentR1/GSM8K-v0", "agent_envs:AgentR1/GSM8KTool-v0"])
+def test_the_expert_solves_every_generated_task(env_id: str) -> None:
+    episodes = agent_envs.run_episodes(env_id, ExpertPolicy(), 30, progress=False)
+    assert all(e.success and e.stop_reason is StopReason.TERMINATED for e in episodes), [
+        e.error for e in episodes if e.error
+    ]
+    again = agent_envs.run_episodes(env_id, ExpertPolicy(), 30, concurrency=3, progress=False)
+    assert [plain(e) for e in again] == [plain(e) for e in episodes]
+
+
+def test_a_random_policy_ends_for_a_reason() -> None:
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", RandomPolicy(), 20, progress=False)
+    assert {e.stop_reason for e in episodes} <= {StopReason.TERMINATED, StopReason.TRUNCATED}
+    assert all(e.steps[-1].terminated or e.steps[-1].truncated for e in episodes)
+
+
+def test_records_survive_a_file(tmp_path: Path) -> None:
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(noise=0.5), 10, progress=False)
+    agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
+    assert list(agent_envs.read_episodes(tmp_path / "episodes.jsonl")) == episodes

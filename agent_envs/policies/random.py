@@ -11,7 +11,7 @@ import numpy as np
 from agent_envs.errors import ConfigError
 from agent_envs.policies.base import episode_rng
 
-__all__ = ["RandomPolicy"]
+__all__ = ["RandomPolicy", "random_value"]
 
 _CALL_SHARE = 0.75
 _TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
