@@ -264,7 +264,7 @@ def _local_splits(path: Path) -> dict[str, list[Any]]:
     if path.is_file():
         words = re.split(r"[^a-z]+", path.stem.lower())
         split = next((word for word in _SPLIT_WORDS if word in words), "train")
-        files = {split: (path,)}
+        files: dict[str, tuple[Path, ...]] = {split: (path,)}
     else:
         files = find_splits(path)
     splits: dict[str, list[Any]] = {}

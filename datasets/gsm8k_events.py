@@ -53,10 +53,11 @@ def _event(
 
 def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, to: str = "", top: int = 0) -> None:
     """An event of one operation; with `to="other"` the story goes on with another person's quantity."""
+    named = any("{B}" in text for text in texts)
 
     def run(world: World) -> None:
         n = world.draws.between(2, min(top, world.cap // world.now.value)) if top else world.number(sign)
-        other = world.someone()
+        other = world.someone() if named else ""
         world.tell(texts, link=not to, B=other, n=n, times=TIMES.get(n, f"{n} times"))
         before = world.now
         if to:
@@ -70,10 +71,11 @@ def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, 
 
 def _question(name: str, kinds: str, sign: str, says: str, *texts: str, plain: bool = False) -> None:
     """A last event of one operation, with its question."""
+    named = any("{B}" in text for text in texts)
 
     def run(world: World) -> None:
         n = world.number(sign)
-        other = world.someone()
+        other = world.someone() if named else ""
         world.tell(texts, B=other, n=n)
         world.now = world.work(world.now, sign, Quantity(n), says, B=other, n=n)
         world.key += (name, str(n))
@@ -367,12 +369,13 @@ def _someone_known(world: World) -> tuple[str, Quantity]:
 # -- two and three operations -------------------------------------------------------------------------------------
 def _each(name: str, kinds: str, sign: str, says: str, *texts: str) -> None:
     """So many times so much comes in (+) or goes out (-)."""
+    named = any("{B}" in text for text in texts)
 
     def run(world: World) -> None:
         count, each = world.draws.between(2, 9), world.draws.between(2, 15)
         if sign == "-" and count * each >= world.now.value:
             raise Impossible
-        other = world.someone()
+        other = world.someone() if named else ""
         world.tell(texts, link=True, B=other, n=count, m=each)
         moved = world.work(Quantity(count), "*", Quantity(each), says, B=other)
         world.now = world.work(world.now, sign, moved, _HAS[world.kind])

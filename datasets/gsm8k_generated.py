@@ -12,18 +12,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import count
 
 from agent_envs.datasets.gsm8k_events import ASK_NOW, EVENTS, GIVEN, TRIVIA
 from agent_envs.datasets.gsm8k_world import (
     BOXES,
     ITEMS,
-    NAMES,
     PLAIN_ITEMS,
-    PLAIN_NAMES,
     Draws,
     Event,
     Impossible,
@@ -40,6 +38,7 @@ LEVELS = range(1, 9)
 PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
 _BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
 _REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
+_BLOCK = struct.Struct("<128Q")
 _SIGNS = ("+", "-", "*", "/")
 
 
@@ -140,10 +139,13 @@ def parse_level(level: int | str) -> tuple[int, int]:
 
 
 def _stream(name: str) -> Draws:
-    """The random choices of one task: PCG64's raw output, which no numpy version changes, seeded by the task's name."""
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "big")
-    generator = np.random.PCG64(seed)
-    return Draws(lambda: generator.random_raw(128).tolist())
+    """The random choices of one task: the output of SHAKE-128 on its name, the same everywhere and for ever."""
+    blocks = count()
+
+    def more() -> list[int]:
+        return list(_BLOCK.unpack(hashlib.shake_128(f"{name}#{next(blocks)}".encode()).digest(_BLOCK.size)))
+
+    return Draws(more)
 
 
 def _tell_story(draws: Draws, level: int) -> World:
@@ -165,10 +167,10 @@ def _tell_story(draws: Draws, level: int) -> World:
 def _new_world(draws: Draws, level: int) -> World:
     plain = level <= PLAIN_LEVEL
     kind = "items" if plain else draws.pick(("items", "items", "items", "dollars", "dollars", "kilometers"))
-    names = list(PLAIN_NAMES if plain else NAMES)
-    cast = [names.pop(draws.between(0, len(names) - 1)) for _ in range(min(level + 5, len(names)))]
     item = draws.pick(PLAIN_ITEMS if plain else ITEMS)
-    return World(draws, plain, kind, owner=cast.pop(), item=item, box=draws.pick(BOXES), cast=cast)
+    world = World(draws, plain, kind, item=item, box=draws.pick(BOXES))
+    world.owner = world.someone()
+    return world
 
 
 def _go_on(world: World, left: int) -> str:

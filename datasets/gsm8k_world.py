@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import add, floordiv, mul, sub
 from typing import Any, TypeVar
 
 __all__ = ["Draws", "Event", "Impossible", "Operation", "Quantity", "World"]
@@ -55,6 +56,8 @@ TIMES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 PERCENTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80)
 LINKS = ("", "", "Then ", "Later, ", "After that, ", "The next day, ")
+
+_RESULT = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 
 
 class Impossible(Exception):  # noqa: N818  (caught by the generator: this event does not fit here)
@@ -104,7 +107,7 @@ class Draws:
         self._buffer: list[int] = []
 
     def between(self, low: int, high: int) -> int:
-        """An integer from low to high, both included."""
+        """An integer from low to high, both included; Impossible where there is none."""
         if high < low:
             raise Impossible
         if not self._buffer:
@@ -113,7 +116,9 @@ class Draws:
 
     def pick(self, choices: Sequence[T]) -> T:
         """One of the choices."""
-        return choices[self.between(0, len(choices) - 1)]
+        if not self._buffer:
+            self._buffer = self._more()
+        return choices[self._buffer.pop() * len(choices) >> 64]
 
 
 @dataclass(slots=True)
@@ -131,7 +136,7 @@ class World:
     item: str = ""
     box: str = ""
     cast: list[str] = field(default_factory=list)
-    """People who have not come up yet."""
+    """People who have come up."""
     now: Quantity = Quantity(0)
     """The quantity the story follows."""
     known: dict[str, Quantity] = field(default_factory=dict)
@@ -150,14 +155,14 @@ class World:
 
     def mark(self) -> tuple[Any, ...]:
         """This point of the story, for `back_to`."""
-        lengths = len(self.text), len(self.steps), len(self.operations), len(self.key)
-        return lengths, self.kind, self.owner, self.now, dict(self.known), list(self.cast)
+        lengths = len(self.text), len(self.steps), len(self.operations), len(self.key), len(self.cast)
+        return lengths, self.kind, self.owner, self.now, dict(self.known)
 
     def back_to(self, mark: tuple[Any, ...]) -> None:
         """Undo everything that happened since the mark."""
-        lengths, self.kind, self.owner, self.now, self.known, self.cast = mark
-        for told, length in zip((self.text, self.steps, self.operations, self.key), lengths, strict=True):
-            del told[length:]
+        lengths, self.kind, self.owner, self.now, self.known = mark
+        text, steps, operations, key, cast = lengths
+        del self.text[text:], self.steps[steps:], self.operations[operations:], self.key[key:], self.cast[cast:]
 
     def words(self, **more: object) -> dict[str, object]:
         """What sentence templates may name."""
@@ -168,27 +173,28 @@ class World:
         """Add a sentence to the text; the first template is the plain one."""
         template = templates[0] if self.plain else self.draws.pick(templates)
         prefix = self.draws.pick(LINKS) if link and not self.plain and template[0] == "{" else ""
-        self.text.append(prefix + template.format(**self.words(**more)))
+        self.text.append(prefix + template.format_map(self.words(**more)))
 
     def work(self, left: Quantity, op: str, right: Quantity, says: str, cap: int = 0, **more: object) -> Quantity:
         """Do one operation and note it; raises Impossible where the result is no positive integer up to the cap."""
         a, b = left.value, right.value
-        if op == "/" and (b == 0 or a % b):
+        if op == "/" and a % b:
             raise Impossible
-        result = {"+": a + b, "-": a - b, "*": a * b, "/": a // (b or 1), "//": a // (b or 1)}[op]
+        result = _RESULT[op](a, b)
         if not 0 < result <= (cap or self.cap):
             raise Impossible
-        operation = Operation(left, op, right, result)
-        self.operations.append(operation)
-        worked = f"{operation.expression}=<<{operation.expression}={result}>>{result}"
-        self.steps.append(says.format(**self.words(x=worked, **more)))
+        self.operations.append(Operation(left, op, right, result))
+        self.steps.append(says.format_map(self.words(x=f"{a}{op}{b}=<<{a}{op}{b}={result}>>{result}", **more)))
         return Quantity(result, len(self.operations) - 1)
 
     def someone(self) -> str:
-        """A person who holds nothing yet."""
-        if not self.cast:
-            raise Impossible
-        return self.cast.pop()
+        """A person who has not come up yet."""
+        names = PLAIN_NAMES if self.plain else NAMES
+        name = self.draws.pick(names)
+        while name in self.cast:
+            name = self.draws.pick(names)
+        self.cast.append(name)
+        return name
 
     def divisor(self, value: int, high: int = 12) -> int:
         """A divisor of value from 2 to high that leaves more than 1."""

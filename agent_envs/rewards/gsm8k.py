@@ -10,6 +10,7 @@ utils/reward_score/gsm8k.py), is `score_agentr1`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -19,6 +20,7 @@ from agent_envs.errors import DataError
 __all__ = ["extract_answer", "gold_answer", "last_number", "score", "score_agentr1"]
 
 MAX_DIGITS = 100  # of a number; longer runs of digits are no answer
+MAX_MARKERS = 50  # markers tried, from the end of a text
 WINDOW = 400  # characters after a marker in which its number must stand
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
@@ -31,9 +33,9 @@ _NUMBER = re.compile(
     r"(?:(?P<mixed>\s[0-9]{1,3})?(?P<slash>\s?/\s?[0-9]{1,100})(?![0-9,]|\.[0-9]))?)"
 )
 _CHAIN = re.compile(r"[-+*/0-9.,()\s\$%×÷x]{0,200}=")  # the rest of a calculation whose result follows
-_HASHES = re.compile(r"####+(?!\s{0,3}\**\s{0,3}(?:[Ss]tep|[Pp]art)\b)")
-_BOXED = re.compile(r"\\f?boxed\s?\{")
-_PHRASE = re.compile(r"\banswer(?: to the (?:question|problem))?(?: is| are|:| =|\*\*:|:\*\*)", re.IGNORECASE)
+_HASHES = re.compile(r"####(?!\s{0,3}\**\s{0,3}(?:[Ss]tep|[Pp]art)\b)")
+_BOXED = re.compile(r"boxed\s{0,3}\{")
+_PHRASE = re.compile(r"nswers?(?: to the (?:question|problem))?(?: is| are|:|\*\*:)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|[.!?]\s")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|\\ |\u202f|\u2009|\u00a0)(?=[0-9]{3}(?![0-9]))")
 _MINUS = str.maketrans({"−": "-", "–": "-", "—": "-", "‒": "-", "﹣": "-", "－": "-", "⁄": "/", "＄": "$"})
@@ -86,10 +88,7 @@ def score(text: str, gold: str) -> float:
     >>> score("That makes $5.00.", "5"), score("#### 6", "5"), score("#### 1/2", "0.5")
     (1.0, 0.0, 1.0)
     """
-    wanted = _answer(gold)
-    if wanted is None:
-        raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
-    return float(_answer(text) == wanted)
+    return float(_answer(text) == _gold(gold))
 
 
 def last_number(text: str) -> str | None:
@@ -122,13 +121,19 @@ def score_agentr1(text: str, gold: str) -> float:
     >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18")
     (1.0, 0.0)
     """
-    wanted = _answer(gold)
-    if wanted is None:
-        raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
+    wanted = _gold(gold)
     found = last_number(text)
     if found is None or len(found) > MAX_DIGITS or found.count(".") > 1 or found.startswith("-."):
         return 0.0
     return float(Fraction(found) == wanted)
+
+
+@functools.lru_cache(maxsize=1024)
+def _gold(gold: str) -> Fraction:
+    wanted = _answer(gold)
+    if wanted is None:
+        raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
+    return wanted
 
 
 def _answer(text: str) -> Fraction | None:
@@ -144,27 +149,38 @@ def _answer(text: str) -> Fraction | None:
 
 def _marked(text: str) -> Iterator[str]:
     """The pieces of text behind the last `####`, in the last box and behind the last phrase, in this order."""
-    if "####" in text:
-        yield from _after(text, _HASHES)
-    if "boxed" in text:
-        matches = list(_BOXED.finditer(text))
-        for match in reversed(matches[-50:]):
+    yield from _after(text, ("####",), _HASHES)
+    for position in _occurrences(text, ("boxed",)):
+        match = _BOXED.match(text, position)
+        if match:
             yield _braced(text[match.end() : match.end() + WINDOW])
-    if "nswer" in text or "NSWER" in text:
-        for segment in _after(text, _PHRASE):
-            end = _SENTENCE_END.search(segment.lstrip(" \n*:"))
-            yield segment.lstrip(" \n*:")[: end.start() + 1] if end else segment
+    for segment in _after(text, ("nswer", "NSWER"), _PHRASE):
+        segment = segment.lstrip(" \n*:")
+        end = _SENTENCE_END.search(segment)
+        yield segment[: end.start()] if end else segment
 
 
-def _after(text: str, marker: re.Pattern[str]) -> Iterator[str]:
-    """The text after each of the last markers, up to the next marker, the last one first."""
+def _after(text: str, literals: tuple[str, ...], marker: re.Pattern[str]) -> Iterator[str]:
+    """The text behind each of the last markers, up to the next marker, the last one first."""
     stop = len(text)
-    for match in reversed(list(marker.finditer(text))[-50:]):
-        segment = text[match.end() : min(stop, match.end() + WINDOW)]
-        line, _, rest = segment.lstrip().partition("\n")
-        yield line
-        yield rest
-        stop = match.start()
+    for position in _occurrences(text, literals):
+        match = marker.match(text, position)
+        if match and match.end() <= stop:
+            segment = text[match.end() : min(stop, match.end() + WINDOW)]
+            line, _, rest = segment.lstrip().partition("\n")
+            yield line
+            yield rest
+            stop = position
+
+
+def _occurrences(text: str, literals: tuple[str, ...]) -> Iterator[int]:
+    """Where one of the literals stands, from the end, at most MAX_MARKERS times."""
+    stop = len(text)
+    for _ in range(MAX_MARKERS):
+        stop = max(text.rfind(literal, 0, stop) for literal in literals)
+        if stop < 0:
+            return
+        yield stop
 
 
 def _braced(text: str) -> str:
@@ -217,6 +233,8 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
     if match.end() - match.start() > 3 * MAX_DIGITS:
         return None
     groups = match.groupdict()
+    if match.lastgroup == "whole" and not groups["sign"]:
+        return _decimal(groups["whole"])
     top, bottom = groups["top"] or groups["top1"], groups["bottom"] or groups["bottom1"]
     if top is not None and bottom is not None:
         numerator, denominator = _decimal(top), _decimal(bottom)
