@@ -308,24 +308,24 @@ def test_names_given_are_kept() -> None:
 def test_a_step_that_takes_too_long_ends_the_episode() -> None:
     env = make()
     start = time.monotonic()
-    policy = ScriptedPolicy(["x", "sleep:0.6", "x"])
+    policy = ScriptedPolicy(["x", "sleep:1.5", "x"])
     episode = asyncio.run(arun_episode(env, policy, options={"index": 2}, step_timeout=0.2))
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 1.2
     assert episode.stop_reason is StopReason.STEP_TIMEOUT
     assert [step.action for step in episode.steps] == ["x"] and episode.steps[0].truncated
     assert episode.error is not None and "time.sleep(float(" in episode.error  # where it hangs
     guess = GuessEnv.made[0]
     assert not guess.closed
     assert wait_until(lambda: guess.closed)  # the thread that was left behind cleans up
-    assert guess.log == ["x", "sleep:0.6"]  # and plays no further
+    assert guess.log == ["x", "sleep:1.5"]  # and plays no further
     assert len(episode.steps) == 1
 
 
 def test_steps_that_are_each_in_time_add_up_to_an_episode_timeout() -> None:
     policy = ScriptedPolicy(["sleep:0.1"] * 5)
-    episode = asyncio.run(arun_episode(make(), policy, seed=0, step_timeout=0.25, episode_timeout=0.35))
+    episode = asyncio.run(arun_episode(make(), policy, seed=0, step_timeout=5.0, episode_timeout=0.35))
     assert episode.stop_reason is StopReason.EPISODE_TIMEOUT
-    assert 2 <= len(episode.steps) <= 3
+    assert len(episode.steps) <= 3
 
 
 def test_a_reset_that_hangs_is_a_step_timeout() -> None:
@@ -348,7 +348,8 @@ def test_cancelling_an_episode_cancels_its_act_and_closes_its_env() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(arun_episode(make(), policy, seed=0))
-        await asyncio.sleep(0.1)
+        while not policy.active:
+            await asyncio.sleep(0.005)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -392,7 +393,7 @@ def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
         start = time.monotonic()
         episodes = run_episodes(HangEnv, ScriptedPolicy(["x"]), 20, options=options, concurrency=2,
                                 step_timeout=0.5, progress=False)
-        print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 2)
+        print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 10)
         """)
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
@@ -480,7 +481,7 @@ def test_environments_are_replaced_after_an_error() -> None:
 def test_a_straggler_delays_only_itself() -> None:
     def act(observation: str, info: dict[str, Any]) -> str:
         if info["index"] == 0 and observation.startswith("Guess"):
-            return "sleep:0.6"
+            return "sleep:1.5"
         return str(info["index"])
 
     ends: dict[int, float] = {}
@@ -504,7 +505,7 @@ def test_a_straggler_delays_only_itself() -> None:
         progress=False,
     )
     assert all(e.success for e in episodes)
-    assert ends[0] >= 0.6 and max(end for index, end in ends.items() if index) < 0.5
+    assert ends[0] >= 1.5 and max(end for index, end in ends.items() if index) < 1.2
 
 
 def test_async_acts_overlap_up_to_the_concurrency() -> None:
