@@ -43,7 +43,8 @@ def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[str, str]], dict[str
         raise ConfigError(expected) from e
     keywords: list[ast.keyword] = []
     if isinstance(node, ast.Call) and not node.args:
-        node, keywords = node.func, node.keywords
+        keywords = node.keywords
+        node = node.func
     if not isinstance(node, ast.Name):
         raise ConfigError(expected)
     arguments: dict[str, Any] = {}
