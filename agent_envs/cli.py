@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from agent_envs.adapters.verl.train import add_arguments
 
         add_arguments(train)
-    arguments = parser.parse_intermixed_args(given) if given[:1] != ["train"] else _parse_train(train, given[1:])
+    arguments = parser.parse_args(given) if given[:1] != ["train"] else _parse_train(train, given[1:])
     try:
         return _run(parser, arguments)
     except AgentEnvsError as e:
@@ -72,7 +72,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     if arguments.command == "prepare":
         from agent_envs.datasets.prepare import prepare
 
-        print(prepare(arguments.task, source=arguments.source, out=arguments.out))
+        print(prepare(arguments.task, arguments.source, arguments.out))
         return 0
     parser.print_help()
     return 2

@@ -190,10 +190,8 @@ def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model:
             rows = make_rows(
                 config.env,
                 indices,
-                split=split,
-                data=config.data,
                 phase=phase,
-                env_kwargs=config.env_kwargs,
+                env_kwargs={**config.env_kwargs, "split": split, "data": config.data},
                 wrappers=config.wrappers,
             )
             path.parent.mkdir(parents=True, exist_ok=True)
