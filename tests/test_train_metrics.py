@@ -78,7 +78,7 @@ def test_the_curve_is_drawn_from_any_records(tmp_path: Path) -> None:
     from agent_envs.adapters.verl.curve import draw_curve
 
     records = [
-        {"step": 0, "val/success": 0.4, "val/episodes": 64.0, "val/return": 0.5},
+        {"step": 0, "val/success": 0.4, "val/episodes": 64.0, "val/return/mean": 0.5},
         {"step": 1, "env/success": 0.5, "env/return/mean": 0.6},
         {
             "step": 2,
@@ -86,7 +86,7 @@ def test_the_curve_is_drawn_from_any_records(tmp_path: Path) -> None:
             "env/return/mean": None,
             "val/success": 0.8,
             "val/episodes": 64,
-            "val/return": 1,
+            "val/return/mean": 1,
         },
     ]
     for number, chosen in enumerate((records, records[1:2], [])):

@@ -4,7 +4,7 @@ Behaviours pinned here:
 1. Two steps on released GSM8K rows have a gradient above 0 and change the weights.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo gae` trains actor and critic.
-4. A run killed without warning leaves nothing running, and the same command continues it: one line per step, no step twice.
+4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_a_killed_run_continues(tiny_model: Path, tmp_path: Path, no_ray_left: N
     assert int(latest.read_text()) == 4
     starts = sorted(path.name for path in (out / "starts").glob("*.jsonl"))
     assert starts == ["000-from-0.jsonl", f"001-from-{saved}.jsonl"]
-    assert not [path for path in out.rglob("*.partial")]
+    assert not list(out.rglob("*.partial"))
 
 
 def test_training_that_fails_says_where_to_look(

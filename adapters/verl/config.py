@@ -17,7 +17,7 @@ from agent_envs.adapters.verl.presets import Preset, get_preset
 from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
 from agent_envs.wrapper_specs import apply_wrappers
 
-__all__ = ["Paths", "RunConfig", "Tasks", "build", "choose_tasks", "compose", "make_env", "verl_overrides"]
+__all__ = ["Paths", "RunConfig", "Tasks", "build", "choose_tasks", "compose", "make_env", "quoted", "verl_overrides"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +216,15 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
     lists += [
         f"algorithm.adv_estimator={config.algo}",
         f"critic.enable={critic}",
-        f"data.train_files=[{_quoted(paths.train_rows)}]",
-        f"data.val_files=[{_quoted(paths.validation_rows)}]",
+        f"data.train_files=[{quoted(paths.train_rows)}]",
+        f"data.val_files=[{quoted(paths.validation_rows)}]",
         # The rows are drawn and ordered when they are written, as many as the steps take: one pass, in order.
         "data.shuffle=False",
         f"data.train_batch_size={preset.tasks_per_step}",
         f"data.val_batch_size={preset.validation_tasks}",
         f"data.max_prompt_length={preset.max_prompt_length}",
         f"data.max_response_length={preset.max_response_length}",
-        f"actor_rollout_ref.model.path={_quoted(model)}",
+        f"actor_rollout_ref.model.path={quoted(model)}",
         f"actor_rollout_ref.rollout.n={preset.episodes_per_task}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
         "actor_rollout_ref.rollout.temperature=1.0",
@@ -233,13 +233,13 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
         f"actor_rollout_ref.actor.data_loader_seed={config.seed}",
         f"actor_rollout_ref.actor.optim.lr={preset.learning_rate}",
         f"actor_rollout_ref.actor.optim.lr_warmup_steps={preset.learning_rate_warmup}",
-        f"critic.model.path={_quoted(model)}",
+        f"critic.model.path={quoted(model)}",
         f"critic.optim.lr={preset.critic_learning_rate}",
         f"critic.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
         f"critic.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
         f"trainer.n_gpus_per_node={preset.devices}",
         "trainer.project_name=agent_envs",
-        f"trainer.experiment_name={_quoted(config.out.name)}",
+        f"trainer.experiment_name={quoted(config.out.name)}",
         "trainer.logger=[console,file]",
         "trainer.total_epochs=1",
         f"trainer.total_training_steps={config.steps}",
@@ -247,8 +247,8 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
         f"trainer.test_freq={preset.validate_every}",
         f"trainer.save_freq={preset.save_every}",
         "trainer.resume_mode=auto",
-        f"trainer.default_local_dir={_quoted(paths.checkpoints)}",
-        f"+agentr1.episodes_dir={_quoted(paths.episodes)}",
+        f"trainer.default_local_dir={quoted(paths.checkpoints)}",
+        f"+agentr1.episodes_dir={quoted(paths.episodes)}",
         f"+agentr1.seed={config.seed}",
         *preset.overrides,
         *config.overrides,
@@ -256,7 +256,7 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
     return lists
 
 
-def _quoted(value: object) -> str:
+def quoted(value: object) -> str:
     """A value that Hydra reads as one string, whatever characters it has."""
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{text}'"

@@ -27,6 +27,7 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError as e:
         raise MissingExtraError("matplotlib", extra="verl") from e
 
@@ -48,12 +49,11 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
             left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label="before training")
     left.set(title="success", xlabel="training step", ylabel="share of episodes", ylim=(0, 1))
     _line(right, records, "env/return/mean", "training episodes")
-    points = [(r["step"], r["val/return"]) for r in records if r.get("val/return") is not None]
-    if points:
-        right.plot(*zip(*points, strict=True), "o-", color=_HELD_OUT, label="held-out tasks", zorder=3)
-    right.set(title="reward (return of an episode, format reward included)", xlabel="training step")
+    _line(right, records, "val/return/mean", "held-out tasks", marker="o", color=_HELD_OUT, zorder=3)
+    right.set(title="reward", xlabel="training step", ylabel="mean return of an episode")
     for axes in (left, right):
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="lower right", fontsize=8)
     figure.suptitle(title)
@@ -63,10 +63,10 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     partial.replace(path)
 
 
-def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str) -> None:
+def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:
     points = [(r["step"], r[key]) for r in records if r.get(key) is not None]
     if points:
-        axes.plot(*zip(*points, strict=True), color=_TRAIN, label=label)
+        axes.plot(*zip(*points, strict=True), label=label, **{"color": _TRAIN, **style})
 
 
 def _success(record: Mapping[str, Any]) -> Interval:

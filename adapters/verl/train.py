@@ -34,9 +34,11 @@ from agent_envs.adapters.verl.config import (
     choose_tasks,
     compose,
     make_env,
+    quoted,
     verl_overrides,
 )
 from agent_envs.adapters.verl.presets import PRESETS, Preset
+from agent_envs.adapters.verl.version import check_version
 from agent_envs.errors import BackendError, ConfigError
 
 __all__ = ["add_arguments", "main", "run"]
@@ -82,6 +84,7 @@ def run(arguments: argparse.Namespace) -> str:
     Raises:
         AgentEnvsError: Bad input, or training that failed; the message says what to do.
     """
+    check_version()
     options = vars(arguments)
     config, preset = build(
         **{name: options[name] for name in (
@@ -98,9 +101,6 @@ def run(arguments: argparse.Namespace) -> str:
     yaml = compose(verl_overrides(config, preset, model=model))
     if options["dry_run"]:
         return yaml
-    from agent_envs.adapters.verl.version import check_version
-
-    check_version()
     with _locked(paths):
         _remember(paths, config)
         if config.model is None and not paths.model.exists():
@@ -243,10 +243,11 @@ def _run_verl(
     variables |= {
         "RAY_TMPDIR": ray_folder,
         "VERL_FILE_LOGGER_PATH": str(log),
+        "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    hydra = [f"hydra.run.dir={paths.starts}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
+    hydra = [f"hydra.run.dir={quoted(paths.starts)}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
     command = [sys.executable, "-m", "agent_envs.adapters.verl.launch", str(os.getpid()), *overrides, *hydra]
     with paths.log.open("ab") as output, _terminable():
         process = subprocess.Popen(
