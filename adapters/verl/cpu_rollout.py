@@ -115,10 +115,10 @@ class CPUReplica(RolloutReplica):
             ray.remote(CPURolloutServer)
             .options(name=_actor_name(self.replica_rank), num_cpus=0, max_concurrency=self.max_concurrency)
             .remote(
-                self.model_config.local_path,
+                self.model_config.path,
                 self.config,
                 self.replica_rank,
-                bool(self.model_config.trust_remote_code),
+                bool(self.model_config.get("trust_remote_code", False)),
             )
         )
         self.servers = [server]

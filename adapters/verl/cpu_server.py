@@ -7,7 +7,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,18 +23,16 @@ logger = logging.getLogger(__name__)
 def load_engine(
     model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust_remote_code: bool = False
 ) -> BatchEngine:
-    """An engine in float32 for the model in a folder.
+    """An engine in float32 for a Hugging Face model, a folder or a name.
 
-    A response ends at the tokens of ``generation_config.json``, else of the model's config, else of its tokenizer.
+    A response ends at the stop tokens of the model's generation config, else of its config, else of its tokenizer.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(
         model_path, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=trust_remote_code
     )
-    stop: Any = None
-    if (Path(model_path) / "generation_config.json").exists():
-        stop = GenerationConfig.from_pretrained(model_path).eos_token_id
+    stop = model.generation_config.eos_token_id if model.generation_config is not None else None
     if stop is None:
         stop = model.config.eos_token_id
     if stop is None:

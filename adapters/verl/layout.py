@@ -85,12 +85,14 @@ def plan_layout(
 
 
 def _split(rows: list[int], lengths: Sequence[int], ranks: int, most: int) -> list[list[int]]:
-    """Rows over ranks with about equal tokens, at most ``most`` rows each, in their given order."""
+    """Rows over ranks with about equal tokens, at most ``most`` rows each.
+
+    The longest come first, so that micro-batches cut in this order hold rows of about the same length.
+    """
     parts: list[list[int]] = [[] for _ in range(ranks)]
     load = [0] * ranks
     for row in sorted(rows, key=lambda r: lengths[r], reverse=True):
         rank = min((r for r in range(ranks) if len(parts[r]) < most), key=lambda r: load[r])
         parts[rank].append(row)
         load[rank] += lengths[row]
-    place = {row: i for i, row in enumerate(rows)}
-    return [sorted(part, key=place.__getitem__) for part in parts]
+    return parts

@@ -19,7 +19,7 @@ def base_overrides() -> list[str]:
         "actor_rollout_ref.rollout.val_kwargs.do_sample=True",
         "actor_rollout_ref.rollout.val_kwargs.temperature=1.0",
         "actor_rollout_ref.rollout.val_kwargs.n=1",
-        # micro-batches by tokens: step rows differ in length, and padding rows are then never needed for divisibility
+        # micro-batches by tokens: step rows differ in length
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True",
@@ -48,6 +48,16 @@ def cpu_overrides() -> list[str]:
         "actor_rollout_ref.rollout.free_cache_engine=False",
         "actor_rollout_ref.rollout.load_format=auto",
         "actor_rollout_ref.rollout.agent.num_workers=1",
+        # Without packing a micro-batch is as wide as its longest row, and attention over that width is what costs:
+        # small micro-batches of rows of about the same length (the layout orders them) beat few large ones
+        "actor_rollout_ref.actor.use_dynamic_bsz=False",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
+        "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=False",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16",
+        "critic.use_dynamic_bsz=False",
+        "critic.ppo_micro_batch_size_per_gpu=16",
         "critic.strategy=fsdp2",
         "critic.fsdp.strategy=fsdp2",
         "critic.fsdp.use_torch_compile=False",
