@@ -1,18 +1,19 @@
-"""What can happen in a generated GSM8K problem: openings, events and questions, each with its arithmetic.
+"""What can happen in a generated GSM8K problem in one operation: openings, events and questions with their arithmetic.
 
-Most are rows of a table (one operation on the quantity the story follows); those that take two or three operations are
-functions. The first wording of each is the plain one, of levels 1 and 2.
+Most are rows of a table. The first wording of each is the plain one, of levels 1 and 2. What takes more operations or
+two people is in `gsm8k_long_events`, which adds itself to the same list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_envs.datasets.gsm8k_world import PARTS, PERCENTS, TIMES, Event, Impossible, Quantity, World
+from agent_envs.datasets.gsm8k_world import TIMES, Event, Quantity, World
 
-__all__ = ["ASK_NOW", "EVENTS", "GIVEN", "TRIVIA"]
+__all__ = ["ASK_NOW", "EVENTS", "GIVEN", "HAS", "TRIVIA", "event"]
 
 EVENTS: list[Event] = []
+"""Everything that can happen, in the order that choices are drawn from."""
 
 GIVEN = {
     "items": ("{A} has {n} {it}.", "{A} starts with {n} {it}.", "There are {n} {it} on the table of {A}."),
@@ -34,17 +35,18 @@ TRIVIA = (
     "The cat of {C} weighs {n} pounds.",
     "It was {n} degrees outside.",
 )
-_HAS = {
+HAS = {
     "items": "{A} has {x} {it}.",
     "dollars": "{A} has {x} dollars.",
     "kilometers": "{A} is {x} kilometers from home.",
 }
-_HUNDRED = Quantity(100)
 
 
-def _event(
+def event(
     name: str, role: str, kinds: str, sign: str, cost: int = 1, plain: bool = False
 ) -> Callable[[Callable[[World], None]], None]:
+    """Add a function to `EVENTS`; the arguments are those of `Event`."""
+
     def add(run: Callable[[World], None]) -> None:
         EVENTS.append(Event(name, role, tuple(kinds.split()), sign, cost, plain, run))
 
@@ -63,10 +65,10 @@ def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, 
         if to:
             world.known[world.owner] = before
             world.owner = other
-        world.now = world.work(before, sign, Quantity(n), _HAS[world.kind])
+        world.now = world.work(before, sign, Quantity(n), HAS[world.kind])
         world.key += (name, str(n))
 
-    _event(name, "event", kinds, sign, plain=plain)(run)
+    event(name, "event", kinds, sign, plain=plain)(run)
 
 
 def _question(name: str, kinds: str, sign: str, says: str, *texts: str, plain: bool = False) -> None:
@@ -80,7 +82,7 @@ def _question(name: str, kinds: str, sign: str, says: str, *texts: str, plain: b
         world.now = world.work(world.now, sign, Quantity(n), says, B=other, n=n)
         world.key += (name, str(n))
 
-    _event(name, "close", kinds, sign, plain=plain)(run)
+    event(name, "close", kinds, sign, plain=plain)(run)
 
 
 # -- one operation: the quantity changes ------------------------------------------------------------------------
@@ -271,7 +273,7 @@ _question(
 )
 
 
-@_event("goal", "close", "items dollars", "-", plain=True)
+@event("goal", "close", "items dollars", "-", plain=True)
 def _goal(world: World) -> None:
     goal = Quantity(world.now.value + world.draws.between(2, 40))
     world.tell(("{A} wants to have {n} {unit}. How many more {unit} does {A} need?",), n=goal.value)
@@ -280,25 +282,25 @@ def _goal(world: World) -> None:
 
 
 # -- openings that take an operation ------------------------------------------------------------------------------
-@_event("boxes", "open", "items", "*", plain=True)
+@event("boxes", "open", "items", "*", plain=True)
 def _boxes(world: World) -> None:
     count, each = world.draws.between(2, 12), world.start("*")
     texts = ("{A} has {n} {box} with {m} {it} in each.", "{A} buys {n} {box} of {m} {it} each.")
     world.tell(texts, n=count, m=each.value)
-    world.now = world.work(Quantity(count), "*", each, _HAS["items"])
+    world.now = world.work(Quantity(count), "*", each, HAS["items"])
     world.key += ("boxes", str(count), str(each.value))
 
 
-@_event("two_days", "open", "items", "+", plain=True)
+@event("two_days", "open", "items", "+", plain=True)
 def _two_days(world: World) -> None:
     first, second = world.start("+"), world.start("+")
     texts = ("{A} finds {n} {it} on Monday and {m} on Tuesday.", "{A} makes {n} {it} before noon and {m} after it.")
     world.tell(texts, n=first.value, m=second.value)
-    world.now = world.work(first, "+", second, _HAS["items"])
+    world.now = world.work(first, "+", second, HAS["items"])
     world.key += ("two_days", str(first.value), str(second.value))
 
 
-@_event("wage", "open", "dollars", "*")
+@event("wage", "open", "dollars", "*")
 def _wage(world: World) -> None:
     hours, rate = world.draws.between(2, 12), world.draws.between(4, 25)
     world.tell(
@@ -306,19 +308,19 @@ def _wage(world: World) -> None:
         n=hours,
         m=rate,
     )
-    world.now = world.work(Quantity(hours), "*", Quantity(rate), _HAS["dollars"])
+    world.now = world.work(Quantity(hours), "*", Quantity(rate), HAS["dollars"])
     world.key += ("wage", str(hours), str(rate))
 
 
-@_event("ride", "open", "kilometers", "*")
+@event("ride", "open", "kilometers", "*")
 def _ride(world: World) -> None:
     hours, speed = world.draws.between(2, 6), world.draws.between(8, 30)
     world.tell(("{A} rides away from home for {n} hours at {m} kilometers an hour.",), n=hours, m=speed)
-    world.now = world.work(Quantity(hours), "*", Quantity(speed), _HAS["kilometers"])
+    world.now = world.work(Quantity(hours), "*", Quantity(speed), HAS["kilometers"])
     world.key += ("ride", str(hours), str(speed))
 
 
-@_event("sell_all", "event", "items", "*")
+@event("sell_all", "event", "items", "*")
 def _sell_all(world: World) -> None:
     price = world.draws.between(2, min(12, world.cap // world.now.value))
     world.tell(
@@ -328,166 +330,3 @@ def _sell_all(world: World) -> None:
     world.kind = "dollars"
     world.known.clear()
     world.key += ("sell_all", str(price))
-
-
-# -- two people whose quantities are both known -------------------------------------------------------------------
-@_event("both", "close", "items dollars", "+")
-def _both(world: World) -> None:
-    other, held = _someone_known(world)
-    world.tell(("How many {unit} do {A} and {B} have together?",), B=other)
-    world.now = world.work(world.now, "+", held, "Together they have {x} {unit}.")
-    world.key.append("both")
-
-
-@_event("gap", "close", "items dollars", "-")
-def _gap(world: World) -> None:
-    other, held = _someone_known(world)
-    more, less, low = world.now, held, other
-    high = world.owner
-    if more.value < less.value:
-        more, less, high, low = held, world.now, other, world.owner
-    world.tell(("How many more {unit} does {H} have than {L}?",), H=high, L=low)
-    world.now = world.work(more, "-", less, "{H} has {x} more {unit} than {L}.", H=high, L=low)
-    world.key.append("gap")
-
-
-@_event("merge", "event", "items dollars", "+")
-def _merge(world: World) -> None:
-    other, held = _someone_known(world)
-    world.tell(("{B} gives everything to {A}.", "{A} is given all the {unit} of {B}."), link=True, B=other)
-    world.now = world.work(world.now, "+", held, _HAS[world.kind])
-    del world.known[other]
-    world.key.append("merge")
-
-
-def _someone_known(world: World) -> tuple[str, Quantity]:
-    if not world.known:
-        raise Impossible
-    return world.draws.pick(list(world.known.items()))
-
-
-# -- two and three operations -------------------------------------------------------------------------------------
-def _each(name: str, kinds: str, sign: str, says: str, *texts: str) -> None:
-    """So many times so much comes in (+) or goes out (-)."""
-    named = any("{B}" in text for text in texts)
-
-    def run(world: World) -> None:
-        count, each = world.draws.between(2, 9), world.draws.between(2, 15)
-        if sign == "-" and count * each >= world.now.value:
-            raise Impossible
-        other = world.someone() if named else ""
-        world.tell(texts, link=True, B=other, n=count, m=each)
-        moved = world.work(Quantity(count), "*", Quantity(each), says, B=other)
-        world.now = world.work(world.now, sign, moved, _HAS[world.kind])
-        world.key += (name, str(count), str(each))
-
-    _event(name, "event", kinds, "*", cost=2)(run)
-
-
-_each(
-    "daily",
-    "items",
-    "+",
-    "That brings {x} {it}.",
-    "{A} collects {m} {it} a day for {n} days.",
-    "{A} makes {m} {it} every evening of {n} days in a row.",
-)
-_each("brought", "items", "+", "{B} brings {x} {it}.", "{B} brings {A} {n} {box} with {m} {it} in each.")
-_each("handed", "items", "-", "{A} hands out {x} {it}.", "{A} gives {m} {it} to each of {n} friends.")
-_each("eaten", "items", "-", "{x} {it} are gone.", "{A} uses up {m} of the {it} each day for {n} days.")
-_each(
-    "job",
-    "dollars",
-    "+",
-    "{A} earns {x} dollars.",
-    "{A} works {n} hours and earns {m} dollars an hour.",
-    "{A} mows {n} lawns at {m} dollars each.",
-)
-_each(
-    "shop",
-    "dollars",
-    "-",
-    "{A} pays {x} dollars.",
-    "{A} buys {n} {it} that cost {m} dollars each.",
-    "{A} pays a bill of {m} dollars in each of {n} weeks.",
-)
-_each("leg", "kilometers", "+", "That is {x} kilometers.", "{A} rides on for {n} hours at {m} kilometers an hour.")
-_each(
-    "leg_back",
-    "kilometers",
-    "-",
-    "That is {x} kilometers.",
-    "{A} rides back towards home for {n} hours at {m} kilometers an hour.",
-)
-
-
-@_event("part_gone", "event", "items dollars", "/", cost=2)
-def _part_gone(world: World) -> None:
-    part = world.divisor(world.now.value, 5)
-    texts = ("{A} gives {part} of the {unit} to {B}.", "{B} is handed {part} of the {unit} that {A} has.")
-    world.tell(texts, link=True, B=world.someone(), part=PARTS[part])
-    moved = world.work(world.now, "/", Quantity(part), "That is {x} {unit}.")
-    world.now = world.work(world.now, "-", moved, _HAS[world.kind])
-    world.key += ("part_gone", str(part))
-
-
-@_event("fraction", "close", "items", "/", cost=2)
-def _fraction(world: World) -> None:
-    whole = world.divisor(world.now.value, 10)
-    part = world.draws.between(2, whole - 1)
-    color = world.draws.pick(("red", "green", "old", "new", "small", "blue"))
-    world.tell(("{p}/{q} of the {it} are {color}. How many {color} {it} does {A} have?",), p=part, q=whole, color=color)
-    one = world.work(world.now, "/", Quantity(whole), "1/{q} of them is {x}.", q=whole)
-    world.now = world.work(one, "*", Quantity(part), "There are {x} {color} {it}.", color=color)
-    world.key += ("fraction", str(part), str(whole))
-
-
-def _percent_of(world: World, says: str) -> tuple[int, Quantity]:
-    choices = [p for p in PERCENTS if world.now.value * p % 100 == 0]
-    if not choices:
-        raise Impossible
-    percent = world.draws.pick(choices)
-    product = world.work(world.now, "*", Quantity(percent), "Take {x} first.", cap=10**6)
-    return percent, world.work(product, "/", _HUNDRED, says)
-
-
-@_event("percent_gone", "event", "items dollars", "*", cost=3)
-def _percent_gone(world: World) -> None:
-    percent, moved = _percent_of(world, "That is {x} {unit}.")
-    other = world.someone()
-    world.tell(
-        ("{A} gives {n}% of the {unit} to {B}.", "{B} gets {n}% of the {unit} of {A}."), link=True, B=other, n=percent
-    )
-    world.now = world.work(world.now, "-", moved, _HAS[world.kind])
-    world.key += ("percent_gone", str(percent))
-
-
-@_event("percent_more", "event", "items dollars", "*", cost=3)
-def _percent_more(world: World) -> None:
-    percent, moved = _percent_of(world, "That is {x} {unit}.")
-    world.tell(("{A} gets {n}% more {unit} on top.", "The {unit} of {A} grow by {n}%."), n=percent)
-    world.now = world.work(world.now, "+", moved, _HAS[world.kind])
-    world.key += ("percent_more", str(percent))
-
-
-@_event("percent_of", "close", "items", "*", cost=2)
-def _percent_question(world: World) -> None:
-    percent, world.now = _percent_of(world, "There are {x} such {it}.")
-    world.tell(("{n}% of the {it} are painted. How many painted {it} are there?",), n=percent)
-    world.key += ("percent_of", str(percent))
-
-
-@_event("leftover", "close", "items", "-", cost=3)
-def _leftover(world: World) -> None:
-    size = world.draws.between(3, 12)
-    if world.now.value % size == 0:
-        raise Impossible
-    texts = (
-        "{A} fills as many {box} of {n} as possible. How many {it} are left over?",
-        "{A} packs the {it} into {box} that hold exactly {n} each. How many {it} do not fit into a full one?",
-    )
-    world.tell(texts, n=size)
-    full = world.work(world.now, "//", Quantity(size), "{A} fills {x} {box}.")
-    packed = world.work(full, "*", Quantity(size), "They hold {x} {it}.")
-    world.now = world.work(world.now, "-", packed, "{x} {it} are left over.")
-    world.key += ("leftover", str(size))

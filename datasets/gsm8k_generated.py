@@ -4,7 +4,7 @@
     solution  "Mirel has 8*6=<<8*6=48>>48 coins.\\nMirel has 48-5=<<48-5=43>>43 coins.\\n#### 43"
 
 Task i of a split is a function of the split's name, i and the level alone. A problem is told by a small world
-(`gsm8k_world`, `gsm8k_events`); its level is the number of operations of its worked solution.
+(`gsm8k_world`, `gsm8k_events`, `gsm8k_long_events`); its level is the number of operations of its worked solution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from agent_envs.datasets.gsm8k_events import ASK_NOW, EVENTS, GIVEN, TRIVIA
+from agent_envs.datasets.gsm8k_events import ASK_NOW, GIVEN, TRIVIA
+from agent_envs.datasets.gsm8k_long_events import EVENTS
 from agent_envs.datasets.gsm8k_world import (
     BOXES,
     ITEMS,

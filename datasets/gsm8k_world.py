@@ -2,7 +2,8 @@
 
 A `World` keeps the true quantities while events happen to them; each event says in the text what a reader is told, does
 its arithmetic on the state, and notes the worked step. Nothing is computed from text, and no text is written that the
-state does not bear out. What can happen is in `gsm8k_events`.
+state does not bear out. What can happen is in `gsm8k_events` and
+`gsm8k_long_events`.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ class GSM8KToolEnv(ToolEnv):
 def _judge(text: str, gold: str, reward: str) -> Outcome:
     """The end of an episode by a final answer."""
     found = extract_answer(text)
-    right = 0.0 if found is None else score(found, gold)
+    right = float(found == gold)  # both are in plain form
     part, paid = ("answer", right) if reward == "terminal" else ("last_number", score_agentr1(text, gold))
     return Outcome(
         NO_NUMBER if found is None else f"The answer was read as {found}.",
