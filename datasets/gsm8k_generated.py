@@ -84,7 +84,7 @@ class GeneratedGSM8K:
         self.split = split
         self.low, self.high = parse_level(level)
         self.level = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
-        self._cached = functools.lru_cache(maxsize=2048)(self._make)
+        self._cached = functools.lru_cache(maxsize=1024)(self._make)
 
     def __len__(self) -> int:
         return SIZES[self.split]

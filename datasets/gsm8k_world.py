@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add, floordiv, mul, sub
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Draws", "Event", "Impossible", "Operation", "Quantity", "World"]
 
@@ -65,8 +65,7 @@ class Impossible(Exception):  # noqa: N818  (caught by the generator: this event
     """An event cannot happen in this state: it would leave a fraction, nothing or too much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number of the world."""
 
     value: int
@@ -75,8 +74,7 @@ class Quantity:
     """Index of the operation it is the result of; None where the text states it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One step of the worked solution."""
 
     left: Quantity
