@@ -77,11 +77,8 @@ def critic_loss(
 
 def action_start_mask(response_mask: torch.Tensor) -> torch.Tensor:
     """1 at the first response position of every row that is trained there, 0 elsewhere; jagged [rows, tokens]."""
-    values, offsets = response_mask.values(), response_mask.offsets()
-    first = torch.zeros_like(values)
-    starts = offsets[:-1]
-    first[starts] = values[starts]
-    return torch.nested.nested_tensor_from_jagged(first, offsets)
+    rows = [torch.cat([row[:1], torch.zeros_like(row[1:])]) for row in response_mask.unbind()]
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
 
 def _tokens(mask: torch.Tensor) -> float:

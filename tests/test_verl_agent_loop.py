@@ -1,0 +1,301 @@
+"""verl's agent loop on a stub generation client: no Ray, no model.
+
+1. prompt and response ids of every row are bit for bit what the server saw and sampled, whatever the text
+2. one output per step with its own reward, terminated, truncated, trajectory and index; the same extra fields in all
+3. limits: a prompt over the context cuts the episode with its reason; no step at all is one masked row; so is an error
+4. a cut episode brings the state after its last step for the critic, in training alone
+5. environments are made once and used again; a broken one is not
+6. another verl is refused with one clear message
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import warnings
+
+import gymnasium as gym
+import pytest
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")
+pytest.importorskip("torch")
+with warnings.catch_warnings():  # verl warns of every engine that is not installed
+    warnings.simplefilter("ignore")
+    pytest.importorskip("verl")
+    from agent_envs.adapters.verl import plugin  # noqa: F401  registers what verl looks up
+
+from omegaconf import OmegaConf  # noqa: E402
+
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.verl import agent_loop, version  # noqa: E402
+from agent_envs.episode import Episode, StopReason  # noqa: E402
+from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.spaces import UnicodeText  # noqa: E402
+
+AWKWARD = [
+    "😀👩‍👩‍👧 emoji",
+    "<tool_call>\n{\"name\": \"x\"",
+    "</tool_call> <tool_response>",
+    "   leading spaces",
+    "trailing \n\n",
+    "<|im_end|> <|im_start|>assistant",
+    "ünïcödé é\u0301 \u200b",
+    "1234567890",
+]
+
+
+class EchoEnv(gym.Env):
+    """Says back what it was told, in awkward words; four steps, reward = step number, broken on demand."""
+
+    instructions = "Repeat  after me: 😀"
+    tools: list = []
+    made = 0
+
+    def __init__(self, steps=4, fail_at=None):
+        EchoEnv.made += 1
+        self.steps, self.fail_at = steps, fail_at
+        self.observation_space = self.action_space = UnicodeText()
+
+    def info(self, success=False):
+        return {"task_id": "t", "split": "train", "index": 0, "source": "test", "invalid_action": False, "score": 0.0,
+                "success": success, "reward_components": {}, "anchor": ""}  # fmt: skip
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return AWKWARD[options["index"] % len(AWKWARD)], self.info()
+
+    def step(self, action):
+        self.t += 1
+        if self.t == self.fail_at:
+            raise RuntimeError("the backend is gone")
+        return f"{AWKWARD[self.t % len(AWKWARD)]} | {action}", float(self.t), self.t >= self.steps, False, self.info(True)
+
+
+@pytest.fixture(autouse=True)
+def echo_env():
+    gym.register("Echo-v0", entry_point=EchoEnv)
+    gym.register("EchoCut-v0", entry_point=EchoEnv, max_episode_steps=2)
+    EchoEnv.made = 0
+    yield
+    agent_loop._pool.close()
+    del gym.registry["Echo-v0"], gym.registry["EchoCut-v0"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer([text * 3 for text in AWKWARD])
+
+
+class StubServer:
+    """Answers with given token ids and remembers every prompt."""
+
+    def __init__(self, answers):
+        self.answers, self.prompts = answers, []
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        from verl.workers.rollout.replica import TokenOutput
+
+        ids = self.answers[len(self.prompts) % len(self.answers)]
+        self.prompts.append((list(prompt_ids), dict(sampling_params)))
+        await asyncio.sleep(0)
+        return TokenOutput(
+            token_ids=list(ids),
+            log_probs=[-0.125 * (i + 1) for i in range(len(ids))],
+            stop_reason="completed",
+            extra_fields={"global_steps": 3, "min_global_steps": 3, "max_global_steps": 3},
+        )
+
+
+def play(tokenizer, server, env_id="Echo-v0", *, index=0, prompt_length=512, phase="train", algo="grpo", env_kwargs=None,
+         settings=None):  # fmt: skip
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "rollout": {"name": "agentr1_cpu", "prompt_length": prompt_length, "response_length": 32}
+            },
+            "algorithm": {"adv_estimator": algo},
+            "data": {"apply_chat_template_kwargs": {}},
+            "agentr1": {"seed": 0, **(settings or {})},
+        }
+    )
+
+    async def main():
+        loop = agent_loop.EnvAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=server,
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            hf_model_type="qwen2",
+        )
+        return await loop.run(
+            {"temperature": 1.0, "logprobs": True},
+            raw_prompt=[],
+            env_id=env_id,
+            env_kwargs=json.dumps(env_kwargs or {}),
+            wrappers="[]",
+            extra_info={"index": index, "phase": phase},
+            uid="u",
+            session_id=2,
+            global_steps=4,
+        )
+
+    return asyncio.run(main())
+
+
+def answers(tokenizer, texts):
+    """Sampled ids that re-tokenizing the text would not give: one token per character, then the end token or none."""
+    out = []
+    for i, text in enumerate(texts):
+        ids = [token for character in text for token in tokenizer.encode(character, add_special_tokens=False)][:32]
+        out.append([*ids, *([tokenizer.eos_token_id] if i % 2 else [])][:32])
+    return out
+
+
+@pytest.mark.parametrize("index", range(len(AWKWARD)))
+def test_tokens_are_trained_as_sampled(tokenizer, index):
+    sampled = answers(tokenizer, AWKWARD[index:] + AWKWARD[:index])
+    server = StubServer(sampled)
+    outputs = play(tokenizer, server, index=index, prompt_length=4096)
+    assert len(outputs) == len(server.prompts) == 4
+    for i, output in enumerate(outputs):
+        assert output.prompt_ids == server.prompts[i][0]
+        assert output.response_ids == sampled[i]
+        assert output.response_logprobs == [-0.125 * (k + 1) for k in range(len(sampled[i]))]
+        assert output.response_mask == [1] * len(sampled[i])
+        fields = output.as_dict()
+        assert fields["prompts"].tolist() + fields["responses"].tolist() == server.prompts[i][0] + sampled[i]
+        if i:  # the next prompt begins with the previous prompt and response, bit for bit
+            before = outputs[i - 1].prompt_ids + outputs[i - 1].response_ids
+            assert output.prompt_ids[: len(before)] == before
+    # the characters were sampled one by one: tokenizing the text again gives fewer tokens, so nothing was re-tokenized
+    assert any(len(tokenizer.encode(tokenizer.decode(ids))) < len(ids) for ids in sampled)
+
+
+def test_every_step_has_its_own_fields(tokenizer):
+    outputs = play(tokenizer, StubServer(answers(tokenizer, ["ab"])))
+    fields = [o.extra_fields for o in outputs]
+    assert [f["step_reward"] for f in fields] == [1.0, 2.0, 3.0, 4.0]
+    assert [f["terminated"] for f in fields] == [False, False, False, True]
+    assert [f["step_index"] for f in fields] == [0, 1, 2, 3]
+    assert {f["trajectory"] for f in fields} == {"u_2"}
+    assert {frozenset(f) for f in fields} == {frozenset(fields[0])}
+    assert {(f["min_global_steps"], f["max_global_steps"]) for f in fields} == {(3, 3)}
+    assert {o.reward_score for o in outputs} == {10.0}
+    info = fields[-1]["reward_extra_info"]
+    assert (info["return"], info["success"], info["stop_reason"], info["num_steps"]) == (10.0, 1.0, "terminated", 4.0)
+    episode = Episode.from_dict(json.loads(fields[-1]["episode"]))
+    assert [list(s.response_ids) for s in episode.steps] == [o.response_ids for o in outputs]
+    assert [f["episode"] for f in fields[:-1]] == ["", "", ""]
+
+
+def test_sampling_is_limited_and_seeded(tokenizer):
+    first, second = StubServer(answers(tokenizer, ["ab"])), StubServer(answers(tokenizer, ["ab"]))
+    play(tokenizer, first)
+    play(tokenizer, second)
+    params = [p for _, p in first.prompts]
+    assert [p["max_tokens"] for p in params] == [32] * 4
+    assert len({p["seed"] for p in params}) == 4
+    assert params == [p for _, p in second.prompts]
+
+
+def test_a_prompt_over_the_context_cuts_the_episode(tokenizer):
+    outputs = play(tokenizer, StubServer(answers(tokenizer, ["abcd" * 8])), prompt_length=150)
+    fields = [o.extra_fields for o in outputs]
+    assert 0 < len(outputs) < 4
+    assert (fields[-1]["terminated"], fields[-1]["truncated"]) == (False, True)
+    assert fields[-1]["reward_extra_info"]["stop_reason"] == "context_length"
+    assert all(sum(o.response_mask) for o in outputs)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"prompt_length": 3}, "context_length"),
+        ({"env_kwargs": {"fail_at": 1}}, "error"),
+        ({"env_kwargs": {"nonsense": 1}}, "error"),
+    ],
+)
+def test_an_episode_without_steps_is_one_masked_row(tokenizer, how, reason):
+    (output,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), **how)
+    assert output.response_mask == [0] and output.reward_score == 0.0
+    assert output.extra_fields["kind"] == "masked"
+    assert output.extra_fields["reward_extra_info"]["stop_reason"] == reason
+    assert ("Error" in output.extra_fields["error"]) == (reason == "error")
+    assert output.extra_fields["min_global_steps"] == 3  # known even where nothing was sampled
+
+
+def test_an_empty_generation_ends_the_episode(tokenizer):
+    outputs = play(tokenizer, StubServer([*answers(tokenizer, ["ab"]), []]))
+    assert [o.extra_fields["kind"] for o in outputs] == ["step"]
+    assert outputs[0].extra_fields["reward_extra_info"]["stop_reason"] == "empty_generation"
+
+
+def test_a_broken_episode_is_masked_and_its_environment_not_used_again(tokenizer):
+    outputs = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), env_kwargs={"fail_at": 3})
+    assert [(o.extra_fields["kind"], sum(o.response_mask)) for o in outputs] == [("masked", 0)] * 2
+    assert "the backend is gone" in outputs[-1].extra_fields["error"]
+    play(tokenizer, StubServer(answers(tokenizer, ["ab"])), env_kwargs={"fail_at": 3})
+    assert EchoEnv.made == 2
+
+
+def test_environments_are_used_again(tokenizer):
+    for _ in range(3):
+        play(tokenizer, StubServer(answers(tokenizer, ["ab"])))
+    assert EchoEnv.made == 1
+    play(tokenizer, StubServer(answers(tokenizer, ["ab"])), env_kwargs={"steps": 2})
+    assert EchoEnv.made == 2
+
+
+def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
+    server = StubServer(answers(tokenizer, ["ab"]))
+    value, *steps = play(tokenizer, server, "EchoCut-v0", algo="gae")
+    assert [o.extra_fields["kind"] for o in steps] == ["step", "step"]
+    assert (value.extra_fields["kind"], value.extra_fields["step_index"], value.response_mask) == ("value", 2, [0])
+    before = steps[-1].prompt_ids + steps[-1].response_ids
+    assert value.prompt_ids[: len(before)] == before and len(value.prompt_ids) > len(before)
+    for how in ({"algo": "grpo"}, {"algo": "gae", "phase": "validation"},
+                {"algo": "gae", "settings": {"bootstrap_truncated": False}}):  # fmt: skip
+        kinds = [o.extra_fields["kind"] for o in play(tokenizer, server, "EchoCut-v0", **how)]
+        assert kinds == ["step", "step"]
+    assert [o.extra_fields["kind"] for o in play(tokenizer, server, algo="gae")] == ["step"] * 4  # terminated
+
+
+def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokenizer):
+    server = StubServer(answers(tokenizer, ["abcd" * 8]))
+    outputs = play(tokenizer, server, prompt_length=150, algo="gae")
+    value, last = outputs[0], outputs[-1]
+    if value.extra_fields["kind"] == "value":  # it fits into the whole context
+        assert 150 < len(value.prompt_ids) < 182
+        assert value.prompt_ids[: len(last.prompt_ids)] == last.prompt_ids
+
+
+def test_validation_hands_over_the_episode_with_its_record(tokenizer):
+    outputs = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), phase="validation")
+    assert [o.extra_fields["episode"] for o in outputs] == [""] * 4
+    line = outputs[-1].extra_fields["reward_extra_info"]["episode"]
+    assert Episode.from_dict(json.loads(line)).stop_reason is StopReason.TERMINATED
+
+
+def test_timeouts_mask_the_episode(tokenizer):
+    class Slow(StubServer):
+        async def generate(self, *args, **kwargs):
+            if self.prompts:
+                await asyncio.sleep(30)
+            return await super().generate(*args, **kwargs)
+
+    outputs = play(tokenizer, Slow(answers(tokenizer, ["ab"])), settings={"step_timeout": 0.3})
+    assert [o.extra_fields["kind"] for o in outputs] == ["masked"]
+    assert outputs[0].extra_fields["reward_extra_info"]["stop_reason"] == "step_timeout"
+
+
+def test_another_verl_is_refused(monkeypatch):
+    monkeypatch.setattr(version.metadata, "version", lambda name: "0.8.0")
+    with pytest.raises(ConfigError, match=r"works with verl 0\.9\.1, found verl 0\.8\.0; .*pip install 'verl==0\.9\.1'"):
+        version.check_version()
