@@ -71,6 +71,12 @@ class GSM8KRows:
     def __iter__(self) -> Iterator[GSM8KTask]:
         return iter(self._rows)
 
+    def __deepcopy__(self, memo: object) -> GSM8KRows:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return gsm8k_rows, (self.name, self.split)  # read where it is unpickled, not sent
+
 
 def gsm8k_rows(data: str, split: str = "train") -> GSM8KRows:
     """The real rows of a split, read once per process for each state of the files.

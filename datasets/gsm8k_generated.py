@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from agent_envs.datasets.gsm8k_events import ASK_NOW, GIVEN, TRIVIA
 from agent_envs.datasets.gsm8k_long_events import EVENTS
@@ -96,6 +97,12 @@ class GeneratedGSM8K:
 
     def __iter__(self) -> Iterator[GeneratedTask]:
         return (self[index] for index in range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> GeneratedGSM8K:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return generated_gsm8k, (self.split, self.level)
 
     def _make(self, index: int) -> GeneratedTask:
         name = f"gsm8k-generated/{self.split}/{self.level}/{index}"

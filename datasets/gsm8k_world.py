@@ -136,7 +136,7 @@ class World:
     box: str = ""
     cast: list[str] = field(default_factory=list)
     """People who have come up."""
-    now: Quantity = Quantity(0)
+    now: Quantity = Quantity(0)  # noqa: RUF009  (an immutable tuple)
     """The quantity the story follows."""
     known: dict[str, Quantity] = field(default_factory=dict)
     """What other people hold of the same kind."""

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +311,19 @@ def test_rows_are_shared_between_envs(data_dir: Path) -> None:
     first.reset(options={"index": 9})
     second.reset(options={"index": 9})
     assert first.task is second.task
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"tool": "check_answer"}, {"data": "rows"}])
+def test_an_env_can_be_copied(kwargs: dict[str, Any], data_dir: Path) -> None:
+    if "data" in kwargs:
+        kwargs = {"data": str(data_dir / "gsm8k" / "train_2000.jsonl")}
+    env = GSM8KToolEnv(**kwargs)
+    env.reset(options={"index": 7})
+    other = copy.deepcopy(env)
+    assert other.tasks is env.tasks
+    assert pickle.loads(pickle.dumps(env.tasks))[3] is env.tasks[3]  # names what to read, not the rows
+    other.reset(options={"index": 8})
+    assert other.expert_action() != env.expert_action()
+    while not (over := other.step(other.expert_action()))[2]:
+        pass
+    assert over[4]["success"]  # the oracle tool knows the copy's task
