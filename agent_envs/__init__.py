@@ -37,7 +37,9 @@ __all__ = [
     "write_episodes",
 ]
 
-_SUBMODULES = frozenset({"adapters", "envs", "errors", "parsers", "policies", "rewards", "testing", "tools", "wrappers"})
+_SUBMODULES = frozenset(
+    {"adapters", "envs", "errors", "parsers", "policies", "rewards", "testing", "tools", "wrappers"}
+)
 
 register_envs()
 

@@ -93,11 +93,11 @@ class EpisodeStop(AgentEnvsError):  # noqa: N818  a stop is not a failure
     """Raised by an actor to end its episode; the rollout records the reason."""
 
 
-class ContextLengthExceeded(EpisodeStop):  # noqa: N818
+class ContextLengthExceeded(EpisodeStop):
     """The prompt leaves no room for a response in the model's context."""
 
 
-class EmptyGeneration(EpisodeStop):  # noqa: N818
+class EmptyGeneration(EpisodeStop):
     """The model returned no token."""
 
 

@@ -58,9 +58,8 @@ async def arun_episode(
     """Play one episode in a thread of its own; an async ``act`` runs on the caller's event loop.
 
     Args:
-        env: The environment. After a time-out or a cancellation it must not be used again: the thread that
-            was
-            left behind closes it when it comes back. In every other case it stays open.
+        env: The environment. After a time-out or a cancellation it must not be used again: the thread that was left
+            behind closes it when it comes back. In every other case it stays open.
         policy: Gives the actions.
         seed: Seed of the reset, or None.
         options: Options of the reset.

@@ -21,7 +21,7 @@ WRAPPERS: dict[str, str] = {
 """Entry points of the wrappers that a spec can name without a module."""
 
 WrapperSpec = str | Callable[[gym.Env[str, str]], gym.Env[str, str]]
-"""A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a callable from environment to environment."""
+"""A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a function from env to env."""
 
 _SPEC = re.compile(r"(?:(?P<module>[A-Za-z_][\w.]*):)?(?P<call>.*)", re.DOTALL)
 

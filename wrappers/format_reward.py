@@ -15,8 +15,9 @@ __all__ = ["FormatReward"]
 class FormatReward(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Adds ``weight`` times the share of well-formed actions to the reward of an episode's last step.
 
-    An action is well-formed where the environment did not mark it with ``info["invalid_action"]``. An episode that a step
-    limit ends gets nothing: it never came to an end of its own. The part is ``info["reward_components"]["format"]``.
+    An action is well-formed where the environment did not mark it with ``info["invalid_action"]``. An episode that a
+    step limit ends gets nothing: it never came to an end of its own. The part is
+    ``info["reward_components"]["format"]``.
 
     Args:
         env: The environment, its step limit included.

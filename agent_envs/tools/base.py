@@ -160,8 +160,7 @@ def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> d
         elif parameter.default is None or isinstance(parameter.default, (str, int, float, bool, list, dict)):
             schema["default"] = parameter.default
         properties[name] = schema
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return schema
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 _SIMPLE_TYPES: dict[Any, str] = {
