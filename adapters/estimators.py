@@ -143,9 +143,7 @@ def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     a = advantage[trajectory, rank]
     returns = a + values[valid]
     metrics = {"truncated": float(cut.sum()), "bootstrapped": float(known.sum())}
-    return Advantages(
-        _spread(whiten(a) if options.whiten else a, valid, rows), _spread(returns, valid, rows), metrics
-    )
+    return Advantages(_spread(whiten(a) if options.whiten else a, valid, rows), _spread(returns, valid, rows), metrics)
 
 
 def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:

@@ -118,7 +118,7 @@ def test_grpo_equal_scores_are_counted():
 @pytest.mark.parametrize("name", ["gae", "grpo"])
 def test_invalid_rows_change_nothing(name):
     estimator = get_estimator(name)
-    data = TWO + [(11, 0, 0, 3.0, 0.1, True, False, NAN)]
+    data = [*TWO, (11, 0, 0, 3.0, 0.1, True, False, NAN)]
     junk = [(50, 0, 0, 100.0, 7.0, False, False, NAN), (9, 1, 0, -100.0, 7.0, False, True, 9.0)]
     clean = estimator.compute(rows(data), EstimatorOptions())
     padded = estimator.compute(rows([junk[0], *data, junk[1]]), EstimatorOptions())

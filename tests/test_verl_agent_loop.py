@@ -25,17 +25,17 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     pytest.importorskip("verl")
     from agent_envs.adapters.verl import plugin  # noqa: F401  registers what verl looks up
 
-from omegaconf import OmegaConf  # noqa: E402
+from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
-from agent_envs.adapters.verl import agent_loop, version  # noqa: E402
-from agent_envs.episode import Episode, StopReason  # noqa: E402
-from agent_envs.errors import ConfigError  # noqa: E402
-from agent_envs.spaces import UnicodeText  # noqa: E402
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.adapters.verl import agent_loop, version
+from agent_envs.episode import Episode, StopReason
+from agent_envs.errors import ConfigError
+from agent_envs.spaces import UnicodeText
 
 AWKWARD = [
     "😀👩‍👩‍👧 emoji",
-    "<tool_call>\n{\"name\": \"x\"",
+    '<tool_call>\n{"name": "x"',
     "</tool_call> <tool_response>",
     "   leading spaces",
     "trailing \n\n",
@@ -70,7 +70,13 @@ class EchoEnv(gym.Env):
         self.t += 1
         if self.t == self.fail_at:
             raise RuntimeError("the backend is gone")
-        return f"{AWKWARD[self.t % len(AWKWARD)]} | {action}", float(self.t), self.t >= self.steps, False, self.info(True)
+        return (
+            f"{AWKWARD[self.t % len(AWKWARD)]} | {action}",
+            float(self.t),
+            self.t >= self.steps,
+            False,
+            self.info(True),
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +114,18 @@ class StubServer:
         )
 
 
-def play(tokenizer, server, env_id="Echo-v0", *, index=0, prompt_length=512, phase="train", algo="grpo", env_kwargs=None,
-         settings=None):  # fmt: skip
+def play(
+    tokenizer,
+    server,
+    env_id="Echo-v0",
+    *,
+    index=0,
+    prompt_length=512,
+    phase="train",
+    algo="grpo",
+    env_kwargs=None,
+    settings=None,
+):
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -269,11 +285,12 @@ def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
 
 def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokenizer):
     server = StubServer(answers(tokenizer, ["abcd" * 8]))
-    outputs = play(tokenizer, server, prompt_length=150, algo="gae")
+    outputs = play(tokenizer, server, prompt_length=160, algo="gae")
     value, last = outputs[0], outputs[-1]
-    if value.extra_fields["kind"] == "value":  # it fits into the whole context
-        assert 150 < len(value.prompt_ids) < 182
-        assert value.prompt_ids[: len(last.prompt_ids)] == last.prompt_ids
+    assert last.extra_fields["reward_extra_info"]["stop_reason"] == "context_length"
+    assert value.extra_fields["kind"] == "value"
+    assert 160 < len(value.prompt_ids) < 192  # too long a prompt, and it fits into the whole context
+    assert value.prompt_ids[: len(last.prompt_ids)] == last.prompt_ids
 
 
 def test_validation_hands_over_the_episode_with_its_record(tokenizer):
@@ -297,5 +314,7 @@ def test_timeouts_mask_the_episode(tokenizer):
 
 def test_another_verl_is_refused(monkeypatch):
     monkeypatch.setattr(version.metadata, "version", lambda name: "0.8.0")
-    with pytest.raises(ConfigError, match=r"works with verl 0\.9\.1, found verl 0\.8\.0; .*pip install 'verl==0\.9\.1'"):
+    with pytest.raises(
+        ConfigError, match=r"works with verl 0\.9\.1, found verl 0\.8\.0; .*pip install 'verl==0\.9\.1'"
+    ):
         version.check_version()

@@ -1,6 +1,8 @@
-"""Rows, layout, sampling settings, episode rows and files of the verl adapter: what needs neither verl nor a model.
+"""Rows, layout, sampling settings, episode rows and files of the verl adapter: what needs neither verl nor a
+model.
 
-1. every row is laid out once; mini-batches hold whole trajectories, equally many; their number does not depend on lengths
+1. every row is laid out once; mini-batches hold whole trajectories, equally many; their number does not
+   depend on lengths
 2. an episode's rows: per-step rewards, a value row first, broken and empty episodes masked
 3. sampling settings: verl's dictionary is read, what is not implemented is refused
 4. dataset rows and files appear whole
@@ -56,9 +58,7 @@ def test_layout_with_fewer_trajectories_than_mini_batches():
 
 
 def make_episode(steps, stop_reason, error=None):
-    return Episode(
-        "Toy-v0", "e", "g", 1, 0, "", (), {}, tuple(steps), "the end", stop_reason, error=error
-    )
+    return Episode("Toy-v0", "e", "g", 1, 0, "", (), {}, tuple(steps), "the end", stop_reason, error=error)
 
 
 def make_step(i, reward, *, terminated=False, truncated=False, success=False):
@@ -125,7 +125,9 @@ def test_validation_counts_lost_episodes_as_failures():
 
 
 def test_rows_name_the_environment():
-    row = make_rows("AgentR1/GSM8K-v0", [5], phase="validation", env_kwargs={"split": "test"}, wrappers=["W()"], seed=3)[0]
+    row = make_rows(
+        "AgentR1/GSM8K-v0", [5], phase="validation", env_kwargs={"split": "test"}, wrappers=["W()"], seed=3
+    )[0]
     assert row["extra_info"] == {"index": 5, "phase": "validation", "seed": 3}
     assert (row["agent_name"], json.loads(row["env_kwargs"])) == ("agentr1_env", {"split": "test"})
     assert json.loads(row["wrappers"]) == ["W()"]

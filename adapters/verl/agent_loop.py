@@ -1,8 +1,8 @@
 """verl's agent loop over any environment: one episode in, one output per step out.
 
-A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task (``extra_info.index``). The
-prompts come from the environment and the tokenizer's chat template through ``PromptBuilder``, so that the tokens trained
-are the tokens sampled.
+A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task
+(``extra_info.index``). The prompts come from the environment and the tokenizer's chat template through
+``PromptBuilder``, so that the tokens trained are the tokens sampled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ AGENT_LOOP_NAME = "agentr1_env"
 """What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
 
 _pool = EnvPool()
-_builders: dict[tuple[int, str], PromptBuilder] = {}  # verl makes one agent loop per episode: shared by all of a process
+_builders: dict[
+    tuple[int, str], PromptBuilder
+] = {}  # verl makes one agent loop per episode: shared by all of a process
 
 
 class ServerActor:
@@ -75,15 +77,15 @@ class ServerActor:
         out = await policy.server.generate(policy.request_id, prompt_ids=self.prompt_ids, sampling_params=params)
         self.seconds += loop.time() - start
         self.versions += [
-            v for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps")) if v is not None
+            v
+            for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps"))
+            if v is not None
         ]
         self.response_ids = [int(token) for token in out.token_ids]
         if not self.response_ids:
             raise EmptyGeneration(f"the server returned no token at step {self.steps}")
         self.steps += 1
-        text = policy.tokenizer.decode(
-            self.response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text = policy.tokenizer.decode(self.response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Response(text, tuple(self.prompt_ids), tuple(self.response_ids), tuple(out.log_probs or ()) or None)
 
     def next_prompt(self, observation: str, info: Mapping[str, Any]) -> list[int]:
@@ -227,9 +229,7 @@ class EnvAgentLoop(AgentLoopBase):
             return None
         # where the next prompt was built already (it was too long, or nothing came) it is that one
         built = len(actor.prompt_ids) > len(episode.steps[-1].prompt_ids or ())
-        prompt = (
-            actor.prompt_ids if built else actor.next_prompt(episode.final_observation, episode.steps[-1].info)
-        )
+        prompt = actor.prompt_ids if built else actor.next_prompt(episode.final_observation, episode.steps[-1].info)
         return prompt if len(prompt) < policy.max_model_len else None
 
     def _outputs(

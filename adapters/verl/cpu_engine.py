@@ -8,8 +8,9 @@ a group), is only computed from where it differs.
 Every token is sampled from a decode iteration over one token per row; prompts are computed in separate forward passes
 over all but their last token, a bounded number of tokens at a time.
 
-Transformers' own continuous batching (``generate_batch``, 5.9.0) needed 8.8 s without its warm-up for 128 prompts of 200
-tokens and 40 new tokens each on one core, where this engine needs about 0.5 s, so it does not serve here.
+Transformers' own continuous batching (``generate_batch``, 5.9.0) needs 8.8 s after its warm-up for 128
+prompts of 200 tokens and 40 new tokens each on one core, where this engine needs about 0.5 s, so it does not
+serve here.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Completion:
 
 
 class _SlotCache:
-    """What a model's attention layers call ``past_key_values``: writes new keys into the slots, returns what is there."""
+    """What a model's attention layers call ``past_key_values``: writes into the slots, returns what is there."""
 
     is_compileable = False
 
@@ -371,7 +372,7 @@ class BatchEngine:
             self._forward(np.asarray([slot for slot, _, _ in part]), ids, positions, contiguous=False)
 
     def _forward(self, rows: np.ndarray, ids: np.ndarray, positions: np.ndarray, contiguous: bool) -> torch.Tensor:
-        """One pass over ``ids`` [rows, tokens] at ``positions`` [rows, tokens]; logits of the last token of each row."""
+        """One pass over ``ids`` [rows, tokens] at ``positions`` [rows, tokens]; logits of each row's last token."""
         cache, where = self._cache, torch.from_numpy(positions)
         cache.rows, cache.positions = torch.from_numpy(rows), where
         cache.length, cache.contiguous = int(positions.max()) + 1, contiguous

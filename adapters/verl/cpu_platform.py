@@ -1,8 +1,9 @@
 """verl's platform for a machine without an accelerator, chosen with ``VERL_PLATFORM=cpu``.
 
-verl asks its platform for a torch device module and for what Ray calls the accelerator. The module here is ``torch.cpu``
-plus the memory and random-state functions that verl calls on ``torch.cuda``; Ray still counts "GPU", of which a CPU run
-declares one (``ray_kwargs.ray_init.num_gpus=1``), because verl's resource pools count nothing else.
+verl asks its platform for a torch device module and for what Ray calls the accelerator. The module here is
+``torch.cpu`` plus the memory and random-state functions that verl calls on ``torch.cuda``; Ray still counts
+"GPU", of which a CPU run declares one (``ray_kwargs.ray_init.num_gpus=1``), because verl's resource pools
+count nothing else.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def _device_module() -> ModuleType:
         return 0
 
     functions = {
-        **dict.fromkeys(("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), nothing),
         **dict.fromkeys(
-            ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), zero
+            ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), nothing
         ),
+        **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), zero),
         "mem_get_info": lambda device=None: (8 << 30, 16 << 30),  # (free, total) bytes: nothing here is sized by it
         "is_available": lambda: True,
         "current_device": lambda: torch.device("cpu"),

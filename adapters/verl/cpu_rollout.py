@@ -30,6 +30,8 @@ class CPURolloutServer:
     """The Ray actor. Its methods are those that verl calls on a server (verl/workers/rollout/vllm_rollout)."""
 
     def __init__(self, model_path: str, config: Any, replica_rank: int, trust_remote_code: bool) -> None:
+        # generation shares the machine with the environments and verl's other processes, updates do not
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
         self.response_length = int(config.response_length)
         engine = load_engine(
             model_path,
@@ -133,9 +135,7 @@ class CPUReplica(RolloutReplica):
 class CPURollout(BaseRollout):
     """Lives in the training worker and sends its weights to the server through Ray's object store."""
 
-    def __init__(
-        self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **kwargs: Any
-    ) -> None:
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **kwargs: Any) -> None:
         super().__init__(config, model_config, device_mesh)
         self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
         self._server: Any = None

@@ -1,4 +1,4 @@
-"""The server around the CPU engine: requests arrive on an event loop, one thread of its own generates for all of them."""
+"""The server around the CPU engine: requests arrive on event loops, one thread generates for all of them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class GenerateServer:
     def _step(self) -> None:
         try:
             self._engine.step()
-        except Exception as e:  # noqa: BLE001  every waiting request gets it
+        except Exception as e:
             logger.exception("the CPU engine failed")
             error = BackendError(f"the CPU engine failed: {type(e).__name__}: {e}")
             self._engine.reset()

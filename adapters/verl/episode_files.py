@@ -19,7 +19,7 @@ def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write lines to a file that appears whole or not at all; a step that is played again after a resume replaces it."""
+    """Write lines to a file that appears whole or not at all; a step played again after a resume replaces it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -1,8 +1,8 @@
 """Which row goes into which mini-batch, on which rank: pure arithmetic.
 
-verl cuts a batch into equal mini-batches of rows, so with one row per step the number of updates would depend on how long
-the episodes are. Here a mini-batch holds whole trajectories, the same number (to within one) in each, and all mini-batches
-are filled up to the same number of rows with padding rows, which count nowhere.
+verl cuts a batch into equal mini-batches of rows, so with one row per step the number of updates would depend
+on how long the episodes are. Here a mini-batch holds whole trajectories, the same number (to within one) in
+each, and all mini-batches are filled up to the same number of rows with padding rows, which count nowhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def plan_layout(
     for row, name in enumerate(trajectories):
         rows_of.setdefault(name, []).append(row)
     members = list(rows_of.values())
-    np.random.default_rng(seed).shuffle(members)  # type: ignore[arg-type]
+    np.random.default_rng(seed).shuffle(members)
     members.sort(key=len, reverse=True)
     count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
     capacity = math.ceil(len(members) / count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = ["base_overrides", "cpu_overrides", "environment"]
 
 
@@ -94,6 +96,7 @@ def environment(*, cpu: bool) -> dict[str, str]:
         out |= {
             "VERL_PLATFORM": "cpu",
             "VERL_ENGINE_DEVICE": "cuda",  # which of verl's engines: the CUDA one runs on any torch device
-            "OMP_NUM_THREADS": "1",
+            # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
+            "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 8)),
         }
     return out

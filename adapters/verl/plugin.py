@@ -1,7 +1,8 @@
-"""What verl loads at import (``VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.plugin``), in every process of a run.
+"""What verl loads at import (``VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.plugin``), in every process of
+a run.
 
-Registers the agent loop, the trainer and, where ``VERL_PLATFORM=cpu``, the platform and the generation server of a machine
-without an accelerator. Every patch names the verl 0.9.1 file and line it changes and why.
+Registers the agent loop, the trainer and, where ``VERL_PLATFORM=cpu``, the platform and the generation server
+of a machine without an accelerator. Every patch names the verl 0.9.1 file and line it changes and why.
 """
 
 from __future__ import annotations
@@ -87,8 +88,26 @@ def _patch_pinned_memory() -> None:
     module.CPUOffloadPolicy = unpinned
 
 
+def _patch_log_probabilities() -> None:
+    """utils/torch_functional.py:173 takes one token after the other where FlashAttention is not installed.
+
+    With a small model that is half the time of an update. All tokens at once need memory for a second copy of the
+    logits, which verl's loop saves where it matters, on a GPU.
+    """
+    import torch
+    import verl.utils.torch_functional as module
+
+    def logprobs_from_logits_v2(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        flat = logits.reshape(-1, logits.shape[-1])
+        loss = torch.nn.functional.cross_entropy(flat, labels.reshape(-1), reduction="none")
+        return -loss.view(labels.shape)
+
+    module.logprobs_from_logits_v2 = logprobs_from_logits_v2
+
+
 _patch_value_model()
 if os.environ.get("VERL_PLATFORM") == "cpu":
     _patch_process_group()
     _patch_pinned_memory()
+    _patch_log_probabilities()
 _register()

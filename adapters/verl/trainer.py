@@ -2,11 +2,11 @@
 
 What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
-- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each row gets its own reward back, which
-  verl overwrites with the last row's (v1/agent_loop_tq.py:174).
-- Mini-batches count trajectories: a batch is always cut into ``train_batch_size / ppo_mini_batch_size`` mini-batches of whole
-  trajectories (``layout``), so the number of updates does not depend on how long episodes are. The rows of a trajectory stay
-  in one mini-batch; across data-parallel ranks they may part.
+- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each row gets its own
+  reward back, which verl overwrites with the last row's (v1/agent_loop_tq.py:174).
+- Mini-batches count trajectories: a batch is always cut into ``train_batch_size / ppo_mini_batch_size``
+  mini-batches of whole trajectories (``layout``), so the number of updates does not depend on how long
+  episodes are. The rows of a trajectory stay in one mini-batch; across data-parallel ranks they may part.
 - Padding rows, broken episodes and value-only rows count in no sum, mean or normaliser (``row_losses``).
 - Metrics are over episodes; episodes are written to ``agentr1.episodes_dir``.
 """
@@ -14,7 +14,6 @@ What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 from __future__ import annotations
 
 import math
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,6 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.metric import reduce_metrics
-from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.config import ActorConfig, CriticConfig
@@ -44,6 +41,7 @@ from agent_envs.adapters.verl.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.episode_metrics import summarise, training_metrics, validation_metrics
 from agent_envs.adapters.verl.layout import Layout, plan_layout
 from agent_envs.adapters.verl.row_losses import ACTOR_ROWS, CRITIC_ROWS, actor_loss, critic_loss
+from agent_envs.adapters.verl.step_batch import collect, mini_batches, plain, repair_tracker, step_rows
 from agent_envs.errors import BackendError, ConfigError
 
 __all__ = ["TRAINER_MODE", "EnvTrainer"]
@@ -80,11 +78,11 @@ class EnvTrainer(PPOTrainerSync):
             raise ConfigError("the agentr1_sync trainer does not distil; use trainer.v1.trainer_mode=sync")
         if self.estimator.needs_critic and config.critic.enable is False:
             raise ConfigError(f"the estimator {self.estimator.name!r} needs a critic: set critic.enable=True")
-        self.actor_mini_batches = _mini_batches("actor_rollout_ref.actor", actor, config)
+        self.actor_mini_batches = mini_batches("actor_rollout_ref.actor", actor, config)
         self.critic_mini_batches = 1
         super().__init__(config)
         if self.use_critic:
-            self.critic_mini_batches = _mini_batches("critic", config.critic, config)
+            self.critic_mini_batches = mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
 
     def _build_replay_buffer(self) -> Any:
@@ -164,7 +162,7 @@ class EnvTrainer(PPOTrainerSync):
         sample, tag = construct_minimal_padding_template(first, batch.tags[0], self.tokenizer.eos_token_id)
         name = f"pad{self.global_steps}"
         sample["uid"] = name
-        sample["extra_fields"] = {**_plain(sample["extra_fields"]), "kind": "padding", "episode": "", "error": ""}
+        sample["extra_fields"] = {**plain(sample["extra_fields"]), "kind": "padding", "episode": "", "error": ""}
         keys = [f"{name}_{i}_0" for i in range(count)]
         tags = [dict(tag) for _ in keys]
         fields = list_of_dict_to_tensordict([dict(sample) for _ in keys])
@@ -178,7 +176,7 @@ class EnvTrainer(PPOTrainerSync):
         fields = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values"]
         fields += ["uid", "extra_fields"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        extra = [_plain(fields) for fields in data.pop("extra_fields").tolist()]
+        extra = [plain(fields) for fields in data.pop("extra_fields").tolist()]
         uids = [str(uid) for uid in data.pop("uid").tolist()]
         nested_mask = data["response_mask"]
         data = DataProto(batch=data.to_padded_tensor())
@@ -197,7 +195,7 @@ class EnvTrainer(PPOTrainerSync):
         columns = self._correct(data, trained, metrics)
 
         rewards = (data.batch["token_level_rewards"] * mask).sum(1)
-        rows = _step_rows(extra, uids, kinds, rewards, data.batch.get("values"))
+        rows = step_rows(extra, uids, kinds, rewards, data.batch.get("values"))
         algorithm = self.config.algorithm
         result = self.estimator.compute(
             rows,
@@ -277,7 +275,7 @@ class EnvTrainer(PPOTrainerSync):
         """Update the critic, at the action's start alone where the estimator says so."""
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
         output = self.critic_wg.train_mini_batch(batch).get()
-        _collect(output["metrics"], "critic", metrics)
+        collect(output["metrics"], "critic", metrics)
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -292,7 +290,7 @@ class EnvTrainer(PPOTrainerSync):
             }
         )
         output = self.actor_rollout_wg.update_actor(batch)
-        _collect(output["metrics"], "actor", metrics)
+        collect(output["metrics"], "actor", metrics)
         return batch
 
     # ------------------------------------------------------------------ metrics and episodes
@@ -367,66 +365,5 @@ class EnvTrainer(PPOTrainerSync):
         return {**out, **validation_metrics(records, expected)}
 
     def _load_checkpoint(self) -> Any:
-        _repair_tracker(Path(self.config.trainer.default_local_dir))
+        repair_tracker(Path(self.config.trainer.default_local_dir))
         return super()._load_checkpoint()
-
-
-def _mini_batches(name: str, config: Any, run: Any) -> int:
-    """Mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories."""
-    size, total = int(config.ppo_mini_batch_size), int(run.data.train_batch_size)
-    if size < 1 or total % size:
-        raise ConfigError(
-            f"{name}.ppo_mini_batch_size must divide data.train_batch_size ({total} prompts), got {size}"
-        )
-    return total // size
-
-
-def _step_rows(
-    extra: list[dict], uids: list[str], kinds: np.ndarray, rewards: torch.Tensor, values: torch.Tensor | None
-) -> StepRows:
-    """The estimators' view of a padded batch; ``values`` [rows, response tokens] or None."""
-    names = {name: i for i, name in enumerate(dict.fromkeys(fields["trajectory"] for fields in extra))}
-    groups = {uid: i for i, uid in enumerate(dict.fromkeys(uids))}
-    at_start = None if values is None else values[:, 0].float()
-    final = None
-    if at_start is not None:
-        of = {extra[i]["trajectory"]: at_start[i] for i in np.flatnonzero(kinds == "value")}
-        final = torch.tensor([float(of.get(fields["trajectory"], math.nan)) for fields in extra])
-    return StepRows(
-        rewards=rewards.float(),
-        trajectory=torch.tensor([names[fields["trajectory"]] for fields in extra]),
-        step=torch.tensor([int(fields["step_index"]) for fields in extra]),
-        group=torch.tensor([groups[uid] for uid in uids]),
-        valid=torch.from_numpy(kinds == "step"),
-        truncated=torch.tensor([bool(fields["truncated"] and not fields["terminated"]) for fields in extra]),
-        values=at_start,
-        final_values=final,
-    )
-
-
-def _collect(output: dict[str, Any], role: str, metrics: dict) -> None:
-    renamed = rename_dict(output, f"{role}/")
-    renamed[f"perf/mfu/{role}"] = renamed.pop(f"{role}/mfu")
-    metrics.update(reduce_metrics(renamed))
-
-
-def _plain(value: Any) -> dict:
-    """What TransferQueue gives back for a dictionary: itself, or wrapped."""
-    return value if isinstance(value, dict) else dict(value.data)
-
-
-def _repair_tracker(folder: Path) -> None:
-    """Point verl's tracker at the newest complete checkpoint if a kill left it empty.
-
-    verl rewrites ``latest_checkpointed_iteration.txt`` in place, after everything else (trainer_base.py:1013).
-    """
-    tracker = folder / "latest_checkpointed_iteration.txt"
-    if not tracker.exists() or tracker.read_text().strip().isdigit():
-        return
-    complete = [int(p.parent.name.rsplit("_", 1)[1]) for p in folder.glob("global_step_*/data.pt")]
-    if not complete:
-        tracker.unlink()
-        return
-    partial_file = tracker.with_suffix(f".{os.getpid()}.partial")
-    partial_file.write_text(str(max(complete)))
-    partial_file.replace(tracker)
