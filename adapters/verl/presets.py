@@ -81,7 +81,7 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="cpu-tiny",
             cpu=True,
-            steps=40,
+            steps=60,
             tasks_per_step=16,
             episodes_per_task=8,
             updates_per_step=2,
