@@ -84,6 +84,7 @@ class EnvTrainer(PPOTrainerSync):
         if self.use_critic:
             self.critic_mini_batches = mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
+        self.writes_weights = False  # whether rollout correction puts weights beside the batch
 
     def _build_replay_buffer(self) -> Any:
         # the buffer looks for finished episodes every 2 s by default (replay_buffer.py:144), and takes no setting
@@ -244,6 +245,7 @@ class EnvTrainer(PPOTrainerSync):
                 weights = torch.ones_like(data.batch["token_level_scores"])
                 weights[trained] = part.batch["rollout_is_weights"].float()
                 columns["rollout_is_weights"] = weights
+                self.writes_weights = True
         return columns
 
     def _mini_batch_rows(self, valid: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -274,7 +276,7 @@ class EnvTrainer(PPOTrainerSync):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Update the critic, at the action's start alone where the estimator says so."""
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
-        output = self.critic_wg.train_mini_batch(batch).get()
+        output = self.critic_wg.train_mini_batch(_with_fields(batch, "values", "returns", CRITIC_ROWS)).get()
         collect(output["metrics"], "critic", metrics)
         return batch
 
@@ -289,7 +291,12 @@ class EnvTrainer(PPOTrainerSync):
                 **self._update_info(actor, self.actor_mini_batches),
             }
         )
-        output = self.actor_rollout_wg.update_actor(batch)
+        columns = ["old_log_probs", "advantages", ACTOR_ROWS]
+        if self.use_reference_policy:
+            columns.append("ref_log_prob")
+        if self.writes_weights:
+            columns.append("rollout_is_weights")
+        output = self.actor_rollout_wg.update_actor(_with_fields(batch, *columns))
         collect(output["metrics"], "actor", metrics)
         return batch
 
@@ -367,3 +374,15 @@ class EnvTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> Any:
         repair_tracker(Path(self.config.trainer.default_local_dir))
         return super()._load_checkpoint()
+
+
+def _with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
+    """The batch with the tokens and ``columns`` alone: records and messages need not travel to the workers."""
+    tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
+    return KVBatchMeta(
+        keys=batch.keys,
+        tags=batch.tags,
+        partition_id=batch.partition_id,
+        fields=[*tokens, *columns],
+        extra_info=batch.extra_info,
+    )
