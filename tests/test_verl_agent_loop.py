@@ -19,11 +19,11 @@ import gymnasium as gym
 import pytest
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.plugin")  # registers at verl's import
 pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
-    from agent_envs.adapters.verl import plugin  # noqa: F401  registers what verl looks up
 
 from omegaconf import OmegaConf
 
@@ -284,13 +284,23 @@ def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
 
 
 def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokenizer):
-    server = StubServer(answers(tokenizer, ["abcd" * 8]))
-    outputs = play(tokenizer, server, prompt_length=160, algo="gae")
-    value, last = outputs[0], outputs[-1]
-    assert last.extra_fields["reward_extra_info"]["stop_reason"] == "context_length"
-    assert value.extra_fields["kind"] == "value"
-    assert 160 < len(value.prompt_ids) < 192  # too long a prompt, and it fits into the whole context
-    assert value.prompt_ids[: len(last.prompt_ids)] == last.prompt_ids
+    sampled = answers(tokenizer, ["abcd" * 8])
+    lengths = [len(prompt) for prompt, _ in play_all(tokenizer, sampled)]
+    server = StubServer(sampled)
+    value, *steps = play(tokenizer, server, prompt_length=lengths[2] - 1, algo="gae")
+    assert [o.extra_fields["kind"] for o in steps] == ["step", "step"]
+    assert steps[-1].extra_fields["reward_extra_info"]["stop_reason"] == "context_length"
+    assert (value.extra_fields["kind"], len(value.prompt_ids)) == ("value", lengths[2])
+    assert value.prompt_ids[: len(steps[-1].prompt_ids)] == steps[-1].prompt_ids
+    # longer than the whole context: no value, and the estimator falls back to 0
+    short = play(tokenizer, StubServer(sampled), prompt_length=lengths[2] - 33, algo="gae")
+    assert [o.extra_fields["kind"] for o in short] == ["step", "step"]
+
+
+def play_all(tokenizer, sampled):
+    server = StubServer(sampled)
+    play(tokenizer, server, prompt_length=4096)
+    return server.prompts
 
 
 def test_validation_hands_over_the_episode_with_its_record(tokenizer):

@@ -18,6 +18,7 @@ import pytest
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.plugin")  # patches at verl's import
 torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
@@ -34,7 +35,6 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     )
     from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
-    from agent_envs.adapters.verl import plugin  # noqa: F401  the patches a CPU needs
 
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
