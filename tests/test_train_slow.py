@@ -31,7 +31,7 @@ ENV = "AgentR1/GSM8KTool-v0"
 # A step of 4 tasks x 4 episodes, 8 held-out tasks: what is tested is the path, not learning.
 SMALL = (
     "data.train_batch_size=4",
-    "data.val_batch_size=8",
+    "data.val_max_samples=8",
     "actor_rollout_ref.rollout.n=4",
     "actor_rollout_ref.actor.ppo_mini_batch_size=2",
     "critic.ppo_mini_batch_size=2",

@@ -273,6 +273,7 @@ def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, lo
     """Show the progress until the process ends, and copy each step's metrics as they come."""
     offset = 0
     shown: dict[str, str] = {}
+    live = sys.stderr.isatty()  # a clock that ticks is for a terminal, not for a file
     with tqdm(total=config.steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
         while True:
             ended = process.poll() is not None
@@ -285,7 +286,8 @@ def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, lo
                         shown[name] = f"{record[key]:.2f}"
                 bar.set_postfix(shown, refresh=False)
                 bar.update(record["step"] - bar.n)
-            bar.refresh()
+            if live:
+                bar.refresh()
             if ended:
                 return
             time.sleep(0.25)
