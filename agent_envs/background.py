@@ -10,11 +10,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import Any
 
-__all__ = ["background_loop", "run_in_thread"]
+__all__ = ["answers", "background_loop", "run_in_thread"]
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -39,6 +39,12 @@ def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyn
             threading.Thread(target=loop.run_forever, name="agent_envs-loop", daemon=True).start()
             _loop, _loop_pid = loop, os.getpid()
         return _loop
+
+
+def answers(loop: asyncio.AbstractEventLoop, seconds: float = 0.2) -> bool:
+    """Whether a loop still turns: one that a coroutine blocks has to be left behind. Waits ``seconds`` at most."""
+    ping = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+    return bool(wait([ping], timeout=seconds).done)
 
 
 def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

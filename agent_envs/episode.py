@@ -139,16 +139,20 @@ class Episode:
         Raises:
             DataError: ``schema_version`` is not the one this version reads, or a field is missing.
         """
+        if not isinstance(data, Mapping):
+            raise DataError(f"expected an episode as an object, got {data!r:.80}")
         version = data.get("schema_version")
         if version != SCHEMA_VERSION:
             raise DataError(f"expected an episode with schema_version {SCHEMA_VERSION}, got {version!r}")
         try:
             values = {f.name: data[f.name] for f in fields(cls)}
             values["steps"] = tuple(Step.from_dict(step) for step in values["steps"])
+            values["tools"] = tuple(values["tools"])
+            values["stop_reason"] = StopReason(values["stop_reason"])
         except KeyError as e:
             raise DataError(f"an episode record lacks the field {e.args[0]!r}") from e
-        values["tools"] = tuple(values["tools"])
-        values["stop_reason"] = StopReason(values["stop_reason"])
+        except (TypeError, ValueError) as e:
+            raise DataError(f"an episode record has a field of the wrong kind: {e}") from e
         return cls(**values)
 
     def to_json(self) -> str:
@@ -201,6 +205,8 @@ def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
     """
     with Path(path).open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
                 yield Episode.from_dict(json.loads(line))
             except ValueError as e:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from gymnasium.wrappers.utils import create_zero_array
 
 __all__ = ["UnicodeText"]
 
@@ -97,6 +98,11 @@ class _SharedTexts:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
         return tuple(self)
+
+
+@create_zero_array.register(UnicodeText)
+def _empty_text(space: UnicodeText) -> str:
+    return ""
 
 
 @create_shared_memory.register(UnicodeText)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -104,15 +105,19 @@ class TextEnv(gym.Env[str, str]):
         self,
         *,
         split: str = "train",
-        data: str = "generated",
+        data: str | os.PathLike[str] = "generated",
         render_mode: str | None = None,
         max_observation_length: int = 65536,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             modes = self.metadata["render_modes"]
             raise ConfigError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
+        if not isinstance(split, str):
+            raise ConfigError(f"split must be a name such as 'train', got {split!r}")
+        if not isinstance(data, (str, os.PathLike)):
+            raise ConfigError(f"data must be 'generated', 'official' or a path, got {data!r}")
         self.split = split
-        self.data = data
+        self.data = os.fspath(data)
         self.render_mode = render_mode
         self.observation_space = UnicodeText(max_observation_length)
         self.action_space = UnicodeText(MAX_ACTION_LENGTH)
@@ -166,6 +171,11 @@ class TextEnv(gym.Env[str, str]):
         return []
 
     @property
+    def tool_instructions(self) -> str:
+        """The tools and how to call them in words, "" where there are none."""
+        return ""
+
+    @property
     def tasks(self) -> TaskSource:
         """The tasks of the split."""
         if self._tasks is None:
@@ -179,7 +189,13 @@ class TextEnv(gym.Env[str, str]):
 
     @property
     def task(self) -> Any:
-        """The task being played."""
+        """The task being played.
+
+        Raises:
+            ResetNeeded: There is none before the first reset.
+        """
+        if self._task is None:
+            raise ResetNeeded("there is no task yet: call reset() first")
         return self._task
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
@@ -255,8 +271,14 @@ class TextEnv(gym.Env[str, str]):
     def snapshot(self) -> Snapshot:
         """This point of the episode, random state included.
 
-        Wrappers keep state of their own (``TimeLimit`` counts steps): a snapshot does not hold it.
+        Wrappers keep state of their own (``TimeLimit`` counts steps) that this does not hold:
+        ``agent_envs.snapshot(env)`` takes all of it.
+
+        Raises:
+            ResetNeeded: There is no episode before the first reset.
         """
+        if self._task is None:
+            raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
         return Snapshot(
             index=self._index,
             state=copy.deepcopy(self.state),

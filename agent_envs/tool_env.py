@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
-from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.text_env import Outcome, TextEnv, clean_text
 from agent_envs.tools import ToolRegistry
 
-__all__ = ["ToolEnv"]
+__all__ = ["MAX_NAME_LENGTH", "ToolEnv"]
+
+MAX_NAME_LENGTH = 200
+"""Characters of a called tool's name that info keeps: a policy may call anything by any name."""
 
 
 class ToolEnv(TextEnv):
@@ -40,10 +44,10 @@ class ToolEnv(TextEnv):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if max_parallel_calls < 1:
-            raise ConfigError(f"max_parallel_calls must be at least 1, got {max_parallel_calls}")
-        if not tool_timeout > 0:
-            raise ConfigError(f"tool_timeout must be above 0 seconds, got {tool_timeout}")
+        if not isinstance(max_parallel_calls, int) or max_parallel_calls < 1:
+            raise ConfigError(f"max_parallel_calls must be an integer of at least 1, got {max_parallel_calls!r}")
+        if not isinstance(tool_timeout, (int, float)) or not tool_timeout > 0:
+            raise ConfigError(f"tool_timeout must be a number of seconds above 0, got {tool_timeout!r}")
         self.registry = tools
         self.parser = get_parser(parser)
         self.max_parallel_calls = max_parallel_calls
@@ -53,6 +57,12 @@ class ToolEnv(TextEnv):
     def tools(self) -> list[ToolSpec]:
         """The tools on offer, as a chat template's ``tools=`` takes them."""
         return self.registry.specs
+
+    @property
+    def tool_instructions(self) -> str:
+        """The tools and how to call them in words, for models whose chat template is not given ``tools``."""
+        specs = "\n".join(json.dumps(spec["function"]) for spec in self.tools)
+        return f"Tools:\n{specs}\nCall a tool like this: {self.parser.describe()}"
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """A call in the wire format that this environment reads."""
@@ -79,7 +89,10 @@ class ToolEnv(TextEnv):
                 return Outcome(text, invalid_action=True)
             return self._answer(parsed.text)
         results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
-        shown = [{"name": r.name, "content": r.content, "error": r.error} for r in results]
+        shown = [
+            {"name": clean_text(r.name[:MAX_NAME_LENGTH]), "content": clean_text(r.content), "error": r.error}
+            for r in results
+        ]
         outcome = Outcome(
             join_tool_results(shown),
             invalid_action=any(r.invalid for r in results),

@@ -11,9 +11,9 @@ __all__ = ["PrependInstructions"]
 
 
 class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Puts the environment's instructions before the first observation of each episode.
+    """Puts the instructions, and the tools and how to call them, before the first observation of each episode.
 
-    Policies that build a system message out of ``instructions`` then find it empty, so that nothing is said twice.
+    Policies that build a prompt out of ``instructions`` and ``tools`` then find them empty: nothing is said twice.
 
     Args:
         env: The environment.
@@ -28,6 +28,8 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
 
     instructions = ""
     """Empty: they are part of the observation."""
+    tools: tuple[()] = ()
+    """Empty: they are part of the observation."""
 
     def __init__(self, env: gym.Env[str, str], separator: str = "\n\n") -> None:
         RecordConstructorArgs.__init__(self, separator=separator)
@@ -37,5 +39,5 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Reset, with the instructions before the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
-        instructions = self.env.get_wrapper_attr("instructions")
-        return (f"{instructions}{self.separator}{observation}" if instructions else observation), info
+        parts = [self.env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions")]
+        return self.separator.join([*filter(None, parts), observation]), info

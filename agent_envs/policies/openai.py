@@ -49,7 +49,7 @@ class OpenAIPolicy:
     The instructions are the system message, observations follow as messages. With ``tool_mode="native"`` the tools go
     to the server as ``tools=``, and the calls it returns are written in the environment's own wire format, so that
     the action is text like any other; results go back under the ids of their calls. With ``"text"`` no tools are
-    sent, and the model's raw text is the action: for models that are told the format by the instructions.
+    sent, the system message tells them and how to call them, and the model's raw text is the action.
 
     One client is made per event loop and closed with it: when ``asyncio.run`` ends, at ``close``, or at exit.
 
@@ -184,7 +184,8 @@ class _OpenAIActor:
         self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
         self._messages: list[dict[str, Any]] = []
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
-        instructions = env.get_wrapper_attr("instructions")
+        said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
+        instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
         if instructions:
             self._messages.append({"role": "system", "content": instructions})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import re
 import types
@@ -47,7 +48,11 @@ class Tool:
         """The tool in the OpenAI function form, schema in full."""
         return {
             "type": "function",
-            "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": copy.deepcopy(self.parameters),  # the caller's own, to change as it likes
+            },
         }
 
     @property
@@ -68,12 +73,15 @@ class FunctionTool(Tool):
         blocking: bool = False,
         timeout: float | None = None,
     ) -> None:
+        if not (inspect.isfunction(function) or inspect.ismethod(function)):
+            raise ConfigError(f"tool() takes a function, got {function!r}; for tools with state subclass Tool")
         summary, argument_docs = _read_docstring(function)
         self.function = function
+        self.__module__ = function.__module__
         self.name = name or function.__name__
         self.description = description or summary
         self.parameters = _schema_of(function, argument_docs)
-        self.blocking = blocking
+        self.blocking = blocking or timeout is not None  # only what runs apart can be stopped
         self.timeout = timeout
         self.call = function  # type: ignore[method-assign]
         if not self.description:
@@ -81,6 +89,10 @@ class FunctionTool(Tool):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are: the decorated name in its module is this tool."""
+        return self.function.__qualname__
 
 
 def tool(
@@ -101,7 +113,7 @@ def tool(
         function: The function, plain or async.
         name: The tool's name instead of the function's.
         description: The description instead of the docstring's.
-        blocking: Whether calls may wait; see ``Tool.blocking``.
+        blocking: Whether calls may wait; see ``Tool.blocking``. A ``timeout`` implies it.
         timeout: Seconds a call may take, instead of the environment's limit.
 
     Raises:
@@ -144,7 +156,10 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> dict[str, Any]:
     """The JSON schema of a function's arguments."""
-    hints = typing.get_type_hints(function, include_extras=False)
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError as e:
+        raise ConfigError(f"tool {function.__name__!r}: a type is not known where the function is: {e}") from e
     properties: dict[str, Any] = {}
     required: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
+import inspect
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.background import background_loop, run_in_thread
+from agent_envs.background import answers, background_loop, run_in_thread
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.tools.base import Tool
@@ -48,6 +50,8 @@ class ToolRegistry:
         self._plain: dict[str, dict[str, type] | None] = {}
         self._waiting: set[str] = set()
         for entry in tools:
+            if not isinstance(entry, Tool):
+                raise ConfigError(f"expected a Tool, got {entry!r}; decorate a function with @tool")
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; give one another name")
             self._tools[entry.name] = entry
@@ -103,11 +107,14 @@ class ToolRegistry:
             if result is None:
                 assert isinstance(call, ToolCall)
                 entry = self._tools[call.name]
+                arguments = call.arguments
+                if not _fits(arguments, self._plain[call.name]):
+                    arguments = _with_integers(arguments, entry.parameters)
+                limit = timeout if entry.timeout is None else entry.timeout
                 if call.name in self._waiting:
-                    limit = timeout if entry.timeout is None else entry.timeout
-                    waiting.append((position, _Waiting(entry, call.arguments, limit)))
+                    waiting.append((position, _Waiting(entry, arguments, limit)))
                 else:
-                    result = _attempt(entry, call.arguments)
+                    result = _attempt(entry, functools.partial(entry.call, **arguments), limit)
             results.append(result)
         for position, started in waiting:
             results[position] = started.result()
@@ -170,12 +177,11 @@ class _Waiting:
         with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
             self.future.exception(timeout=max(0.0, self.deadline - time.monotonic()))
         if self.future.done():
-            return _attempt(self.entry, {}, self.future)
+            return _attempt(self.entry, self.future.result, self.deadline - time.monotonic())
         self.future.cancel()
-        if self.loop is not None and not _answers(self.loop):
+        if self.loop is not None and not answers(self.loop):
             background_loop(replace=self.loop)
-        text = f"error: {self.entry.name} took longer than {self.limit:g} s and was stopped"
-        return ToolResult(self.entry.name, text, error=True)
+        return ToolResult(self.entry.name, _too_long(self.entry, self.limit), error=True)
 
 
 _PLAIN_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
@@ -202,18 +208,32 @@ def _fits(arguments: dict[str, Any], types: dict[str, type] | None) -> bool:
     return all(type(arguments.get(name)) is kind for name, kind in types.items())
 
 
-def _answers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a loop still turns: a coroutine that blocks has to be left behind with its loop."""
-    ping = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
-    return bool(concurrent.futures.wait([ping], timeout=0.2).done)
+def _with_integers(value: Any, schema: Any) -> Any:
+    """``value`` with whole floats as ints where its schema, which it fits, wants integers: JSON knows no difference."""
+    if not isinstance(schema, dict):
+        return value
+    if type(value) is float:
+        return int(value) if schema.get("type") == "integer" else value
+    if isinstance(value, list):
+        firsts = schema.get("prefixItems", [])
+        schemas = [*firsts, *[schema.get("items")] * (len(value) - len(firsts))]
+        return [_with_integers(entry, inner) for entry, inner in zip(value, schemas, strict=False)]
+    if isinstance(value, dict):
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        return {key: _with_integers(entry, properties.get(key, others)) for key, entry in value.items()}
+    return value
 
 
-def _attempt(
-    entry: Tool, arguments: dict[str, Any], future: concurrent.futures.Future[Any] | None = None
-) -> ToolResult:
-    """The result of a call made here, or of one whose future is done."""
+def _attempt(entry: Tool, call: Callable[[], Any], limit: float) -> ToolResult:
+    """The result of a call, an awaitable it returns being awaited for ``limit`` seconds."""
     try:
-        content = entry.call(**arguments) if future is None else future.result()
+        content = call()
+        if inspect.isawaitable(content):
+            waiting = asyncio.run_coroutine_threadsafe(_awaited(content), background_loop())
+            if not concurrent.futures.wait([waiting], timeout=max(0.0, limit)).done:
+                waiting.cancel()
+                return ToolResult(entry.name, _too_long(entry, limit), error=True)
+            content = waiting.result()
     except ToolError as e:
         return ToolResult(entry.name, f"error: {e}", error=True)
     except AgentEnvsError:
@@ -221,6 +241,14 @@ def _attempt(
     except Exception as e:
         raise BackendError(f"tool {entry.name!r} failed: {type(e).__name__}: {e}") from e
     return ToolResult(entry.name, content if isinstance(content, str) else str(content))
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _too_long(entry: Tool, limit: float) -> str:
+    return f"error: {entry.name} took longer than {limit:g} s and was stopped"
 
 
 def _shorten(message: str, limit: int = 300) -> str:
