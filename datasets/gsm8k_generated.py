@@ -12,21 +12,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
+from agent_envs.datasets.draws import Draws, Impossible, stream
 from agent_envs.datasets.gsm8k_events import ASK_NOW, GIVEN, TRIVIA
 from agent_envs.datasets.gsm8k_long_events import EVENTS
 from agent_envs.datasets.gsm8k_world import (
     BOXES,
     ITEMS,
     PLAIN_ITEMS,
-    Draws,
     Event,
-    Impossible,
     Operation,
     World,
 )
@@ -40,7 +37,6 @@ LEVELS = range(1, 9)
 PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
 _BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
 _REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
-_BLOCK = struct.Struct("<128Q")
 _SIGNS = ("+", "-", "*", "/")
 
 
@@ -106,7 +102,7 @@ class GeneratedGSM8K:
 
     def _make(self, index: int) -> GeneratedTask:
         name = f"gsm8k-generated/{self.split}/{self.level}/{index}"
-        draws = _stream(name)
+        draws = stream(name)
         level = draws.between(self.low, self.high)
         while True:
             world = _tell_story(draws, level)
@@ -144,16 +140,6 @@ def parse_level(level: int | str) -> tuple[int, int]:
     if match is None or int(match[1]) > int(match[2] or match[1]):
         raise ConfigError(f"level must be a number of operations from 1 to 8 or a range like '1-4', got {level!r}")
     return int(match[1]), int(match[2] or match[1])
-
-
-def _stream(name: str) -> Draws:
-    """The random choices of one task: the output of SHAKE-128 on its name, the same everywhere and for ever."""
-    blocks = count()
-
-    def more() -> list[int]:
-        return list(_BLOCK.unpack(hashlib.shake_128(f"{name}#{next(blocks)}".encode()).digest(_BLOCK.size)))
-
-    return Draws(more)
 
 
 def _tell_story(draws: Draws, level: int) -> World:

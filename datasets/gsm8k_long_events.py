@@ -5,8 +5,9 @@ Repeated amounts, parts, percents and leftovers, from level 3 on. Importing this
 
 from __future__ import annotations
 
+from agent_envs.datasets.draws import Impossible
 from agent_envs.datasets.gsm8k_events import EVENTS, HAS, event
-from agent_envs.datasets.gsm8k_world import PARTS, PERCENTS, Impossible, Quantity, World
+from agent_envs.datasets.gsm8k_world import PARTS, PERCENTS, Quantity, World
 
 __all__ = ["EVENTS"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add, floordiv, mul, sub
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-__all__ = ["Draws", "Event", "Impossible", "Operation", "Quantity", "World"]
+from agent_envs.datasets.draws import Draws, Impossible
 
-T = TypeVar("T")
+__all__ = ["Event", "Operation", "Quantity", "World"]
 
 _STARTS = ("Ta", "Mi", "Ol", "Bre", "Kas", "Nu", "Fen", "Zi", "Lor", "Da", "Pel", "Ru", "Vin", "Ha", "Sor", "Je", "Que")
 _ENDS = ("vo", "rel", "na", "dric", "mo", "lis", "ban", "tha", "kin", "sel", "ro", "mira", "dun", "fa", "zen")
@@ -61,10 +61,6 @@ LINKS = ("", "", "Then ", "Later, ", "After that, ", "The next day, ")
 _RESULT = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 
 
-class Impossible(Exception):  # noqa: N818  (caught by the generator: this event does not fit here)
-    """An event cannot happen in this state: it would leave a fraction, nothing or too much."""
-
-
 class Quantity(NamedTuple):
     """A number of the world."""
 
@@ -90,34 +86,6 @@ class Operation(NamedTuple):
     def expression(self) -> str:
         """The step as the calculator takes it, like `12*7`."""
         return f"{self.left.value}{self.op}{self.right.value}"
-
-
-class Draws:
-    """Random choices from a stream of 64-bit integers, the same on every platform and version.
-
-    Args:
-        more: Gives the next integers of the stream, each in 0 .. 2**64 - 1.
-    """
-
-    __slots__ = ("_buffer", "_more")
-
-    def __init__(self, more: Callable[[], list[int]]) -> None:
-        self._more = more
-        self._buffer: list[int] = []
-
-    def between(self, low: int, high: int) -> int:
-        """An integer from low to high, both included; Impossible where there is none."""
-        if high < low:
-            raise Impossible
-        if not self._buffer:
-            self._buffer = self._more()
-        return low + (self._buffer.pop() * (high - low + 1) >> 64)
-
-    def pick(self, choices: Sequence[T]) -> T:
-        """One of the choices."""
-        if not self._buffer:
-            self._buffer = self._more()
-        return choices[self._buffer.pop() * len(choices) >> 64]
 
 
 @dataclass(slots=True)

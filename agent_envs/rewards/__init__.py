@@ -1,5 +1,5 @@
 """Rewards as pure functions, one module per task."""
 
-from agent_envs.rewards import gsm8k
+from agent_envs.rewards import gsm8k, qa
 
-__all__ = ["gsm8k"]
+__all__ = ["gsm8k", "qa"]

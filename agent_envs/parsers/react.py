@@ -1,0 +1,74 @@
+"""ReAct actions: one command with its argument in brackets, after as much thought as wanted.
+
+    Thought: I need the elevation of the High Plains.
+    Action: Search[High Plains]
+
+Format: https://github.com/ysymyth/ReAct (hotpotqa): search[entity], lookup[keyword], finish[answer].
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+
+__all__ = ["ReActParser"]
+
+_ARGUMENTS = {"search": "entity", "lookup": "keyword", "finish": "answer"}
+_COMMAND = re.compile(r"(?<![A-Za-z])(search|lookup|finish)\[", re.IGNORECASE)
+_EXPECTED = "expected one action: search[entity], lookup[keyword] or finish[answer]"
+
+
+class ReActParser:
+    """Reads and writes ReAct commands; the last line that holds one counts, and `finish` is the final answer.
+
+    >>> ReActParser().parse("Thought: hm.\\nAction: Search[High Plains]").calls[0].arguments
+    {'entity': 'High Plains'}
+    >>> ReActParser().parse("Action 3: finish[yes]").text
+    'yes'
+    >>> ReActParser().parse("I do not know.").calls[0].error
+    'expected one action: search[entity], lookup[keyword] or finish[answer]'
+    """
+
+    name = "react"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
+        reasoning = ""
+        if "</think>" in text:
+            reasoning, _, text = text.rpartition("</think>")
+        if not text.strip():
+            return ParsedAction("", (), reasoning)
+        commands = _commands(text)
+        if not commands:
+            return ParsedAction("", (ParseFailure(_EXPECTED, text),), reasoning)
+        start, end, name, argument = commands[-1]
+        reasoning = reasoning + text[:start]
+        if name == "finish":
+            return ParsedAction(argument, (), reasoning)
+        return ParsedAction("", (ToolCall(name, {_ARGUMENTS[name]: argument}, text[start:end]),), reasoning)
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that `parse` reads it."""
+        return f"{call.name}[{' '.join(str(call.arguments[_ARGUMENTS[call.name]]).split())}]"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return "search[entity], lookup[keyword] or finish[answer]"
+
+
+def _commands(text: str) -> list[tuple[int, int, str, str]]:
+    """Start, end, name and argument of every command; an argument ends with the last bracket before the next one."""
+    found = []
+    line_start = 0
+    for line in text.splitlines(keepends=True):
+        matches = list(_COMMAND.finditer(line))
+        limits = [match.start() for match in matches[1:]] + [len(line)]
+        for match, limit in zip(matches, limits, strict=True):
+            close = line.rfind("]", match.end(), limit)
+            if close >= 0:
+                argument = line[match.end() : close].strip()
+                found.append((line_start + match.start(), line_start + close + 1, match[1].lower(), argument))
+        line_start += len(line)
+    return found

@@ -1,0 +1,62 @@
+"""Search-R1 actions: a query or the final answer between tags.
+
+    <think>I need the director first.</think> <search>director of The Big Sleep</search>
+    <answer>Howard Hawks</answer>
+
+Format: https://github.com/PeterGriffinJin/Search-R1 (search_r1/llm_agent/generation.py): the first complete pair of
+tags counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+
+__all__ = ["SearchR1Parser"]
+
+_OPENING = re.compile(r"<(search|answer)>")
+_EXPECTED = (
+    "expected <search>query</search> to search, or <answer>answer</answer> to give the final answer; "
+    "found neither complete"
+)
+
+
+class SearchR1Parser:
+    """Reads and writes Search-R1 actions.
+
+    >>> SearchR1Parser().parse("<think>hm</think><search> High Plains </search>").calls[0].arguments
+    {'query': 'High Plains'}
+    >>> SearchR1Parser().parse("<answer>yes</answer>").text
+    'yes'
+    """
+
+    name = "search_r1"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
+        if not text.strip():
+            return ParsedAction("", (), "")
+        body, reasoning = text, ""
+        if "</think>" in text:
+            reasoning, _, body = text.rpartition("</think>")
+        last_close = {tag: body.rfind(f"</{tag}>") for tag in ("search", "answer")}
+        for match in _OPENING.finditer(body):
+            if last_close[match[1]] < match.end():
+                continue
+            end = body.find(f"</{match[1]}>", match.end())
+            content = body[match.end() : end].strip()
+            reasoning += body[: match.start()]
+            if match[1] == "answer":
+                return ParsedAction(content, (), reasoning)
+            return ParsedAction("", (ToolCall("search", {"query": content}, body[match.start() : end]),), reasoning)
+        return ParsedAction("", (ParseFailure(_EXPECTED, text),), reasoning)
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that `parse` reads it."""
+        return f"<search>{call.arguments['query']}</search>"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return "<search>query</search> or <answer>answer</answer>"

@@ -1,0 +1,57 @@
+"""Random choices of generated tasks: a stream of integers per name, the same on every platform and for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar
+
+__all__ = ["Draws", "Impossible", "stream"]
+
+T = TypeVar("T")
+
+_BLOCK = struct.Struct("<128Q")
+
+
+class Impossible(Exception):  # noqa: N818  (caught by the generator: this event does not fit here)
+    """An event cannot happen in this state: it would leave a fraction, nothing or too much."""
+
+
+class Draws:
+    """Random choices from a stream of 64-bit integers, the same on every platform and version.
+
+    Args:
+        more: Gives the next integers of the stream, each in 0 .. 2**64 - 1.
+    """
+
+    __slots__ = ("_buffer", "_more")
+
+    def __init__(self, more: Callable[[], list[int]]) -> None:
+        self._more = more
+        self._buffer: list[int] = []
+
+    def between(self, low: int, high: int) -> int:
+        """An integer from low to high, both included; Impossible where there is none."""
+        if high < low:
+            raise Impossible
+        if not self._buffer:
+            self._buffer = self._more()
+        return low + (self._buffer.pop() * (high - low + 1) >> 64)
+
+    def pick(self, choices: Sequence[T]) -> T:
+        """One of the choices."""
+        if not self._buffer:
+            self._buffer = self._more()
+        return choices[self._buffer.pop() * len(choices) >> 64]
+
+
+def stream(name: str) -> Draws:
+    """The random choices of one task: the output of SHAKE-128 on its name."""
+    blocks = count()
+
+    def more() -> list[int]:
+        return list(_BLOCK.unpack(hashlib.shake_128(f"{name}#{next(blocks)}".encode()).digest(_BLOCK.size)))
+
+    return Draws(more)
