@@ -64,8 +64,8 @@ def _commands(text: str) -> list[tuple[int, int, str, str]]:
     line_start = 0
     for line in text.splitlines(keepends=True):
         matches = list(_COMMAND.finditer(line))
-        limits = [match.start() for match in matches[1:]] + [len(line)]
-        for match, limit in zip(matches, limits, strict=True):
+        limits = [*(match.start() for match in matches[1:]), len(line)]
+        for match, limit in zip(matches, limits, strict=False):
             close = line.rfind("]", match.end(), limit)
             if close >= 0:
                 argument = line[match.end() : close].strip()
