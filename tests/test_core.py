@@ -133,6 +133,12 @@ CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
         ('<tool_call>{"name": "f", "arguments": "{\\"x\\": 2}"}</tool_call>', "", ["f"]),  # arguments encoded twice
         (f"<think>{CALL}</think>done", "done", []),  # a call thought of is not made
         (f"<think>x</think>{CALL}", "", ["f"]),
+        (f"<think>{CALL}</think>{CALL}<think>{CALL}</think>so", "so", ["f"]),  # reasoning between calls
+        (f"in the prompt{CALL}</think>{CALL}", "", ["f"]),  # the template opened the block
+        (f"<think>never closed {CALL}", "<think>never closed", ["f"]),
+        ('<tool_call>{"name": "f", "arguments": {"x": "</tool_call></think><tool_call>"}}</tool_call>ok', "ok", ["f"]),
+        ('<tool_call>{"name": "f"} and more</tool_call>', "", [None]),
+        (CALL + "</tool_call>", "", ["f"]),  # a closing tag too many
         ("<tool_call>", "", [None]),
         ("<tool_call>{", "", [None]),
         ("</tool_call>", "", [None]),  # a lone closing tag is a call gone wrong, not an answer
@@ -150,6 +156,26 @@ def test_hermes_reads(text, rest, names):
     assert parsed.text == rest
     assert [c.name if isinstance(c, ToolCall) else None for c in parsed.calls] == names
     assert all(c.error for c in parsed.calls if isinstance(c, ParseFailure))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"a":"' * 60_000,
+        "<tool_call>{}" * 70_000,
+        "<tool_call></think>" * 50_000,
+        "<think>" * 100_000 + CALL,
+        CALL * 15_000,
+        ("<tool_call>" + "[" * 500) * 2_000,
+    ],
+)
+def test_huge_texts_are_read_in_time_and_calls_are_bounded(text):
+    start = time.process_time()
+    parsed = HermesParser().parse(text)
+    assert time.process_time() - start < 5  # what grows with the square of the length takes minutes here
+    assert len(parsed.calls) <= 101
+    if len(parsed.calls) == 101:
+        assert "at most 100 calls" in parsed.calls[-1].error
 
 
 def test_hermes_reads_what_it_writes():

@@ -10,13 +10,20 @@ Format: https://github.com/NousResearch/Hermes-Function-Calling; Qwen2.5 and Qwe
 from __future__ import annotations
 
 import json
+import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
 
-__all__ = ["HermesParser"]
+__all__ = ["MAX_CALLS", "HermesParser"]
+
+MAX_CALLS = 100
+"""Calls read in one text; what follows is one more failure, so that reading takes time in proportion to the text."""
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_TAG = re.compile(r"</?tool_call>|<think>")
+_SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder()
 
 
 class HermesParser:
@@ -32,34 +39,43 @@ class HermesParser:
     name = "hermes"
 
     def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart. Tool calls within the reasoning (before ``</think>``) are not calls."""
-        reasoning = ""
-        if "</think>" in text:
-            reasoning, _, text = text.rpartition("</think>")
-        start = text.find(_OPEN)
-        if start < 0:
+        """Take a policy's text apart.
+
+        What stands in ``<think>`` blocks, or before a ``</think>`` whose beginning was in the prompt, is reasoning:
+        calls in it are not made. Tags within the JSON of a call are part of its strings.
+        """
+        if _OPEN not in text and "</think>" not in text:
             if _CLOSE in text:
-                return ParsedAction("", (ParseFailure(f"{_CLOSE} without {_OPEN} before it", text),), reasoning)
-            return ParsedAction(text, (), reasoning)
+                return ParsedAction("", (ParseFailure(f"{_CLOSE} without {_OPEN} before it", text),))
+            return ParsedAction(text)
         outside: list[str] = []
+        reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
-        position = 0
-        while start >= 0:
-            outside.append(text[position:start])
-            body_start = start + len(_OPEN)
-            end = text.find(_CLOSE, body_start)
-            following = text.find(_OPEN, body_start)
-            if end < 0 or 0 <= following < end:
-                end = position = following if following >= 0 else len(text)
-                calls.append(ParseFailure(f"{_OPEN} is not closed: expected {_CLOSE}", text[start:end]))
+        position, stray = _skip_open_reasoning(text, reasoning), False
+        last_thought = text.rfind("</think>")
+        while (tag := _TAG.search(text, position)) is not None:
+            outside.append(text[position : tag.start()])
+            if tag[0] == _OPEN and len(calls) == MAX_CALLS:
+                calls.append(ParseFailure(f"at most {MAX_CALLS} calls are read in one text: the rest was not"))
+                position = len(text)
+            elif tag[0] == _OPEN:
+                call, position = _read_call(text, tag.start())
+                calls.append(call)
+            elif tag[0] == _CLOSE:
+                position, stray = tag.end(), True
             else:
-                calls.append(_read_call(text[body_start:end]))
-                position = end + len(_CLOSE)
-            start = following if following >= 0 else -1
-            if 0 <= start < position:
-                start = text.find(_OPEN, position)
+                end = text.find("</think>", tag.end()) if tag.end() <= last_thought else -1
+                if end < 0:  # never closed: not a block
+                    outside.append(tag[0])
+                    position = tag.end()
+                else:
+                    reasoning.append(text[tag.end() : end])
+                    position = end + len("</think>")
         outside.append(text[position:])
-        return ParsedAction("".join(outside).strip(), tuple(calls), reasoning)
+        if stray and not calls:
+            calls.append(ParseFailure(f"{_CLOSE} without {_OPEN} before it", text))
+        rest = "".join(outside)
+        return ParsedAction(rest.strip() if calls else rest, tuple(calls), "\n".join(reasoning))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
@@ -72,12 +88,47 @@ class HermesParser:
         return f'{_OPEN}{{"name": <tool>, "arguments": {{...}}}}{_CLOSE}'
 
 
-def _read_call(body: str) -> ToolCall | ParseFailure:
+def _skip_open_reasoning(text: str, reasoning: list[str]) -> int:
+    """Where a text goes on after a ``</think>`` whose ``<think>`` was in the prompt; 0 where there is none."""
+    end = text.find("</think>")
+    if end < 0 or text.find("<think>", 0, end) >= 0:
+        return 0
+    start = text.find(_OPEN, 0, end)
+    for _ in range(MAX_CALLS):
+        if start < 0:
+            break
+        call, after = _read_call(text, start)
+        if isinstance(call, ToolCall) and after > end:  # the tag is within a string of this call
+            return 0
+        start = text.find(_OPEN, start + 1, end)
+    reasoning.append(text[:end])
+    return end + len("</think>")
+
+
+def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
+    """The call whose opening tag is at ``start``, and where the text goes on after it."""
+    begin = start + len(_OPEN)
     try:
-        value = json.loads(body)
+        value, end = _DECODER.raw_decode(text, _SPACE.match(text, begin).end())  # type: ignore[union-attr]
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+    except (ValueError, RecursionError):
+        end = -1
+    if end >= 0 and text.startswith(_CLOSE, end):
+        return _check_call(value, text[begin:end]), end + len(_CLOSE)
+    end, following = text.find(_CLOSE, begin), text.find(_OPEN, begin)
+    if end < 0 or 0 <= following < end:
+        end = following if following >= 0 else len(text)
+        return ParseFailure(f"{_OPEN} is not closed: expected {_CLOSE}", text[start:end]), end
+    body = text[begin:end]
+    try:
+        json.loads(body)
+        reason = "something follows the object"
     except (ValueError, RecursionError) as e:
         reason = "nested too deeply" if isinstance(e, RecursionError) else str(e)
-        return ParseFailure(f"the tool call is not valid JSON: {reason}", body)
+    return ParseFailure(f"the tool call is not valid JSON: {reason}", body), end + len(_CLOSE)
+
+
+def _check_call(value: object, body: str) -> ToolCall | ParseFailure:
     if not isinstance(value, dict):
         return ParseFailure(f"a tool call is a JSON object with name and arguments, got {_kind(value)}", body)
     name = value.get("name")
