@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -237,8 +237,11 @@ def _run_verl(
 ) -> None:
     from agent_envs.adapters.verl.overrides import environment
 
-    # Unix sockets lie in here, and their paths are limited to 107 bytes: a short folder, not the run's own.
-    ray_folder = tempfile.mkdtemp(prefix="agentr1-", dir="/tmp")
+    # Unix sockets lie in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
+    # name follows from the run, so that what a killed start left is cleared by the next one.
+    ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(paths.out)).hexdigest()[:12]}"
+    shutil.rmtree(ray_folder, ignore_errors=True)
+    os.mkdir(ray_folder, mode=0o700)
     variables = {**os.environ, **environment(cpu=preset.cpu)}
     if preset.cpu:
         variables.pop("CUDA_VISIBLE_DEVICES", None)
