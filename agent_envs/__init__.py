@@ -9,6 +9,7 @@ import importlib
 from types import ModuleType
 
 from agent_envs._version import __version__
+from agent_envs.branching import EnvSnapshot, restore, snapshot
 from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
@@ -19,6 +20,7 @@ from agent_envs.tool_env import ToolEnv
 
 __all__ = [
     "ENV_IDS",
+    "EnvSnapshot",
     "Episode",
     "Message",
     "Step",
@@ -32,8 +34,10 @@ __all__ = [
     "arun_episode",
     "read_episodes",
     "register_envs",
+    "restore",
     "run_episode",
     "run_episodes",
+    "snapshot",
     "write_episodes",
 ]
 

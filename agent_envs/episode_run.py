@@ -59,7 +59,8 @@ class EpisodeRun:
         self.started = self.step_started = time.monotonic()
         self._make_env = None if isinstance(env, gym.Env) else env
         self._policy = policy
-        self._loop = loop
+        self.loop = loop
+        self._task: asyncio.Task[Any] | None = None
         self._seed = seed
         self._options = options
         self._episode_id = uuid.uuid4().hex if episode_id is None else episode_id
@@ -197,17 +198,25 @@ class EpisodeRun:
         raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
 
     def _await(self, action: Awaitable[Action]) -> Action:
-        if asyncio._get_running_loop() is self._loop:
+        if asyncio._get_running_loop() is self.loop:
             if inspect.iscoroutine(action):
                 action.close()
             raise PolicyError("an async act() would wait for the loop that waits for it: await arun_episode() here")
-        future = self._pending = asyncio.run_coroutine_threadsafe(_awaited(action), self._loop)
+        future = self._pending = asyncio.run_coroutine_threadsafe(self._awaited(action), self.loop)
         if self._abandoned:
             future.cancel()
         try:
             return future.result()
         finally:
             future.cancel()  # no effect once it is done; after KeyboardInterrupt it is not
+
+    async def _awaited(self, awaitable: Awaitable[Action]) -> Action:
+        self._task = asyncio.current_task()
+        return await awaitable
+
+    def blocks_loop(self) -> bool:
+        """Whether this episode's own ``act`` is what its loop is busy with at this moment."""
+        return self._task is not None and asyncio.current_task(self.loop) is self._task
 
     def _whereabouts(self, timeout: StopReason) -> str:
         frame = sys._current_frames().get(self.thread_id or 0)
@@ -243,10 +252,6 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
         run.abandon()
         raise
     return run.episode()
-
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable
 
 
 def _env_name(env: gym.Env[str, str] | None) -> str:

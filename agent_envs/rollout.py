@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.background import background_loop, run_in_thread
+from agent_envs.background import answers, background_loop, run_in_thread
 from agent_envs.episode import Episode, StopReason
 from agent_envs.episode_run import EpisodeRun, close_env, supervise
 from agent_envs.errors import ConfigError
@@ -131,10 +132,13 @@ def run_episodes(
         Exception: What making the first environment raised. A later one is an episode with
             ``StopReason.ERROR``.
     """
-    if n < 0:
-        raise ConfigError(f"n must be at least 0, got {n}")
-    if concurrency < 1:
-        raise ConfigError(f"concurrency must be at least 1, got {concurrency}")
+    for name, number, least in (("n", n, 0), ("concurrency", concurrency, 1)):
+        if not isinstance(number, (int, np.integer)) or number < least:
+            raise ConfigError(f"{name} must be an integer of at least {least}, got {number!r}")
+    if isinstance(policy, type):
+        raise ConfigError(
+            f"policy is an object with start(), got the class {policy.__name__}; write {policy.__name__}()"
+        )
     _check_timeouts(step_timeout, episode_timeout)
     episode_seeds = _per_episode("seeds", range(n) if seeds is None else seeds, int, n)
     episode_options = _per_episode("options", options, Mapping, n)
@@ -156,16 +160,19 @@ def run_episodes(
         async def slot(env: TextEnvLike | None) -> None:
             nonlocal played, solved
             for i in order:  # shared by all slots: whoever is free takes the next episode at once
-                run = EpisodeRun(
-                    make_env if env is None else env,
-                    policy,
-                    background_loop(),
-                    seed=episode_seeds[i],
-                    options=episode_options[i],
-                    close_on_error=True,
-                )
-                episode = await supervise(run, step_timeout, episode_timeout)
-                env = None if episode.stop_reason in _UNUSABLE_AFTER else run.env
+                while True:
+                    run = EpisodeRun(
+                        make_env if env is None else env,
+                        policy,
+                        background_loop(),
+                        seed=episode_seeds[i],
+                        options=episode_options[i],
+                        close_on_error=True,
+                    )
+                    episode = await supervise(run, step_timeout, episode_timeout)
+                    env = None if episode.stop_reason in _UNUSABLE_AFTER else run.env
+                    if not await _held_up_by_another(run, episode):
+                        break
                 episodes[i] = episode
                 played, solved = played + 1, solved + episode.success
                 bar.update()
@@ -186,6 +193,20 @@ def run_episodes(
         return [episode for episode in episodes if episode is not None]
 
     return _run_apart(play_all())
+
+
+async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
+    """Whether the episode ran out of time because another's async ``act`` blocks their loop; it is then played again.
+
+    Episodes that begin from now on get a new loop.
+    """
+    if episode.stop_reason not in (StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT):
+        return False
+    guilty = run.blocks_loop()
+    if await asyncio.wrap_future(run_in_thread(answers, run.loop)):
+        return False
+    background_loop(replace=run.loop)
+    return not guilty
 
 
 def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -231,6 +252,8 @@ def _env_maker(
 
 def _per_episode(name: str, value: Any, single: type, n: int) -> list[Any]:
     """One value per episode: a single one (or None) for all, or a sequence of n."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if value is None or isinstance(value, single):
         return [value] * n
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):

@@ -101,7 +101,7 @@ class _SharedTexts:
 
 
 @create_zero_array.register(UnicodeText)
-def _empty_text(space: UnicodeText) -> str:
+def _empty_text(space: UnicodeText) -> str:  # type: ignore[misc]
     return ""
 
 

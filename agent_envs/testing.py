@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
+from agent_envs import branching
 from agent_envs.errors import AgentEnvsError, TaskIndexError
 from agent_envs.policies.scripted import ScriptedPolicy
 from agent_envs.spaces import UnicodeText
@@ -212,8 +213,23 @@ def _check_snapshot(env: gym.Env[str, str], base: TextEnv) -> None:
     other.reset(seed=0)
     other.restore(pickle.loads(pickle.dumps(snapshot)))
     _require([copy.deepcopy(other.step(actions[0]))] == first, "a snapshot does not carry over to another instance")
+    env.reset(seed=11)
+    point = branching.snapshot(env)
+    first_way = _finish(env, actions)
+    branching.restore(env, point)
+    _require(first_way == _finish(env, actions), "an episode branched with its wrappers goes on in another way")
+    base.restore(snapshot)
     _require(other.np_random.bit_generator.state == base.np_random.bit_generator.state, "random state is not restored")
     other.close()
+
+
+def _finish(env: gym.Env[str, str], actions: list[str]) -> list[Any]:
+    record = []
+    for action in actions:
+        record.append(copy.deepcopy(env.step(action)))
+        if record[-1][2] or record[-1][3]:
+            break
+    return record
 
 
 def _check_expert(env: gym.Env[str, str], base: TextEnv, tasks: int) -> None:

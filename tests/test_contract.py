@@ -152,3 +152,23 @@ def test_wrapper_specs_and_callables_apply_in_order():
     assert isinstance(env, PrependInstructions) and isinstance(env.env, FormatReward) and env.env.weight == 0.5
     wrapper, arguments = parse_wrapper("agent_envs.wrappers.prepend_instructions:PrependInstructions(separator='|')")
     assert wrapper is PrependInstructions and arguments == {"separator": "|"}
+
+
+def test_an_episode_branches_with_its_wrappers():
+    env = FormatReward(gym.wrappers.TimeLimit(SayEnv(), 3))
+    env.reset(options={"index": 0})
+    env.step("x")
+    point = agent_envs.snapshot(env)
+    env.step("x")
+    assert env.step("x")[3]  # the limit
+    agent_envs.restore(env, point)
+    assert not env.step("x")[3]
+    assert env.step("word0")[1] == pytest.approx(1.1)
+    other = FormatReward(gym.wrappers.TimeLimit(SayEnv(), 3))
+    agent_envs.restore(other, point)
+    other.step("x")
+    assert other.step("x")[3]
+    with pytest.raises(ValueError, match="in the wrappers"):
+        agent_envs.restore(SayEnv(), point)
+    with pytest.raises(gym.error.ResetNeeded):
+        agent_envs.snapshot(SayEnv())

@@ -386,6 +386,60 @@ def test_the_time_limit_of_a_call_is_enforced(kind):
     released.set()
 
 
+def test_numbers_arrive_as_the_schema_says():
+    @tool
+    def repeat(n: int, xs: list[int], scale: float) -> str:
+        """Repeat."""
+        return f"{n!r} {xs!r} {scale!r}"
+
+    registry = ToolRegistry([repeat])
+    assert _results(registry, ToolCall("repeat", {"n": 3.0, "xs": [1.0, 2], "scale": 2.0})) == [
+        ("3 [1, 2] 2.0", False, False)
+    ]
+    ((content, _, invalid),) = _results(registry, ToolCall("repeat", {"n": 3.5, "xs": [], "scale": 1}))
+    assert invalid and "3.5 is not of type 'integer'" in content
+
+
+def test_awaitables_and_time_limits_of_plain_functions_are_honoured():
+    class Delegates(Tool):
+        name, description = "delegate", "Hands on."
+        parameters = {"type": "object", "properties": {}}
+
+        def call(self):
+            return self.inner()
+
+        async def inner(self):
+            await asyncio.sleep(0.01)
+            return "awaited"
+
+    @tool(timeout=0.1)
+    def slow() -> str:
+        """Wait."""
+        time.sleep(1)
+        return ""
+
+    registry = ToolRegistry([Delegates(), slow])
+    first, second = _results(registry, ToolCall("delegate", {}), ToolCall("slow", {}))
+    assert first == ("awaited", False, False)
+    assert second[1] and "longer than 0.1 s" in second[0]
+
+
+def test_what_a_caller_does_to_a_spec_stays_with_the_caller():
+    AnswerEnv().tools[0]["function"]["parameters"]["properties"].clear()
+    assert AnswerEnv().tools[0]["function"]["parameters"]["properties"]
+    env = gym.make("AgentR1/GSM8KTool-v0")
+    env.reset(seed=0)
+    copied = pickle.loads(pickle.dumps(env))
+    assert copied.step("#### 1")[0] == env.step("#### 1")[0]
+
+
+def test_stock_wrappers_work_with_text():
+    env = gym.wrappers.FrameStackObservation(GuessEnv(), 2, padding_type="zero")
+    question = GuessEnv().reset(seed=0)[0]
+    assert env.reset(seed=0)[0] == ("", question)
+    assert env.step("x")[0] == (question, "'x': no")
+
+
 def test_a_tool_that_breaks_raises_a_typed_error():
     @tool
     def broken() -> str:

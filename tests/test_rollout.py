@@ -550,8 +550,8 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": -1}, "n must be at least 0"),
-        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"n": -1}, "n must be an integer of at least 0"),
+        ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
         ({"step_timeout": 0}, "step_timeout must be above 0"),
         ({"episode_timeout": -1.0}, "episode_timeout must be above 0"),
         ({"seeds": [1, 2]}, "seeds has 2 entries for n=3"),
@@ -600,3 +600,29 @@ def test_records_survive_a_file(tmp_path: Path) -> None:
     episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(noise=0.5), 10, progress=False)
     agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
     assert list(agent_envs.read_episodes(tmp_path / "episodes.jsonl")) == episodes
+
+
+class BlocksItsLoop:
+    """Its async `act` blocks the loop on one task: a mistake that must cost that episode alone."""
+
+    def start(self, env):
+        return self
+
+    async def act(self, observation, info):
+        if info["index"] == 0:
+            time.sleep(3)
+        await asyncio.sleep(0.01)
+        return "answer"
+
+
+def test_an_async_policy_that_blocks_its_loop_holds_up_nobody_else():
+    episodes = run_episodes(
+        "AgentR1/GSM8K-v0",
+        BlocksItsLoop(),
+        12,
+        options=[{"index": i} for i in range(12)],
+        concurrency=6,
+        step_timeout=0.4,
+        progress=False,
+    )
+    assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] + [StopReason.TERMINATED] * 11

@@ -141,8 +141,12 @@ class OpenAIPolicy:
             if _OVERFLOW.search(f"{e.code} {e.message}"):
                 raise ContextLengthExceeded(f"the server of model {self.model!r} says: {e.message}") from e
             raise self._failure(e) from e
-        except openai.OpenAIError as e:
+        except (openai.OpenAIError, ValueError) as e:  # ValueError: a body that is not JSON
             raise self._failure(e) from e
+        if not isinstance(completion, openai.types.chat.ChatCompletion):
+            raise BackendError(
+                f"model {self.model!r} at {client.base_url}: no completion but {str(completion)[:200]!r}"
+            )
         if not completion.choices:
             raise BackendError(f"model {self.model!r} at {client.base_url}: a completion without choices")
         choice = completion.choices[0]

@@ -1,0 +1,87 @@
+"""Snapshots of an environment with its wrappers, so that an episode made with ``gym.make`` branches exactly.
+
+``env.unwrapped.snapshot()`` holds the task's own state. Step limits and reward wrappers count too: ``snapshot(env)``
+holds theirs as well.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import ConfigError
+from agent_envs.text_env import Snapshot, TextEnv
+
+__all__ = ["EnvSnapshot", "restore", "snapshot"]
+
+# What Gymnasium's Wrapper and RecordConstructorArgs keep: arguments and caches, not state.
+_NOT_STATE = frozenset(
+    {"env", "_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec", "spec"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSnapshot:
+    """A point in an episode, wrappers included."""
+
+    wrappers: tuple[tuple[str, dict[str, Any]], ...]
+    """Class name and state of each wrapper, outermost first."""
+    env: Snapshot
+    """The environment's own snapshot."""
+
+
+def snapshot(env: gym.Env[str, str]) -> EnvSnapshot:
+    """This point of the episode: the environment's state and that of every wrapper.
+
+    Raises:
+        ConfigError: The innermost environment is no ``TextEnv``.
+        gymnasium.error.ResetNeeded: There is no episode before the first reset.
+
+    >>> import agent_envs
+    >>> env = gym.make("AgentR1/GSM8KTool-v0")
+    >>> _ = env.reset(seed=0)
+    >>> point = snapshot(env)
+    >>> first = env.step("#### 1")
+    >>> _ = restore(env, point)
+    >>> env.step("#### 1") == first
+    True
+    """
+    base, wrappers = _chain(env)
+    states = tuple((type(w).__name__, copy.deepcopy(_state(w))) for w in wrappers)
+    return EnvSnapshot(states, base.snapshot())
+
+
+def restore(env: gym.Env[str, str], point: EnvSnapshot) -> tuple[str, dict[str, Any]]:
+    """Return to a snapshot of this environment, or of another with the same arguments and wrappers.
+
+    Returns:
+        The observation at that point and a reset's info, as the innermost environment gives them.
+
+    Raises:
+        ConfigError: The wrappers are others than the snapshot's.
+    """
+    base, wrappers = _chain(env)
+    names = [type(w).__name__ for w in wrappers]
+    expected = [name for name, _ in point.wrappers]
+    if names != expected:
+        raise ConfigError(f"the snapshot is of an environment in the wrappers {expected}, this one has {names}")
+    for wrapper, (_, state) in zip(wrappers, point.wrappers, strict=True):
+        vars(wrapper).update(copy.deepcopy(state))
+    return base.restore(point.env)
+
+
+def _chain(env: gym.Env[str, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:
+    wrappers = []
+    while isinstance(env, gym.Wrapper):
+        wrappers.append(env)
+        env = env.env
+    if not isinstance(env, TextEnv):
+        raise ConfigError(f"only a TextEnv can be branched, got {type(env).__name__}")
+    return env, wrappers
+
+
+def _state(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> dict[str, Any]:
+    return {name: value for name, value in vars(wrapper).items() if name not in _NOT_STATE}
