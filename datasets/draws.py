@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from collections.abc import Callable, MutableSequence, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ __all__ = ["Draws", "Impossible", "stream"]
 
 T = TypeVar("T")
 
-_BLOCK = struct.Struct("<128Q")
+_BLOCK_BYTES = 1024
 
 
 class Impossible(Exception):  # noqa: N818  (caught by the generator: this event does not fit here)
@@ -28,9 +29,9 @@ class Draws:
 
     __slots__ = ("_buffer", "_more")
 
-    def __init__(self, more: Callable[[], list[int]]) -> None:
+    def __init__(self, more: Callable[[], MutableSequence[int]]) -> None:
         self._more = more
-        self._buffer: list[int] = []
+        self._buffer: MutableSequence[int] = []
 
     def between(self, low: int, high: int) -> int:
         """An integer from low to high, both included; Impossible where there is none."""
@@ -51,7 +52,10 @@ def stream(name: str) -> Draws:
     """The random choices of one task: the output of SHAKE-128 on its name."""
     blocks = count()
 
-    def more() -> list[int]:
-        return list(_BLOCK.unpack(hashlib.shake_128(f"{name}#{next(blocks)}".encode()).digest(_BLOCK.size)))
+    def more() -> MutableSequence[int]:
+        block = array("Q", hashlib.shake_128(f"{name}#{next(blocks)}".encode()).digest(_BLOCK_BYTES))
+        if sys.byteorder == "big":
+            block.byteswap()
+        return block
 
     return Draws(more)

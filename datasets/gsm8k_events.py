@@ -37,8 +37,8 @@ TRIVIA = (
 )
 HAS = {
     "items": "{A} has {x} {it}.",
-    "dollars": "{A} has {x} dollars.",
-    "kilometers": "{A} is {x} kilometers from home.",
+    "dollars": "{A} has {x} {unit}.",
+    "kilometers": "{A} is {x} {unit} from home.",
 }
 
 
@@ -59,11 +59,11 @@ def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, 
 
     def run(world: World) -> None:
         n = world.draws.between(2, min(top, world.cap // world.now.value)) if top else world.number(sign)
-        other = world.someone() if named else ""
-        world.tell(texts, link=not to, B=other, n=n, times=TIMES.get(n, f"{n} times"))
+        other = world.someone() if named else 0
+        world.tell(texts, link=not to, B=other, n=n, times=TIMES.get(n) or f"{n} times")
         before = world.now
         if to:
-            world.known[world.owner] = before
+            world.known += ((world.owner, before),)
             world.owner = other
         world.now = world.work(before, sign, Quantity(n), HAS[world.kind])
         world.key += (name, str(n))
@@ -71,14 +71,16 @@ def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, 
     event(name, "event", kinds, sign, plain=plain)(run)
 
 
-def _question(name: str, kinds: str, sign: str, says: str, *texts: str, plain: bool = False) -> None:
-    """A last event of one operation, with its question."""
+def _question(
+    name: str, kinds: str, sign: str, says: str, *texts: str, plain: bool = False, owned: tuple[str, ...] = ()
+) -> None:
+    """A last event of one operation, with its question; `owned` is said where others have such things too."""
     named = any("{B}" in text for text in texts)
 
     def run(world: World) -> None:
         n = world.number(sign)
-        other = world.someone() if named else ""
-        world.tell(texts, B=other, n=n)
+        other = world.someone() if named else 0
+        world.tell(owned if owned and world.known else texts, B=other, n=n)
         world.now = world.work(world.now, sign, Quantity(n), says, B=other, n=n)
         world.key += (name, str(n))
 
@@ -94,31 +96,31 @@ _change(
     "items",
     "-",
     "{A} loses {n} of them.",
-    "{A} finds that {n} of the {it} are broken and throws them away.",
+    "{A} throws away {n} of the {it}.",
     plain=True,
 )
-_change("earn", "dollars", "+", "{A} earns {n} dollars.", "{B} pays back {n} dollars that {A} had lent.")
+_change("earn", "dollars", "+", "{A} earns {n} dollars.", "{B} gives {A} {n} dollars for some help.")
 _change("spend", "dollars", "-", "{A} spends {n} dollars.", "{A} pays {n} dollars for a lunch with {B}.")
 _change(
     "onward",
     "kilometers",
     "+",
     "{A} rides another {n} kilometers away from home.",
-    "{A} goes {n} kilometers further in the same direction.",
+    "{A} goes {n} kilometers further away from home.",
 )
 _change(
     "back",
     "kilometers",
     "-",
     "{A} rides {n} kilometers back towards home.",
-    "{A} turns around and goes {n} kilometers towards home.",
+    "{A} goes {n} kilometers in the direction of home.",
 )
 _change(
     "double",
     "items dollars",
     "*",
-    "{A} works hard until there are {times} as many {unit} as before.",
-    "By the end of the week {A} has {times} as many {unit}.",
+    "{A} works hard, and ends up with {times} as many {unit} as before.",
+    "By the end of the week {A} has {times} as many {unit} as before.",
     top=4,
 )
 
@@ -167,7 +169,7 @@ _question(
     "-",
     "{A} has {x} more {it} than {B}.",
     "{B} has {n} {it}. How many more {it} does {A} have than {B}?",
-    "{B} only has {n} {it}. How many {it} fewer than {A} is that?",
+    "{B} only has {n} {it}. How many fewer {it} is that than {A} has?",
     plain=True,
 )
 _question(
@@ -175,7 +177,7 @@ _question(
     "items",
     "*",
     "{B} has {x} {it}.",
-    "{B} has {n} {box} with as many {it} in each. How many {it} does {B} have?",
+    "{B} has {n} {box} with as many {it} in each as {A} has. How many {it} does {B} have?",
     plain=True,
 )
 _question(
@@ -186,6 +188,7 @@ _question(
     "Each of them costs {n} dollars. How many dollars do they cost in total?",
     "{B} buys them all for {n} dollars apiece. How many dollars does {B} pay?",
     plain=True,
+    owned=("Each of the {it} of {A} costs {n} dollars. How many dollars do the {it} of {A} cost in total?",),
 )
 _question(
     "weight",
@@ -193,12 +196,13 @@ _question(
     "*",
     "They weigh {x} grams.",
     "Each of the {it} weighs {n} grams. How many grams do they weigh in total?",
+    owned=("Each of the {it} of {A} weighs {n} grams. How many grams do the {it} of {A} weigh in total?",),
 )
 _question(
     "share",
     "items",
     "/",
-    "Each friend gets {x} {it}.",
+    "Each of them gets {x} {it}.",
     "{A} shares them equally among {n} friends. How many {it} does each friend get?",
     "{A} divides the {it} evenly between {n} children. How many {it} does each child get?",
     plain=True,
@@ -241,7 +245,13 @@ _question(
     "/",
     "{A} can buy {x} tickets.",
     "A ticket costs {n} dollars. How many tickets can {A} buy?",
-    "{A} puts aside {n} dollars of it each week until all is put aside. How many weeks does that take?",
+)
+_question(
+    "weekly",
+    "dollars",
+    "/",
+    "The money lasts {x} weeks.",
+    "{A} spends {n} dollars each week until nothing is left. How many weeks does the money last?",
 )
 _question(
     "split_money",
@@ -268,7 +278,7 @@ _question(
     "further",
     "kilometers",
     "-",
-    "{A} is {x} kilometers further from home.",
+    "{A} is {x} {unit} further from home than {B}.",
     "{B} is {n} kilometers from home. How many kilometers further from home is {A} than {B}?",
 )
 
@@ -304,7 +314,10 @@ def _two_days(world: World) -> None:
 def _wage(world: World) -> None:
     hours, rate = world.draws.between(2, 12), world.draws.between(4, 25)
     world.tell(
-        ("{A} works {n} hours for {m} dollars an hour.", "{A} earns {m} dollars an hour and works {n} hours."),
+        (
+            "{A} has no money, and works {n} hours for {m} dollars an hour.",
+            "{A}, who has no money yet, earns {m} dollars an hour and works {n} hours.",
+        ),
         n=hours,
         m=rate,
     )
@@ -324,9 +337,13 @@ def _ride(world: World) -> None:
 def _sell_all(world: World) -> None:
     price = world.draws.between(2, min(12, world.cap // world.now.value))
     world.tell(
-        ("{A} sells all of them for {n} dollars each.", "{A} gets {n} dollars for every one of the {it}."), n=price
+        (
+            "{A}, who has no money yet, sells all of them for {n} dollars each.",
+            "{A} has no money, and sells all the {it} for {n} dollars apiece.",
+        ),
+        n=price,
     )
     world.now = world.work(world.now, "*", Quantity(price), "{A} gets {x} dollars.")
     world.kind = "dollars"
-    world.known.clear()
+    world.known = ()
     world.key += ("sell_all", str(price))

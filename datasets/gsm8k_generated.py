@@ -11,22 +11,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible, stream
 from agent_envs.datasets.gsm8k_events import ASK_NOW, GIVEN, TRIVIA
 from agent_envs.datasets.gsm8k_long_events import EVENTS
-from agent_envs.datasets.gsm8k_world import (
-    BOXES,
-    ITEMS,
-    PLAIN_ITEMS,
-    Event,
-    Operation,
-    World,
-)
+from agent_envs.datasets.gsm8k_world import NAMES, Event, Mark, Note, Operation, Wording, World
 from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
 
 __all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"]
@@ -34,14 +27,13 @@ __all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"
 SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 DEFAULT_LEVEL = "1-8"
 LEVELS = range(1, 9)
+MAX_EVENTS = 60  # tried per story, before a new one begins
 PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
 _BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
 _REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
-_SIGNS = ("+", "-", "*", "/")
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedTask:
+class GeneratedTask(NamedTuple):
     """One generated problem."""
 
     task_id: str
@@ -50,14 +42,29 @@ class GeneratedTask:
     """The text of the problem."""
     answer: str
     """The gold number, a positive integer."""
-    solution: str
-    """The worked solution in GSM8K's annotation, with `#### N` as its last line."""
     operations: tuple[Operation, ...]
     """The steps of the solution in order."""
     level: int
     """The number of operations."""
     key: str
     """What the problem is whatever its words: the kinds of events in order, with their numbers."""
+    words: Wording
+    """Its names and things."""
+    notes: tuple[Note, ...]
+    """What the solution says of each step."""
+
+    @property
+    def solution(self) -> str:
+        """The worked solution in GSM8K's annotation, with `#### N` as its last line."""
+        lines = []
+        for step, (says, kind, owner, more) in zip(self.operations, self.notes, strict=True):
+            x = f"{step.expression}=<<{step.expression}={step.result}>>{step.result}"
+            fields: dict[str, object] = {**more, "x": x, "are": "are"}
+            if step.result == 1:  # nouns end in -s
+                item = self.words.item[:-1]
+                fields |= {"are": "is", "it": item, "unit": item if kind == "items" else kind[:-1]}
+            lines.append(self.words.sentence(says, kind, owner, fields))
+        return "\n".join([*lines, f"#### {self.answer}"])
 
 
 class GeneratedGSM8K:
@@ -81,7 +88,7 @@ class GeneratedGSM8K:
         self.split = split
         self.low, self.high = parse_level(level)
         self.level = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
-        self._cached = functools.lru_cache(maxsize=1024)(self._make)
+        self._cached = functools.lru_cache(maxsize=256)(self._make)
 
     def __len__(self) -> int:
         return SIZES[self.split]
@@ -104,20 +111,17 @@ class GeneratedGSM8K:
         name = f"gsm8k-generated/{self.split}/{self.level}/{index}"
         draws = stream(name)
         level = draws.between(self.low, self.high)
-        while True:
-            world = _tell_story(draws, level)
-            key = " ".join(world.key)
-            if hashlib.sha256(key.encode()).digest()[0] % 10 in _BUCKETS[self.split]:
-                break
-        answer = str(world.now.value)
+        world, key = _story(draws, level, _BUCKETS[self.split])
+        words = world.wording()
         return GeneratedTask(
             task_id=name,
-            question=" ".join(world.text),
-            answer=answer,
-            solution="\n".join([*world.steps, f"#### {answer}"]),
+            question=_text(world, words),
+            answer=str(world.operations[-1].result),
             operations=tuple(world.operations),
             level=level,
             key=key,
+            words=words,
+            notes=tuple(world.notes),
         )
 
 
@@ -142,45 +146,49 @@ def parse_level(level: int | str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def _tell_story(draws: Draws, level: int) -> World:
-    """A finished world whose answer takes exactly `level` operations."""
+def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, str]:
+    """A world whose answer takes exactly `level` operations and whose key falls into one of the buckets.
+
+    Where it does not, only the last event happens anew: the split costs no more than that.
+    """
     while True:
-        world = _new_world(draws, level)
-        role = "event"
-        while role and len(world.operations) < level:
-            role = _go_on(world, level - len(world.operations))
-        if not role:
-            continue
-        if role != "close":
-            world.tell(ASK_NOW[world.kind])
-        for _ in range(max(0, draws.between(0, level) // 2 - 1)):
-            _add_trivia(world)
-        return world
+        plain = level <= PLAIN_LEVEL
+        kind = "items" if plain else draws.pick(("items", "items", "items", "dollars", "dollars", "kilometers"))
+        world = World(draws, level, plain, kind)
+        for _ in range(MAX_EVENTS):
+            before = world.mark()
+            role = _go_on(world, level - len(world.operations), before)
+            if not role:
+                break
+            if len(world.operations) < level:
+                continue
+            key = " ".join(world.key)
+            if hashlib.sha256(key.encode()).digest()[0] % 10 in buckets:
+                if role != "close":
+                    world.tell(ASK_NOW[world.kind])
+                return world, key
+            world.back_to(before)
 
 
-def _new_world(draws: Draws, level: int) -> World:
-    plain = level <= PLAIN_LEVEL
-    kind = "items" if plain else draws.pick(("items", "items", "items", "dollars", "dollars", "kilometers"))
-    item = draws.pick(PLAIN_ITEMS if plain else ITEMS)
-    world = World(draws, plain, kind, item=item, box=draws.pick(BOXES))
-    world.owner = world.someone()
-    return world
+def _text(world: World, words: Wording) -> str:
+    """The problem in words, with facts that do not matter where there is room for them."""
+    text = world.sentences(words)
+    for _ in range(max(0, world.draws.between(0, world.level) // 2 - 1)):
+        _add_trivia(world, words, text)
+    return " ".join(text)
 
 
-def _go_on(world: World, left: int) -> str:
+def _go_on(world: World, left: int, before: Mark) -> str:
     """Let one more event happen that takes at most `left` operations; its role, or "" where nothing fits."""
+    first, pick = not world.operations, world.draws.pick
+    events = _choices(world.kind, left if left <= 3 else 4, world.plain, first)
     for _ in range(20):
-        sign = world.draws.pick(_SIGNS)
-        events = _choices(world.kind, sign, min(left, 3), left <= 3, world.plain, not world.operations)
-        if not events:
-            continue
-        event = world.draws.pick(events)
+        event = pick(events)
         if event.name in world.key:
             continue
-        before = world.mark()
         try:
-            if not world.operations and event.role != "open":
-                world.now = world.start(sign)
+            if first and event.role != "open":
+                world.now = world.start(event.sign)
                 world.tell(GIVEN[world.kind], n=world.now.value)
                 world.key += (world.kind, str(world.now.value))
             event.run(world)
@@ -192,22 +200,30 @@ def _go_on(world: World, left: int) -> str:
 
 
 @functools.cache
-def _choices(kind: str, sign: str, left: int, may_close: bool, plain: bool, first: bool) -> tuple[Event, ...]:
-    """The events that fit a kind of quantity and take at most `left` operations; a question must take them all."""
-    return tuple(
-        event
-        for event in EVENTS
-        if kind in event.kinds
-        and event.sign == sign
-        and (event.plain or not plain)
-        and event.cost <= left
-        and (first or event.role != "open")
-        and (event.role != "close" or (may_close and event.cost == left))
-    )
+def _choices(kind: str, left: int, plain: bool, first: bool) -> tuple[Event, ...]:
+    """The events that fit a kind of quantity and take at most `left` operations; a question must take them all.
+
+    Each comes as often as makes all signs equally likely, and the events of one sign too.
+    """
+    fitting: dict[str, list[Event]] = {}
+    for event in EVENTS:
+        if (
+            kind in event.kinds
+            and (event.plain or not plain)
+            and event.cost <= left
+            and (first or event.role != "open")
+            and (event.role != "close" or event.cost == left)
+        ):
+            fitting.setdefault(event.sign, []).append(event)
+    size = math.lcm(*map(len, fitting.values()))
+    return tuple(event for events in fitting.values() for event in events * (size // len(events)))
 
 
-def _add_trivia(world: World) -> None:
-    """Put in a fact that does not matter, where no word refers back over it."""
-    places = [0] + [i for i in range(1, len(world.text)) if not _REFERS_BACK.search(world.text[i])]
-    fact = world.draws.pick(TRIVIA).format(A=world.owner, C=world.someone(), n=world.draws.between(2, 60))
-    world.text.insert(world.draws.pick(places), fact)
+def _add_trivia(world: World, words: Wording, text: list[str]) -> None:
+    """Put in a fact that does not matter, of someone else, where no word refers back over it."""
+    places = [0] + [i for i in range(1, len(text)) if not _REFERS_BACK.search(text[i])]
+    stranger = world.draws.pick(NAMES)
+    while any(stranger in sentence for sentence in text):
+        stranger = world.draws.pick(NAMES)
+    fact = world.draws.pick(TRIVIA).format(A=words.names[world.owner], C=stranger, n=world.draws.between(2, 60))
+    text.insert(world.draws.pick(places), fact)

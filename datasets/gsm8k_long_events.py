@@ -40,14 +40,14 @@ def _merge(world: World) -> None:
     other, held = _someone_known(world)
     world.tell(("{B} gives everything to {A}.", "{A} is given all the {unit} of {B}."), link=True, B=other)
     world.now = world.work(world.now, "+", held, HAS[world.kind])
-    del world.known[other]
+    world.known = tuple(pair for pair in world.known if pair[0] != other)
     world.key.append("merge")
 
 
-def _someone_known(world: World) -> tuple[str, Quantity]:
+def _someone_known(world: World) -> tuple[int, Quantity]:
     if not world.known:
         raise Impossible
-    return world.draws.pick(list(world.known.items()))
+    return world.draws.pick(world.known)
 
 
 # -- two and three operations -------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def _each(name: str, kinds: str, sign: str, says: str, *texts: str) -> None:
         count, each = world.draws.between(2, 9), world.draws.between(2, 15)
         if sign == "-" and count * each >= world.now.value:
             raise Impossible
-        other = world.someone() if named else ""
+        other = world.someone() if named else 0
         world.tell(texts, link=True, B=other, n=count, m=each)
         moved = world.work(Quantity(count), "*", Quantity(each), says, B=other)
         world.now = world.work(world.now, sign, moved, HAS[world.kind])
@@ -95,7 +95,13 @@ _each(
     "{A} buys {n} {it} that cost {m} dollars each.",
     "{A} pays a bill of {m} dollars in each of {n} weeks.",
 )
-_each("leg", "kilometers", "+", "That is {x} kilometers.", "{A} rides on for {n} hours at {m} kilometers an hour.")
+_each(
+    "leg",
+    "kilometers",
+    "+",
+    "That is {x} kilometers.",
+    "{A} rides further away from home for {n} hours at {m} kilometers an hour.",
+)
 _each(
     "leg_back",
     "kilometers",
@@ -108,7 +114,7 @@ _each(
 @event("part_gone", "event", "items dollars", "/", cost=2)
 def _part_gone(world: World) -> None:
     part = world.divisor(world.now.value, 5)
-    texts = ("{A} gives {part} of the {unit} to {B}.", "{B} is handed {part} of the {unit} that {A} has.")
+    texts = ("{A} gives {part} of the {unit} to {B}.", "{A} hands {part} of the {unit} over to {B}.")
     world.tell(texts, link=True, B=world.someone(), part=PARTS[part])
     moved = world.work(world.now, "/", Quantity(part), "That is {x} {unit}.")
     world.now = world.work(world.now, "-", moved, HAS[world.kind])
@@ -120,7 +126,9 @@ def _fraction(world: World) -> None:
     whole = world.divisor(world.now.value, 10)
     part = world.draws.between(2, whole - 1)
     color = world.draws.pick(("red", "green", "old", "new", "small", "blue"))
-    world.tell(("{p}/{q} of the {it} are {color}. How many {color} {it} does {A} have?",), p=part, q=whole, color=color)
+    world.tell(
+        ("{p}/{q} of the {it} of {A} are {color}. How many {color} {it} does {A} have?",), p=part, q=whole, color=color
+    )
     one = world.work(world.now, "/", Quantity(whole), "1/{q} of them is {x}.", q=whole)
     world.now = world.work(one, "*", Quantity(part), "There are {x} {color} {it}.", color=color)
     world.key += ("fraction", str(part), str(whole))
@@ -140,7 +148,7 @@ def _percent_gone(world: World) -> None:
     percent, moved = _percent_of(world, "That is {x} {unit}.")
     other = world.someone()
     world.tell(
-        ("{A} gives {n}% of the {unit} to {B}.", "{B} gets {n}% of the {unit} of {A}."), link=True, B=other, n=percent
+        ("{A} gives {n}% of the {unit} to {B}.", "{A} lets {B} have {n}% of the {unit}."), link=True, B=other, n=percent
     )
     world.now = world.work(world.now, "-", moved, HAS[world.kind])
     world.key += ("percent_gone", str(percent))
@@ -149,15 +157,15 @@ def _percent_gone(world: World) -> None:
 @event("percent_more", "event", "items dollars", "*", cost=3)
 def _percent_more(world: World) -> None:
     percent, moved = _percent_of(world, "That is {x} {unit}.")
-    world.tell(("{A} gets {n}% more {unit} on top.", "The {unit} of {A} grow by {n}%."), n=percent)
+    world.tell(("{A} gets {n}% more {unit}.", "The number of {unit} that {A} has goes up by {n}%."), n=percent)
     world.now = world.work(world.now, "+", moved, HAS[world.kind])
     world.key += ("percent_more", str(percent))
 
 
 @event("percent_of", "close", "items", "*", cost=2)
 def _percent_question(world: World) -> None:
-    percent, world.now = _percent_of(world, "There are {x} such {it}.")
-    world.tell(("{n}% of the {it} are painted. How many painted {it} are there?",), n=percent)
+    percent, world.now = _percent_of(world, "{x} of the {it} {are} painted.")
+    world.tell(("{n}% of the {it} of {A} are painted. How many painted {it} does {A} have?",), n=percent)
     world.key += ("percent_of", str(percent))
 
 
@@ -173,5 +181,5 @@ def _leftover(world: World) -> None:
     world.tell(texts, n=size)
     full = world.work(world.now, "//", Quantity(size), "{A} fills {x} {box}.")
     packed = world.work(full, "*", Quantity(size), "They hold {x} {it}.")
-    world.now = world.work(world.now, "-", packed, "{x} {it} are left over.")
+    world.now = world.work(world.now, "-", packed, "{x} {it} {are} left over.")
     world.key += ("leftover", str(size))

@@ -2,20 +2,19 @@
 
 A `World` keeps the true quantities while events happen to them; each event says in the text what a reader is told, does
 its arithmetic on the state, and notes the worked step. Nothing is computed from text, and no text is written that the
-state does not bear out. What can happen is in `gsm8k_events` and
-`gsm8k_long_events`.
+state does not bear out. What can happen is in `gsm8k_events` and `gsm8k_long_events`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, floordiv, mul, sub
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible
 
-__all__ = ["Event", "Operation", "Quantity", "World"]
+__all__ = ["Event", "Mark", "Note", "Operation", "Quantity", "Wording", "World"]
 
 _STARTS = ("Ta", "Mi", "Ol", "Bre", "Kas", "Nu", "Fen", "Zi", "Lor", "Da", "Pel", "Ru", "Vin", "Ha", "Sor", "Je", "Que")
 _ENDS = ("vo", "rel", "na", "dric", "mo", "lis", "ban", "tha", "kin", "sel", "ro", "mira", "dun", "fa", "zen")
@@ -58,6 +57,7 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 PERCENTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80)
 LINKS = ("", "", "Then ", "Later, ", "After that, ", "The next day, ")
 
+_PEOPLE = ("B", "H", "L")
 _RESULT = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 
 
@@ -88,28 +88,59 @@ class Operation(NamedTuple):
         return f"{self.left.value}{self.op}{self.right.value}"
 
 
+class Wording(NamedTuple):
+    """The words that stand for a problem's people and things."""
+
+    names: tuple[str, ...]
+    """People by number."""
+    item: str
+    box: str
+
+    def sentence(self, template: str, kind: str, owner: int, more: Mapping[str, object]) -> str:
+        """A template filled in; of `more`, capital letters are numbers of people."""
+        names, item, box = self
+        words = {"A": names[owner], "it": item, "box": box, "unit": item if kind == "items" else kind, **more}
+        for key in _PEOPLE:
+            if key in more:
+                words[key] = names[more[key]]  # type: ignore[index]
+        return template.format_map(words)
+
+
+Note = tuple[str, str, int, dict[str, object]]
+"""A sentence to be: its template, the kind of quantity, the owner's number, and what else the template names."""
+
+
+Mark = tuple[tuple[int, int, int], str, int, int, "Quantity", tuple[tuple[int, "Quantity"], ...]]
+"""What `World.back_to` needs to know of a point of the story."""
+
+
 @dataclass(slots=True)
 class World:
-    """The state of one problem: what is true, what has been told, and the steps so far."""
+    """The state of one problem: what is true, what is to be told, and the steps so far.
+
+    People are numbers, and sentences are kept as templates: which names and wordings they get is drawn at the end,
+    when the problem is known to be wanted.
+    """
 
     draws: Draws
     """Source of every choice."""
+    level: int
+    """Operations that the problem is to take."""
     plain: bool
     """Short sentences and small numbers, as at levels 1 and 2."""
     kind: str = "items"
     """What `now` counts: items, dollars or kilometers."""
-    owner: str = ""
+    owner: int = 0
     """Whose quantity the story follows."""
-    item: str = ""
-    box: str = ""
-    cast: list[str] = field(default_factory=list)
-    """People who have come up."""
+    people: int = 1
+    """How many people have come up."""
     now: Quantity = Quantity(0)  # noqa: RUF009  (an immutable tuple)
     """The quantity the story follows."""
-    known: dict[str, Quantity] = field(default_factory=dict)
+    known: tuple[tuple[int, Quantity], ...] = ()
     """What other people hold of the same kind."""
-    text: list[str] = field(default_factory=list)
-    steps: list[str] = field(default_factory=list)
+    told: list[tuple[Sequence[str], bool, str, int, dict[str, object]]] = field(default_factory=list)
+    """The text: the wordings of each sentence, whether it may begin with "Then", and the rest of a `Note`."""
+    notes: list[Note] = field(default_factory=list)
     """The worked solution, one line per operation."""
     operations: list[Operation] = field(default_factory=list)
     key: list[str] = field(default_factory=list)
@@ -120,48 +151,62 @@ class World:
         """The largest quantity that may come up."""
         return 150 if self.plain else 9999
 
-    def mark(self) -> tuple[Any, ...]:
+    def mark(self) -> Mark:
         """This point of the story, for `back_to`."""
-        lengths = len(self.text), len(self.steps), len(self.operations), len(self.key), len(self.cast)
-        return lengths, self.kind, self.owner, self.now, dict(self.known)
+        lengths = len(self.told), len(self.notes), len(self.key)
+        return lengths, self.kind, self.owner, self.people, self.now, self.known
 
-    def back_to(self, mark: tuple[Any, ...]) -> None:
+    def back_to(self, mark: Mark) -> None:
         """Undo everything that happened since the mark."""
-        lengths, self.kind, self.owner, self.now, self.known = mark
-        text, steps, operations, key, cast = lengths
-        del self.text[text:], self.steps[steps:], self.operations[operations:], self.key[key:], self.cast[cast:]
-
-    def words(self, **more: object) -> dict[str, object]:
-        """What sentence templates may name."""
-        unit = self.item if self.kind == "items" else self.kind
-        return {"A": self.owner, "it": self.item, "box": self.box, "unit": unit, **more}
+        (told, done, key), self.kind, self.owner, self.people, self.now, self.known = mark
+        del self.told[told:], self.notes[done:], self.operations[done:], self.key[key:]
 
     def tell(self, templates: Sequence[str], link: bool = False, **more: object) -> None:
         """Add a sentence to the text; the first template is the plain one."""
-        template = templates[0] if self.plain else self.draws.pick(templates)
-        prefix = self.draws.pick(LINKS) if link and not self.plain and template[0] == "{" else ""
-        self.text.append(prefix + template.format_map(self.words(**more)))
+        self.told.append((templates, link, self.kind, self.owner, more))
 
     def work(self, left: Quantity, op: str, right: Quantity, says: str, cap: int = 0, **more: object) -> Quantity:
-        """Do one operation and note it; raises Impossible where the result is no positive integer up to the cap."""
+        """Do one operation and note it; raises Impossible where the result is no positive integer up to the cap.
+
+        Only the last result may be 1: what goes on is told in the plural.
+        """
         a, b = left.value, right.value
         if op == "/" and a % b:
             raise Impossible
         result = _RESULT[op](a, b)
-        if not 0 < result <= (cap or self.cap):
+        done = len(self.operations)
+        if not (result > 1 or (result == 1 and done + 1 == self.level)) or result > (cap or self.cap):
             raise Impossible
         self.operations.append(Operation(left, op, right, result))
-        self.steps.append(says.format_map(self.words(x=f"{a}{op}{b}=<<{a}{op}{b}={result}>>{result}", **more)))
-        return Quantity(result, len(self.operations) - 1)
+        self.notes.append((says, self.kind, self.owner, more))
+        return Quantity(result, done)
 
-    def someone(self) -> str:
+    def someone(self) -> int:
         """A person who has not come up yet."""
-        names = PLAIN_NAMES if self.plain else NAMES
-        name = self.draws.pick(names)
-        while name in self.cast:
-            name = self.draws.pick(names)
-        self.cast.append(name)
-        return name
+        self.people += 1
+        return self.people - 1
+
+    def wording(self) -> Wording:
+        """Draw the names."""
+        choices = PLAIN_NAMES if self.plain else NAMES
+        names: list[str] = []
+        while len(names) < self.people:
+            name = self.draws.pick(choices)
+            if name not in names:
+                names.append(name)
+        items = PLAIN_ITEMS if self.plain else ITEMS
+        return Wording(tuple(names), self.draws.pick(items), self.draws.pick(BOXES))
+
+    def sentences(self, words: Wording) -> list[str]:
+        """Draw the wording of each sentence of the text."""
+        if self.plain:
+            return [words.sentence(templates[0], kind, owner, more) for templates, _, kind, owner, more in self.told]
+        draws, text = self.draws, []
+        for templates, link, kind, owner, more in self.told:
+            template = draws.pick(templates) if len(templates) > 1 else templates[0]
+            prefix = draws.pick(LINKS) if link and template[0] == "{" else ""
+            text.append(prefix + words.sentence(template, kind, owner, more))
+        return text
 
     def divisor(self, value: int, high: int = 12) -> int:
         """A divisor of value from 2 to high that leaves more than 1."""

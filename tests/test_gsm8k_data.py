@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -246,6 +247,22 @@ def test_stated_numbers_are_in_the_question() -> None:
                     assert str(side.value) in task.question, task
 
 
+SINGULAR = re.compile(r"(?<![/0-9.])1 (?:more )?\w+s\b(?! of)|>>1 (?:more )?\w+s\b|>>1 of the \w+ are|are \S*>>1 ")
+
+
+def test_texts_are_grammatical_and_never_contradict_themselves() -> None:
+    for level in LEVELS:
+        for task in (GeneratedGSM8K("train", level)[index] for index in range(600)):
+            text, solution = task.question, task.solution
+            assert not re.search("same direction|rides on|turns around|rides back [^.]*away", text), text
+            assert not SINGULAR.search(text + " " + solution), (text, solution)
+            asked = text.rpartition(". ")[2].removesuffix("?")
+            unit = re.match(r"How (?:many (?:more |fewer )?(\w+)|much|far)", asked)
+            assert unit, asked
+            if unit[1]:
+                assert unit[1][:-1] in solution.splitlines()[-2], (asked, solution)  # it answers what is asked
+
+
 def test_level_one_is_plain_and_varied() -> None:
     tasks = [GeneratedGSM8K("train", 1)[index] for index in range(1000)]
     families: dict[str, set[str]] = {}
@@ -276,10 +293,11 @@ def test_generated_tasks_are_the_same_in_another_process() -> None:
     code = (
         "from agent_envs.datasets.gsm8k_generated import GeneratedGSM8K\n"
         "for split in ('train', 'validation', 'test'):\n"
-        "    for i in (999, 0, 7): print(repr(GeneratedGSM8K(split)[i]))\n"
+        "    for i in (999, 0, 7): print(repr((GeneratedGSM8K(split)[i], GeneratedGSM8K(split)[i].solution)))\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    here = [repr(GeneratedGSM8K(split)[i]) for split in ("train", "validation", "test") for i in (999, 0, 7)]
+    tasks = [GeneratedGSM8K(split)[i] for split in ("train", "validation", "test") for i in (999, 0, 7)]
+    here = [repr((task, task.solution)) for task in tasks]
     assert printed.splitlines() == here
 
 
@@ -287,7 +305,7 @@ def test_generated_tasks_do_not_change() -> None:
     """A change here is a change of the environments' tasks: it needs a new version (-v1)."""
     tasks = [GeneratedGSM8K("test", level)[index] for level in LEVELS for index in range(50)]
     text = "".join(f"{task.task_id} {task.question} {task.solution}" for task in tasks)
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "697f6f50a5b417aa"
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "7a42286e7d0c8326"
 
 
 def test_sizes_and_ranges() -> None:
