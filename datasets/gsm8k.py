@@ -31,6 +31,7 @@ from agent_envs.rewards.gsm8k import gold_answer
 __all__ = ["GSM8KRows", "GSM8KTask", "gsm8k_rows", "prepare_gsm8k"]
 
 SUFFIXES = (".jsonl", ".parquet")
+OFFICIAL_SPLITS = ("train", "test", "validation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path
 
     Args:
         from_path: A folder, jsonl or parquet to take the rows from; None fetches `openai/gsm8k` from the Hugging Face
-            hub. A single file becomes the split "train" unless its name says another.
+            hub. A single file becomes the split "train" unless its name says another. Of a folder with train, test or
+            validation files only these are taken, as from the released `grade_school_math/data`.
         out: The folder to write; None is `data_dir() / "gsm8k"`.
 
     Returns:
@@ -153,7 +155,7 @@ def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path
     if from_path is None:
         splits = {split: list(rows) for split, rows in fetch_splits("openai/gsm8k", "main", task="gsm8k").items()}
     else:
-        splits = _local_splits(Path(from_path).expanduser())
+        splits = _local_splits(Path(from_path))
     with replaced_folder(target) as folder:
         for split, rows in splits.items():
             with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
@@ -165,8 +167,12 @@ def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path
 
 
 def _local_splits(path: Path) -> dict[str, list[Any]]:
+    files = find_local_splits(path, task="GSM8K", suffixes=SUFFIXES)
+    official = [split for split in files if split in OFFICIAL_SPLITS]  # beside them the release has other formats
     splits: dict[str, list[Any]] = {}
-    for split, names in find_local_splits(path, task="GSM8K", suffixes=SUFFIXES).items():
+    for split, names in files.items():
+        if official and split not in official:
+            continue
         rows = [(row, where) for name in names for row, where in read_rows(name)]
         for row, where in rows:
             _task(row, where, "")

@@ -102,7 +102,7 @@ class Wording(NamedTuple):
         words = {"A": names[owner], "it": item, "box": box, "unit": item if kind == "items" else kind, **more}
         for key in _PEOPLE:
             if key in more:
-                words[key] = names[more[key]]  # type: ignore[index]
+                words[key] = names[more[key]]  # type: ignore[call-overload]
         return template.format_map(words)
 
 

@@ -8,6 +8,7 @@ name (`hotpot_dev_distractor_v1.json`) stands for that split too, where no other
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 import re
@@ -33,7 +34,7 @@ __all__ = [
 Stamp = tuple[str, int, int]
 """A file's resolved path, its time of change in nanoseconds and its size: what a cache of its contents goes by."""
 
-_SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-[0-9]{5}")
+_SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
 _SPLIT_WORDS = {
     "train": "train",
     "validation": "validation",
@@ -66,7 +67,7 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
         if not path.is_dir():
             raise DataError(f"the official data of {task!r} is not at {path}; fetch it with: agentr1 prepare {task}")
     else:
-        path = Path(data).expanduser()
+        path = _given_path(data)
     if path.is_file():
         if path.suffix not in suffixes:
             raise DataError(f"{data}: expected a {kinds} file, or a folder with such files")
@@ -74,9 +75,11 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
             raise ConfigError(f"{data} is a single file, which has one split, 'all'; got split {split!r}")
         return (path,), "all"
     if not path.is_dir():
+        close = difflib.get_close_matches(data, ("generated", "official"), n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise DataError(
-            f"there is no file or folder {data!r} in {Path.cwd()}; data must be 'generated', 'official', or the path "
-            f"of a {kinds} file or of a folder with one file per split"
+            f"there is no file or folder {data!r} in {Path.cwd()}{hint}; data must be 'generated', 'official', or the "
+            f"path of a {kinds} file or of a folder with one file per split"
         )
     splits = find_splits(path, suffixes)
     if split not in splits:
@@ -94,20 +97,22 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     `trainer` are no splits: prepared data keeps its corpus and the trainer's rows there.
 
     Raises:
-        DataError: There is no such file.
+        DataError: There is no such file, the folder cannot be read, or two files hold the same split.
     """
     splits: dict[str, list[Path]] = {}
-    for entry in sorted(folder.iterdir()):
+    for entry in _entries(folder):
         if entry.name.startswith(".") or entry.name in ("trainer", "index", "id_aliases.json"):
             continue
         if entry.is_dir():
-            inside = sorted(f for f in entry.iterdir() if f.suffix in suffixes and not f.name.startswith("."))
+            inside = sorted(f for f in _entries(entry) if f.suffix in suffixes and not f.name.startswith("."))
             if inside and entry.name not in _INNER:
                 splits.setdefault(entry.name, []).extend(inside)
         elif entry.suffix in suffixes and entry.stem != "passages":
             shard = _SHARD.fullmatch(entry.stem)
             splits.setdefault(shard["split"] if shard else entry.stem, []).append(entry)
     if splits:
+        for name, files in splits.items():
+            _refuse_doubles(folder, name, files)
         return {name: tuple(files) for name, files in splits.items()}
     for name in _INNER[:1] + _INNER[2:]:
         if (folder / name).is_dir():
@@ -115,6 +120,40 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     raise DataError(
         f"the folder {folder} has no split file: expected train{suffixes[0]}, test{suffixes[-1]} or the like"
     )
+
+
+def _given_path(data: str) -> Path:
+    """A path as given, the home folder's `~` resolved; DataError where it can be none."""
+    try:
+        path = Path(data).expanduser()
+        path.exists()  # raises where the system refuses the name itself
+    except (OSError, RuntimeError, ValueError) as e:
+        raise DataError(f"{data[:100]!r} is no usable path: {_reason(e)}") from e
+    return path
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the path that a system error repeats."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as e:
+        raise DataError(f"the folder {folder} cannot be read: {_reason(e)}") from e
+
+
+def _refuse_doubles(folder: Path, split: str, files: Sequence[Path]) -> None:
+    """Two files with the same rows in two formats would double them."""
+    sources: dict[tuple[Path, str, str], Path] = {}
+    for file in files:
+        shard = _SHARD.fullmatch(file.stem)
+        part = shard["total"] if shard else file.stem if file.parent == folder else ""
+        sources.setdefault((file.parent, part, file.suffix), file)
+    if len(sources) > 1:
+        names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])
+        raise DataError(f"the folder {folder} has the split {split!r} twice, as {names}: keep one of them there")
 
 
 _INNER = ("main", "socratic", "data", "distractor")
@@ -131,8 +170,18 @@ def _split_word(name: str) -> str:
 
 
 def file_stamps(files: Sequence[Path]) -> tuple[Stamp, ...]:
-    """The state of some files, as a key of what was read from them."""
-    stats = [(file.resolve(), file.stat()) for file in files]
+    """The state of some files, as a key of what was read from them.
+
+    Raises:
+        DataError: One of them is not there, as behind a link that leads nowhere.
+    """
+    stats = []
+    for file in files:
+        try:
+            stats.append((file.resolve(strict=True), file.stat()))
+        except (OSError, RuntimeError) as e:
+            broken = " (a link that leads nowhere)" if file.is_symlink() else ""
+            raise DataError(f"{file}: the file cannot be read{broken}: {_reason(e)}") from e
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
 
 
@@ -143,14 +192,13 @@ def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
         DataError: The file is of another type, or broken; the message has the file and the line or row.
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
-    if path.suffix == ".parquet":
-        yield from _read_parquet(path)
-    elif path.suffix == ".json":
-        yield from _read_array(path)
-    elif path.suffix == ".jsonl":
-        yield from _read_lines(path)
-    else:
+    readers = {".parquet": _read_parquet, ".json": _read_array, ".jsonl": _read_lines}
+    if path.suffix not in readers:
         raise DataError(f"{path}: expected a .jsonl, .json or .parquet file")
+    try:
+        yield from readers[path.suffix](path)
+    except OSError as e:
+        raise DataError(f"{path}: the file cannot be read: {_reason(e)}") from e
 
 
 def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
@@ -163,7 +211,7 @@ def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
                 yield json.loads(line.decode("utf-8-sig")), where
             except UnicodeDecodeError as e:
                 raise DataError(f"{where}: not UTF-8 text ({e.reason} at byte {e.start})") from e
-            except (json.JSONDecodeError, RecursionError) as e:
+            except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
                 raise DataError(f"{where}: not a JSON object ({e}): {line[:80]!r}") from e
 
 
@@ -203,7 +251,7 @@ def _read_array(path: Path) -> Iterator[tuple[Any, str]]:
                     value, end = decoder.raw_decode(buffer, position)
                     if not ended and end == len(buffer):
                         raise json.JSONDecodeError("a number may go on", buffer, end)
-                except (json.JSONDecodeError, RecursionError) as e:
+                except (ValueError, RecursionError) as e:
                     if ended:
                         raise DataError(f"{path}, row {number + 1}: not JSON ({e})") from e
                     # Twice as much each time: a row of any length costs no more than twice its reading.
@@ -220,9 +268,18 @@ def _read_array(path: Path) -> Iterator[tuple[Any, str]]:
 
 @contextlib.contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `target` in one step where the block ends well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    """A new folder to write into, which takes the place of `target` in one step where the block ends well.
+
+    Raises:
+        DataError: The place cannot be written to.
+    """
+    try:
+        if target.exists() and not target.is_dir():
+            raise DataError(f"{target} is a file; the prepared data is a folder, give another place with --out")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
+    except OSError as e:
+        raise DataError(f"{str(target)[:200]}: the data cannot be written there: {_reason(e)}") from e
     try:
         yield temporary
         temporary.chmod(0o755)
@@ -245,6 +302,7 @@ def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict
     Raises:
         DataError: There is nothing at the path.
     """
+    path = _given_path(str(path))
     if not path.exists():
         raise DataError(f"there is no file or folder {str(path)!r} to prepare {task} from")
     if path.is_file():

@@ -1,0 +1,82 @@
+"""Invented names of the generated encyclopaedia: words that no two splits share, and names made of them.
+
+Words are spelled out of numbers, one to one, so that names need no table and different numbers never collide:
+syllables of a consonant group and a vowel group, and a closing consonant group. A split has every third number.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["SPLITS", "Shuffle", "mix", "spell"]
+
+SPLITS = ("train", "validation", "test")
+
+_ONSETS = (
+    *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m"),
+    *("n", "p", "pr", "r", "s", "sh", "st", "t", "th", "tr", "v", "w", "z"),
+)
+_VOWELS = ("a", "e", "i", "o", "u", "ae")
+_CODAS = ("n", "r", "l", "m", "th", "k", "x", "nd", "rn", "sk")
+_SYLLABLES = len(_ONSETS) * len(_VOWELS)
+_SHORT = _SYLLABLES**2 * len(_CODAS) // len(SPLITS)
+_MASK = (1 << 64) - 1
+
+
+def mix(seed: int, number: int) -> int:
+    """A 64-bit integer that looks random and depends on both numbers alone (splitmix64).
+
+    >>> mix(1, 2), mix(1, 3)
+    (17911839290282890590, 8196980753821780235)
+    """
+    x = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+class Shuffle:
+    """A reordering of 0 .. size - 1 that needs no table and can be undone.
+
+    >>> shuffle = Shuffle(10, seed=4)
+    >>> [shuffle(i) for i in range(10)], shuffle.undo(shuffle(7))
+    ([4, 1, 8, 5, 2, 9, 6, 3, 0, 7], 7)
+    """
+
+    __slots__ = ("_back", "_by", "_plus", "size")
+
+    def __init__(self, size: int, seed: int) -> None:
+        by = max(1, int(size * (0.31 + 0.38 * (mix(seed, 0) % 1000) / 1000)))
+        while math.gcd(by, size) != 1:
+            by += 1
+        self.size = size
+        self._by = by
+        self._plus = mix(seed, 1) % size
+        self._back = pow(by, -1, size)
+
+    def __call__(self, number: int) -> int:
+        return (number * self._by + self._plus) % self.size
+
+    def undo(self, number: int) -> int:
+        """The number that goes to this one."""
+        return (number - self._plus) * self._back % self.size
+
+
+_SPREAD = Shuffle(_SHORT, seed=20)
+
+
+def spell(number: int, split: int) -> str:
+    """Word `number` of a split's words: two syllables for the first 81,120, three after that.
+
+    >>> spell(0, 0), spell(1, 0), spell(1, 2), spell(100_000, 0)
+    ('Klodaer', 'Stadan', 'Stadal', 'Bagahan')
+    """
+    syllables = 2 if number < _SHORT else 3
+    code = (_SPREAD(number) if number < _SHORT else number - _SHORT) * len(SPLITS) + split
+    code, coda = divmod(code, len(_CODAS))
+    parts = [_CODAS[coda]]
+    for _ in range(syllables):
+        code, vowel = divmod(code, len(_VOWELS))
+        code, onset = divmod(code, len(_ONSETS))
+        parts.append(_ONSETS[onset] + _VOWELS[vowel])
+    return "".join(reversed(parts)).capitalize()
