@@ -73,6 +73,18 @@ VALUES = [
     ("1/10**12", "0.000000000001"),
     ("1/3/10**12", "3.33333333333E-13"),
     ("12345678901234567890*2", "24691357802469135780"),
+    ("0 x 10", "0"),  # a sign, unlike 0x10
+    ("10x10", "100"),
+    ("(-1)**2001", "-1"),
+    ("(-1)**(10**300)", "1"),
+    ("(-0.5)**3", "-0.125"),
+    ("1.1**1000", "246993291800582633412408838508522147770973.338524"),  # rounded behind the point
+    ("0.9**2000", "3.0550539126E-92"),
+    ("1.05**30 * 1000", "4321.94237515"),
+    ("1.0001**100000", "22015.4560486"),  # too large to be exact on the way
+    ("(-1.0001)**100001", "-22017.6575942"),
+    ("2**1500/2**1490", "1024"),  # large only on the way
+    ("2**1023*2-2**1023", str(2**1023)),
 ]
 
 ERRORS = [
@@ -102,6 +114,11 @@ ERRORS = [
     ("１２", "not allowed"),  # full-width digits
     ("__import__('os')", "not allowed"),
     ("(lambda: 1)()", "not allowed"),
+    ("0x10", "'0x10' is not allowed"),
+    ("5 + 0X1f", "position 5"),
+    ("2**1024", "too large"),
+    ("1.1**10**9", "too large"),
+    ("(1+1e-30)**(10**30)", "too large"),  # beyond what is rounded rightly
     ("2**10**9", "too large"),
     ("9**9**9**9", "too large"),
     ("(10**300)**300", "too large"),
@@ -130,6 +147,8 @@ def test_error_says_what_to_do(expression: str, says: str) -> None:
 
 
 HOSTILE = ["9" * 10**6, "(" * 10**6, "-" * 999 + "1", "1+" * 499 + "1", "(((9**99)**3)**3)**99", "%" * 999, "1%" * 400]
+HOSTILE += ["1.1**80+" * 120 + "1", "2**.5*" * 160 + "1", "1.1**9999+" * 99 + "1", "3**999*" * 140 + "1"]
+HOSTILE += ["2**999.5+" * 110 + "1", "7**99**-1*" * 99 + "1", "1/3**499+" * 110 + "1", "1.0001**99999*" * 70 + "1"]
 HOSTILE += ["1e999*" * 160 + "1", "/".join(str(n) for n in range(101, 340)), "**".join(["9"] * 300), "🦀" * 900]
 
 
@@ -140,7 +159,7 @@ def test_hostile_input_is_bounded(expression: str) -> None:
         evaluate(expression)
     except ToolError as e:
         assert len(str(e)) < 300
-    assert time.process_time() - begin < 0.2
+    assert time.process_time() - begin < 0.5
 
 
 def test_deepest_nesting_is_computed() -> None:

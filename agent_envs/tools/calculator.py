@@ -4,9 +4,9 @@
     evaluate("15% of $1,200")  -> "180"
     evaluate("1/3")            -> "0.333333333333"
 
-Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded:
-its length, its nesting and the size of every intermediate power, so that `2**10**9` is refused at once and no
-call needs a time-out.
+Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded: its
+length, its nesting and the size of every value on the way, so that `2**10**9` is refused at once and no call needs a
+time-out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ __all__ = ["calculator", "evaluate", "format_number"]
 
 MAX_LENGTH = 1000  # characters of an expression
 MAX_DEPTH = 40  # open parentheses, and powers of powers
-MAX_BITS = 1024  # of the numerator and of the denominator of a power or a result, about 308 decimal digits
+MAX_BITS = 1024  # of a result's magnitude, about 308 decimal digits
+WORK_BITS = 8192  # of the numerator and of the denominator of every value on the way
+MAX_DIGITS = 308  # of a power that is rounded
 DIGITS = 12  # significant digits of a result that has no short exact decimal form
 
+TOO_LARGE = "the number is too large or too fine, at most about 308 digits are allowed."
 GRAMMAR = "one arithmetic expression of numbers, + - * / // % ** and parentheses"
 
 _SIMPLE = re.compile(r"([0-9]{1,15})([-+*/])([0-9]{1,15})")  # most calls are one such operation
@@ -36,6 +39,8 @@ _TOKEN = re.compile(
     r"|(?P<dollar>\$)"
     r")"
 )
+_ROUGH = Context(prec=60)
+_HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9a-fA-F]{1,20}")  # not the x of 0 x 10, which multiplies
 _SAME = {"^": "**", "of": "*"}
 _SAME |= dict.fromkeys("×·∙⋅xX", "*") | dict.fromkeys("÷∕⁄", "/") | dict.fromkeys("−–—", "-")
 _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2}
@@ -51,11 +56,10 @@ def evaluate(expression: str) -> str:
     Powers bind tightest and to the right, `//` and modulo round down, as in Python. A `%` that is followed by
     a number, `$` or `(` is modulo; any other is percent, so `15%` is 0.15, and `15% of 80` is 12. Decimals
     are exact up to 20 digits and rounded to 12 significant digits beyond. Expressions are limited to 1000
-    characters, 40 levels and about 308 digits.
+    characters and 40 levels, results to about 308 digits.
 
     Raises:
-        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where
-        (a
+        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where (a
             position, from 1), what was expected and what to do.
 
     >>> evaluate("2*(3+4.5)"), evaluate("0.1+0.2"), evaluate("-2**2"), evaluate("1,234 - 34"), evaluate("7%4")
@@ -79,7 +83,9 @@ def evaluate(expression: str) -> str:
     value = parser.expression(1, 0)
     if parser.token[0] != "end":
         parser.unexpected("an operator or the end of the expression")
-    return format_number(_bounded(value))
+    if abs(value.numerator.bit_length() - value.denominator.bit_length()) >= MAX_BITS:
+        raise ToolError(TOO_LARGE)
+    return format_number(value)
 
 
 @tool
@@ -132,6 +138,10 @@ def _tokens(expression: str) -> list[_Token]:
     position, end, match_at = 0, len(expression.rstrip()), _TOKEN.match
     if end == 0:
         raise ToolError(f"the expression is empty. Expected {GRAMMAR}, like 12*7+3.")
+    hexadecimal = _HEXADECIMAL.search(expression)
+    if hexadecimal:
+        place, shown = hexadecimal.start() + 1, hexadecimal[0]
+        raise ToolError(f"at position {place}: {shown!r} is not allowed. Write decimal digits, and * to multiply.")
     while position < end:
         match = match_at(expression, position)
         if match is None:
@@ -222,6 +232,8 @@ class _Parser:
                 left = left // right
             else:
                 left = left % right
+            if type(left) is not int or left.bit_length() > WORK_BITS:
+                _bounded(left, position)
 
     def signed(self, depth: int) -> Number:
         negative = False
@@ -244,7 +256,7 @@ class _Parser:
         kind, text, position = self.token
         value: Number
         if kind == "number":
-            value = _number(text)
+            value = _number(text, position)
             self.advance()
         elif kind == "(":
             self.check_depth(depth)
@@ -261,13 +273,13 @@ class _Parser:
         return value
 
 
-def _number(text: str) -> Number:
+def _number(text: str, position: int) -> Number:
     if text.isdigit():
         return int(text)
     text = text.replace(",", "")
     if text.isdigit():
         return int(text)
-    return _bounded(Fraction(text + "0" if text.endswith(".") else text))
+    return _bounded(Fraction(text + "0" if text.endswith(".") else text), position)
 
 
 def _ratio(left: Number, right: Number) -> Number:
@@ -277,42 +289,62 @@ def _ratio(left: Number, right: Number) -> Number:
     return value.numerator if value.denominator == 1 else value
 
 
-def _bounded(value: Number) -> Number:
-    if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
-        raise ToolError("the number is too large or too fine, at most about 308 digits are allowed.")
+def _bounded(value: Number, position: int) -> Number:
+    if value.numerator.bit_length() > WORK_BITS or value.denominator.bit_length() > WORK_BITS:
+        raise ToolError(f"at position {position}: {TOO_LARGE}")
     return value
 
 
 def _power(base: Number, exponent: Number, position: int) -> Number:
-    """base**exponent: exact where it is rational, to 28 digits where it is not."""
+    """base**exponent: exact where that is of bounded size, else to more digits than are shown."""
     exponent = Fraction(exponent)
     if base == 0 and exponent < 0:
         raise ToolError(f"at position {position}: division by zero (0 to a negative power).")
     if base in (0, 1):
         return 1 if exponent == 0 else base
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if abs(exponent) * max(bits - 1, 1) > MAX_BITS:
-        raise ToolError(f"at position {position}: the power is too large, at most about 308 digits.")
-    if exponent.denominator == 1:
-        value = Fraction(base) ** exponent.numerator
-    elif base < 0:
+    if base < 0 and exponent.denominator != 1:
         shown = format_number(exponent)
         raise ToolError(f"at position {position}: a negative number has no real power of {shown}.")
-    else:
-        value = _root_power(Fraction(base), exponent)
+    if base == -1:
+        return -1 if exponent.numerator % 2 else 1
+    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+    value = None
+    if abs(exponent) * bits <= WORK_BITS:
+        value = _exact_power(Fraction(base), exponent)
+    if value is None:
+        value = _rounded_power(abs(Fraction(base)), exponent, position)
+        if base < 0 and exponent.numerator % 2:
+            value = -value
     return value.numerator if value.denominator == 1 else value
 
 
-def _root_power(base: Fraction, exponent: Fraction) -> Fraction:
+def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    """The power where it is rational, else None."""
     root = exponent.denominator
-    if root <= 64:
-        exact = [_integer_root(part, root) for part in (base.numerator, base.denominator)]
-        if exact[0] is not None and exact[1] is not None:
-            return Fraction(exact[0], exact[1]) ** exponent.numerator
-    context = Context(prec=40)
-    logarithm = context.divide(Decimal(base.numerator), Decimal(base.denominator)).ln(context)
-    power = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    return Fraction(context.exp(context.multiply(logarithm, power)))
+    if root == 1:
+        return base**exponent.numerator
+    if root > 64 or max(base.numerator, base.denominator).bit_length() > MAX_BITS:
+        return None
+    top, bottom = (_integer_root(part, root) for part in (base.numerator, base.denominator))
+    return None if top is None or bottom is None else Fraction(top, bottom) ** exponent.numerator
+
+
+def _rounded_power(base: Fraction, exponent: Fraction, position: int) -> Fraction:
+    """The power of a positive number to 30 digits behind the point at least; ToolError where it is out of bounds."""
+    if max(abs(exponent.numerator), exponent.denominator).bit_length() <= 64:
+        magnitude = _times(_quotient(base, _ROUGH).log10(_ROUGH), exponent, _ROUGH)
+        if abs(magnitude) < MAX_DIGITS:
+            context = Context(prec=60 + max(0, int(magnitude)))
+            return Fraction(_times(_quotient(base, context).ln(context), exponent, context).exp(context))
+    raise ToolError(f"at position {position}: the power is too large or too fine, at most about 308 digits.")
+
+
+def _quotient(value: Fraction, context: Context) -> Decimal:
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def _times(value: Decimal, factor: Fraction, context: Context) -> Decimal:
+    return context.multiply(value, _quotient(factor, context))
 
 
 def _integer_root(value: int, root: int) -> int | None:
