@@ -50,6 +50,46 @@ EXTRACTED = [
     ("#### Step 1: 3 apples\nso \\boxed{7}", "7"),  # a heading is no mark
     ("3 and 4 #### ", "4"),  # nothing behind the mark
     ("#### 3/0 then", None),  # no such number
+    ("#### ４２", "42"),  # full width
+    ("#### １，２３４．５", "1234.5"),
+    ("#### １／２", "0.5"),
+    ("#### ４２％", "42"),
+    ("#### 5 million", "5000000"),  # scales
+    ("#### $2.5 million", "2500000"),
+    ("#### 3 thousandths", "3"),
+    ("#### 5 hundred-dollar bills", "5"),
+    ("#### 1 000 000", "1000000"),  # groups of three behind a mark
+    ("#### 12 345 apples", "12345"),
+    ("#### 1\u2009000\u2009000", "1000000"),
+    ("#### 1 00 000", "1"),
+    ("#### 5 1000", "5"),
+    ("from 200 to 300 400", "400"),  # elsewhere they are two numbers
+    ("#### 1.000.000", "1000000"),  # points between groups
+    ("#### 1.000", "1"),
+    ("#### 1½", "1.5"),
+    ("#### 2 ¾ cups", "2.75"),
+    ("#### ½", "0.5"),
+    ("#### - 5", "-5"),
+    ("#### - $5", "-5"),
+    ("####\n- 5 apples", "5"),  # a list's dash
+    ("so:\n- 5 apples", "5"),
+    ("#### 4 - 5 = -1", "-1"),
+    ("#### 3\n 1/2", "3"),  # a number ends with its line
+    ("#### 4\n/2", "4"),
+    ("#### $\n5", "5"),
+    ("\\boxed{2^3}", "8"),  # powers are worked out
+    ("\\boxed{2^{10}}", "1024"),
+    ("\\boxed{1/2^3}", "0.125"),
+    ("#### 2**3", "8"),
+    ("#### 2^3 = 8", "8"),
+    ("\\boxed{2^{-3}}", None),  # other powers and roots are no number
+    ("\\boxed{5^0.5}", None),
+    ("\\boxed{99999^99}", None),
+    ("\\boxed{\\sqrt{4}}", None),
+    ("\\boxed{3\\sqrt{2}}", None),
+    ("√4", None),
+    ("\\boxed{\\sqrt{16} = 4}", "4"),
+    ("25 cm^2", "25"),  # the unit's exponent
     ("\\boxed{42}", "42"),
     ("\\boxed{\\text{18 apples}}", "18"),
     ("\\boxed{-\\frac{3}{4}}", "-0.75"),
@@ -167,6 +207,7 @@ HOSTILE = [
     "{",
     "1 ",
 ]
+HOSTILE += ["1 234 ", "½", "1^", "2^2", "sqrt{", "1.000.", "4 million "]
 HOSTILE += ["1e", "1 1/", ".", "1.", "= 5", "5=", "3+", ",1", "answer is\n", "\\frac{1}{", "\x00", "😀", "１", "\\,1"]
 
 

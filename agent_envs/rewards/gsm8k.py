@@ -4,6 +4,7 @@
     text: "She sold 48 + 24 = **72** clips, so the answer is 72."       -> 1.0
 
 The answer is looked for in this order: after `####`, in `\\boxed{}`, after "the answer is", the last number.
+`2^3` is read as 8; a root is no number, nor is the number under it.
 The released scoring, which looks at the last number only (Agent-R1, after verl's
 utils/reward_score/gsm8k.py), is `score_agentr1`.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -23,22 +25,42 @@ MAX_DIGITS = 100  # of a number; longer runs of digits are no answer
 MAX_MARKERS = 50  # markers tried, from the end of a text
 WINDOW = 400  # characters after a marker in which its number must stand
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,3}(?:\.[0-9]{3}){2,}(?![0-9]|\.[0-9])|[0-9]+)"
 _NUMBER = re.compile(
-    r"(?P<sign>[-+](?:[\$€£]\s?)?|[\$€£]\s?[-+])?"
+    r"(?P<sign>[-+](?:[\$€£][ \t]?)?|[\$€£][ \t]?[-+])?"
     r"(?:\\[dt]?frac\s?\{\s?(?P<top>[0-9,.]{1,100})\s?\}\s?\{\s?(?P<bottom>[0-9,.]{1,100})\s?\}"
     r"|\\[dt]?frac(?P<top1>[0-9])(?P<bottom1>[0-9])(?![0-9])"
     rf"|(?:(?P<whole>{_DIGITS})(?P<point>\.[0-9]+)?|(?<![0-9])(?P<bare>\.[0-9]+))"
     r"(?P<exponent>[eE][-+]?[0-9]{1,3}(?![0-9a-zA-Z]))?"
-    r"(?:(?P<mixed>\s[0-9]{1,3})?(?P<slash>\s?/\s?[0-9]{1,100})(?![0-9,]|\.[0-9]))?)"
+    r"(?:(?P<mixed>[ \t][0-9]{1,3})?(?P<slash>[ \t]?/[ \t]?[0-9]{1,100})(?![0-9,]|\.[0-9]))?)"
+    r"(?:(?:\^|\*\*)\{?(?P<power>[0-9]{1,2})(?![0-9.])\}?"
+    r"|[ \t]?(?P<scale>hundred|thousand|million|billion|trillion)\b(?!-))?"
 )
-_CHAIN = re.compile(r"[-+*/0-9.,()\s\$%×÷x]{0,200}=")  # the rest of a calculation whose result follows
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NO_NUMBER_BEFORE = (
+    "^",
+    "^{",
+    "^(",
+    "^-",
+    "^{-",
+    "√",
+    "sqrt{",
+    "sqrt(",
+    "sqrt ",
+    "sqrt",
+)  # an exponent, or under a root
+_NO_NUMBER_AFTER = re.compile(r"[ \t]?(?:\^[-0-9({\\]|\\?sqrt|√)")
+_CHAIN = re.compile(r"[-+*/0-9.,()\s\$%×÷x^{}]{0,200}=")  # the rest of a calculation whose result follows
 _HASHES = re.compile(r"####(?!\s{0,3}\**\s{0,3}(?:[Ss]tep|[Pp]art)\b)")
 _BOXED = re.compile(r"boxed\s{0,3}\{")
 _PHRASE = re.compile(r"nswers?(?: to the (?:question|problem))?(?: is| are|:|\*\*:)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|[.!?]\s")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|\\ |\u202f|\u2009|\u00a0)(?=[0-9]{3}(?![0-9]))")
-_MINUS = str.maketrans({"−": "-", "–": "-", "—": "-", "‒": "-", "﹣": "-", "－": "-", "⁄": "/", "＄": "$"})
+_SPACED = re.compile(r"(?<![0-9.,/^])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3}){1,6}(?![0-9/^]| [0-9]|[ ]?/)")
+_SPACED_MINUS = re.compile(r"[ \t*:$]{0,8}-[ \t]{1,4}(?=[$.0-9])")
+_VULGAR = re.compile(r"(?:(?<=[0-9])[ ]?)?([¼-¾⅐-⅞])")
+_ASCII = str.maketrans({"−": "-", "–": "-", "—": "-", "‒": "-", "﹣": "-", "⁄": "/"})
+_ASCII |= {code: code - 0xFEE0 for code in range(ord("！"), ord("～") + 1)}  # full-width digits and punctuation
 _NUMBER_PARTS = frozenset("0123456789.,/-+$ \\{}dtfraceE")
 _RELEASED = re.compile(r"-?[0-9.,]+")
 
@@ -137,7 +159,8 @@ def _gold(gold: str) -> Fraction:
 
 
 def _answer(text: str) -> Fraction | None:
-    text = text if text.isascii() else text.translate(_MINUS)
+    if not text.isascii():
+        text = _VULGAR.sub(_fraction, text.translate(_ASCII))
     if "\\" in text or "{" in text or not text.isascii():
         text = _THOUSANDS.sub("", text)
     for segment in _marked(text):
@@ -153,7 +176,7 @@ def _marked(text: str) -> Iterator[str]:
     for position in _occurrences(text, ("boxed",)):
         match = _BOXED.match(text, position)
         if match:
-            yield _braced(text[match.end() : match.end() + WINDOW])
+            yield _joined(_braced(text[match.end() : match.end() + WINDOW]))
     for segment in _after(text, ("nswer", "NSWER"), _PHRASE):
         segment = segment.lstrip(" \n*:")
         end = _SENTENCE_END.search(segment)
@@ -167,10 +190,24 @@ def _after(text: str, literals: tuple[str, ...], marker: re.Pattern[str]) -> Ite
         match = marker.match(text, position)
         if match and match.end() <= stop:
             segment = text[match.end() : min(stop, match.end() + WINDOW)]
-            line, _, rest = segment.lstrip().partition("\n")
+            line, _, rest = _joined(segment).lstrip().partition("\n")
             yield line
             yield rest
             stop = position
+
+
+def _joined(segment: str) -> str:
+    """What stands behind a marker, with `- 5` and `1 000 000` in one piece: elsewhere they may be a list's."""
+    minus = _SPACED_MINUS.match(segment)
+    if minus:
+        segment = "-" + segment[minus.end() :]
+    return _SPACED.sub(lambda found: found[0].replace(" ", ""), segment) if " " in segment else segment
+
+
+def _fraction(match: re.Match[str]) -> str:
+    """`½` as `1/2`, behind a number as ` 1/2`."""
+    plain = unicodedata.normalize("NFKC", match[1]).replace("⁄", "/")
+    return f" {plain}" if match.start() and match.string[match.start() - 1].isdigit() else plain
 
 
 def _occurrences(text: str, literals: tuple[str, ...]) -> Iterator[int]:
@@ -232,6 +269,9 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
     """The number of a match, or None where it has too many digits or divides by zero."""
     if match.end() - match.start() > 3 * MAX_DIGITS:
         return None
+    before = text[max(0, match.start() - 5) : match.start()]
+    if before.endswith(_NO_NUMBER_BEFORE) or _NO_NUMBER_AFTER.match(text, match.end()):
+        return None
     groups = match.groupdict()
     if match.lastgroup == "whole" and not groups["sign"]:
         return _decimal(groups["whole"])
@@ -249,13 +289,22 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
                 numerator = numerator and numerator * denominator + int(groups["mixed"])
     if numerator is None or not denominator:
         return None
+    if groups["power"]:
+        power = int(groups["power"])
+        if power * max(numerator.numerator, denominator.numerator).bit_length() > 3 * MAX_DIGITS:
+            return None
+        numerator, denominator = numerator if groups["slash"] else numerator**power, denominator**power
+    elif groups["scale"]:
+        numerator *= _SCALES[groups["scale"]]
     negative = groups["sign"] is not None and "-" in groups["sign"] and _is_sign(text, match.start())
     return (-numerator if negative else numerator) / denominator
 
 
 def _decimal(digits: str) -> Fraction | None:
-    """A string of digits, commas and at most one point as a number, or None."""
+    """A string of digits, commas and at most one point as a number, or None; with more points they are separators."""
     digits = digits.replace(",", "").rstrip(".")
+    if digits.count(".") > 1 and all(len(group) == 3 for group in digits.split(".")[1:]):
+        digits = digits.replace(".", "")
     if not 0 < len(digits) <= MAX_DIGITS or digits.count(".") > 1:
         return None
     return Fraction(digits)
