@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 from agent_envs.datasets.rows import (
     Stamp,
+    data_name,
     fetch_splits,
     file_stamps,
     find_local_splits,
@@ -82,7 +84,7 @@ class GSM8KRows:
         return gsm8k_rows, (self.name, self.split)  # read where it is unpickled, not sent
 
 
-def gsm8k_rows(data: str, split: str = "train") -> GSM8KRows:
+def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> GSM8KRows:
     """The real rows of a split, read once per process for each state of the files.
 
     Args:
@@ -91,9 +93,10 @@ def gsm8k_rows(data: str, split: str = "train") -> GSM8KRows:
 
     Raises:
         DataError: There is nothing at the path, or a file has no rows or a broken one.
-        ConfigError: There is no such split.
+        ConfigError: There is no such split, or `data` is neither a text nor a path.
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
+    data = data_name(data)
     files, split = find_files(data, split)
     return GSM8KRows(data, split, _read_cached(file_stamps(files), split))
 

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible, stream
@@ -26,6 +26,7 @@ __all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"
 
 SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 DEFAULT_LEVEL = "1-8"
+Level = int | str | Sequence[int]
 LEVELS = range(1, 9)
 MAX_EVENTS = 60  # tried per story, before a new one begins
 PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
@@ -72,9 +73,9 @@ class GeneratedGSM8K:
 
     Args:
         split: "train" (100,000 tasks), "validation" or "test" (1,000 each).
-        level: Operations per problem: 1 to 8, or a range like "2-4" from which each task's level is drawn evenly. Up
-            to 2 the sentences are short and the numbers small; from 3 on come money and ways, percents, fractions and
-            leftovers; from 4 on, facts that do not matter.
+        level: Operations per problem: 1 to 8, or a range like "2-4" or [2, 4] from which each task's level is drawn
+            evenly. Up to 2 the sentences are short and the numbers small; from 3 on come money and ways, percents,
+            fractions and leftovers; from 4 on, facts that do not matter.
 
     Raises:
         ConfigError: There is no such split or level.
@@ -82,9 +83,8 @@ class GeneratedGSM8K:
 
     name = "generated"
 
-    def __init__(self, split: str = "train", level: int | str = DEFAULT_LEVEL) -> None:
-        if split not in SIZES:
-            raise ConfigError(f"generated GSM8K has no split {split!r}.{did_you_mean(split, SIZES)}")
+    def __init__(self, split: str = "train", level: Level = DEFAULT_LEVEL) -> None:
+        _check_split(split)
         self.split = split
         self.low, self.high = parse_level(level)
         self.level = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
@@ -125,22 +125,36 @@ class GeneratedGSM8K:
         )
 
 
+def generated_gsm8k(split: str, level: Level = DEFAULT_LEVEL) -> GeneratedGSM8K:
+    """The generated tasks of a split, one object per process; arguments and errors as for the class."""
+    _check_split(split)
+    return _generated_once(split, *parse_level(level))
+
+
 @functools.lru_cache(maxsize=64)
-def generated_gsm8k(split: str, level: int | str = DEFAULT_LEVEL) -> GeneratedGSM8K:
-    """The generated tasks of a split, one object per process."""
-    return GeneratedGSM8K(split, level)
+def _generated_once(split: str, low: int, high: int) -> GeneratedGSM8K:
+    return GeneratedGSM8K(split, (low, high))
 
 
-def parse_level(level: int | str) -> tuple[int, int]:
+def _check_split(split: str) -> None:
+    if not isinstance(split, str):
+        raise ConfigError(f"split must be the name of one, such as 'train', got {split!r}")
+    if split not in SIZES:
+        raise ConfigError(f"generated GSM8K has no split {split!r}.{did_you_mean(split, SIZES)}")
+
+
+def parse_level(level: Level) -> tuple[int, int]:
     """The lowest and the highest number of operations that a level stands for.
 
     Raises:
         ConfigError: It is neither a number from 1 to 8 nor a range of them.
 
-    >>> parse_level(2), parse_level("3"), parse_level("1-8")
-    ((2, 2), (3, 3), (1, 8))
+    >>> parse_level(2), parse_level("3"), parse_level("1-8"), parse_level([1, 2])
+    ((2, 2), (3, 3), (1, 8), (1, 2))
     """
-    match = re.fullmatch(r"([1-8])(?:-([1-8]))?", str(level)) if not isinstance(level, bool) else None
+    pair = isinstance(level, (list, tuple)) and len(level) == 2
+    text = "-".join(map(str, level)) if pair else str(level)  # type: ignore[arg-type]
+    match = re.fullmatch(r"([1-8])(?:-([1-8]))?", text) if not isinstance(level, bool) else None
     if match is None or int(match[1]) > int(match[2] or match[1]):
         raise ConfigError(f"level must be a number of operations from 1 to 8 or a range like '1-4', got {level!r}")
     return int(match[1]), int(match[2] or match[1])

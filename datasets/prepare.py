@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from agent_envs.datasets.gsm8k import prepare_gsm8k
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.datasets.qa import DATASETS
+from agent_envs.datasets.qa_prepare import prepare_qa
+from agent_envs.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["PREPARERS", "data_dir", "prepare"]
 
-PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {"gsm8k": prepare_gsm8k}
+PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
+    "gsm8k": prepare_gsm8k,
+    **{name: functools.partial(prepare_qa, name) for name in DATASETS},
+}
 """What fetches or converts each task's data: (path to take it from or None, folder to write or None) -> folder."""
 
 
@@ -37,4 +43,8 @@ def prepare(task: str, from_path: str | None = None, out: str | Path | None = No
     """
     if task not in PREPARERS:
         raise ConfigError(f"there is no data to prepare for {task!r}.{did_you_mean(task, PREPARERS)}")
-    return PREPARERS[task](from_path, None if out is None else Path(out).expanduser())
+    try:
+        folder = None if out is None else Path(out).expanduser()
+    except RuntimeError as e:
+        raise DataError(f"{str(out)[:100]!r} is no usable path: {e}") from e
+    return PREPARERS[task](from_path, folder)

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you
 
 __all__ = [
     "Stamp",
+    "data_name",
     "fetch_splits",
     "file_stamps",
     "find_files",
@@ -46,6 +47,21 @@ _SPLIT_WORDS = {
 _CHUNK = 1 << 20
 
 
+def data_name(data: str | os.PathLike[str]) -> str:
+    """The argument `data` as text.
+
+    Raises:
+        ConfigError: It is neither a text nor a path.
+
+    >>> data_name(Path("rows.jsonl"))
+    'rows.jsonl'
+    """
+    name = os.fspath(data) if isinstance(data, os.PathLike) else data
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"data must be 'generated', 'official' or a path, got {data!r}")
+    return name
+
+
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:
     """The files that hold a split, unread, and the split's name.
 
@@ -60,6 +76,8 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
         ConfigError: There is no such split.
     """
     kinds = _one_of(suffixes)
+    if not isinstance(split, str):
+        raise ConfigError(f"split must be the name of one, such as 'train', got {split!r}")
     if data == "official":
         from agent_envs.datasets.prepare import data_dir
 
@@ -192,7 +210,11 @@ def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
         DataError: The file is of another type, or broken; the message has the file and the line or row.
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
-    readers = {".parquet": _read_parquet, ".json": _read_array, ".jsonl": _read_lines}
+    readers: dict[str, Callable[[Path], Iterator[tuple[Any, str]]]] = {
+        ".parquet": _read_parquet,
+        ".json": _read_array,
+        ".jsonl": _read_lines,
+    }
     if path.suffix not in readers:
         raise DataError(f"{path}: expected a .jsonl, .json or .parquet file")
     try:
@@ -266,6 +288,15 @@ def _read_array(path: Path) -> Iterator[tuple[Any, str]]:
             raise DataError(f"{path}, after row {number}: not UTF-8 text ({e.reason})") from e
 
 
+def _check_replaceable(target: Path) -> None:
+    """Only a folder that is empty or has row files of its own may be replaced: anything else is someone's work."""
+    if not target.is_dir():
+        raise DataError(f"{target} is a file; prepared data is a folder, name another place")
+    inside = list(target.iterdir())
+    if inside and not any(file.suffix in (".jsonl", ".json", ".parquet") for file in inside):
+        raise DataError(f"{target} holds other things than prepared data, and would be replaced: name another place")
+
+
 @contextlib.contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
     """A new folder to write into, which takes the place of `target` in one step where the block ends well.
@@ -274,8 +305,8 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         DataError: The place cannot be written to.
     """
     try:
-        if target.exists() and not target.is_dir():
-            raise DataError(f"{target} is a file; the prepared data is a folder, give another place with --out")
+        if target.exists():
+            _check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
     except OSError as e:
@@ -292,6 +323,8 @@ def replaced_folder(target: Path) -> Iterator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(temporary, target)
+    except OSError as e:
+        raise DataError(f"{str(target)[:200]}: the data cannot be written there: {_reason(e)}") from e
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.gsm8k import gsm8k_rows, prepare_gsm8k
-from agent_envs.datasets.gsm8k_generated import GeneratedGSM8K, parse_level
+from agent_envs.datasets.gsm8k_generated import GeneratedGSM8K, generated_gsm8k, parse_level
 from agent_envs.datasets.prepare import data_dir as prepared_dir
 from agent_envs.datasets.prepare import prepare
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
@@ -97,6 +97,7 @@ BROKEN = [
     ('{"question": "a", "answer": "It is 5."}', "line 2: the answer has no '#### N'"),
     ('{"question": "a", "answer": "#### five"}', "line 2: there is no number after '####'"),
     ("[" * 100000, "line 2: not a JSON object"),
+    (f'{{"question": "a", "answer": "#### 1", "id": {"9" * 4400}}}', "line 2: not a JSON object"),  # int's own limit
 ]
 
 
@@ -133,6 +134,44 @@ def test_other_broken_data_is_named(tmp_path: Path) -> None:
         gsm8k_rows(str(tmp_path / "folder"), "trian")
     with pytest.raises(ConfigError, match="single file, which has one split, 'all'"):
         gsm8k_rows(str(tmp_path / "folder" / "train.jsonl"), "test")
+
+
+def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    write_parquet(tmp_path / "train.parquet", ROWS)
+    with pytest.raises(DataError, match=r"'train' twice, as train\.jsonl and train\.parquet"):
+        gsm8k_rows(str(tmp_path))
+    (tmp_path / "train.parquet").unlink()
+    write_jsonl(tmp_path / "train" / "part.jsonl", ROWS)
+    with pytest.raises(DataError, match=r"twice, as train/part\.jsonl and train\.jsonl"):
+        prepare("gsm8k", str(tmp_path), tmp_path / "out")
+
+
+def test_unusable_paths_are_named(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
+    (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(DataError, match=r"train\.jsonl: the file cannot be read \(a link that leads nowhere\)"):
+        gsm8k_rows(str(tmp_path / "folder"))
+    assert len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 5
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    for path, says in [
+        (tmp_path / "loop.jsonl", "there is no file or folder|is no usable path"),
+        ("x" * 5000, "is no usable path: File name too long"),
+        ("~no_such_user_here/x", "is no usable path|there is no file"),
+        ("a\0b", "is no usable path|there is no file"),
+    ]:
+        for function in (gsm8k_rows, lambda p: prepare("gsm8k", str(p), tmp_path / "out")):
+            with pytest.raises(DataError, match=says) as caught:
+                function(path)
+            assert len(str(caught.value)) < 600
+    with pytest.raises(DataError, match="did you mean 'official'"):
+        gsm8k_rows("offical")
+    assert gsm8k_rows(tmp_path / "folder" / "test.jsonl").name == str(tmp_path / "folder" / "test.jsonl")
+    for data in (None, 5, "", b"rows.jsonl"):
+        with pytest.raises(ConfigError, match="data must be 'generated', 'official' or a path, got"):
+            gsm8k_rows(data)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"split must be the name of one, such as 'train', got \['train'\]"):
+        gsm8k_rows(tmp_path / "folder", ["train"])  # type: ignore[arg-type]
 
 
 def test_a_byte_order_mark_and_blank_lines_are_fine(tmp_path: Path) -> None:
@@ -180,6 +219,38 @@ def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
         prepare("gsm8k", str(tmp_path / "missing"), out)
     assert len(gsm8k_rows(str(out), "test")) == 5
     assert [p.name for p in out.parent.iterdir()] == ["gsm8k"]
+
+
+def test_prepare_takes_the_released_repository(tmp_path: Path) -> None:
+    """https://github.com/openai/grade-school-math has other formats beside the two splits."""
+    data = tmp_path / "clone" / "grade_school_math" / "data"
+    for name in ("train", "test", "train_socratic", "test_socratic"):
+        write_jsonl(data / f"{name}.jsonl", ROWS[:2] if "test" in name else ROWS)
+    (data / "example_model_solutions.jsonl").write_text('{"question": "a", "ground_truth": "#### 1"}\n')
+    for source in (data, data.parent):
+        out = prepare("gsm8k", str(source), tmp_path / "out")
+        assert sorted(p.name for p in out.iterdir()) == ["test.jsonl", "train.jsonl"]
+        assert (len(gsm8k_rows(str(out))), len(gsm8k_rows(str(out), "test"))) == (5, 2)
+
+
+def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
+    source = str(write_jsonl(tmp_path / "train.jsonl", ROWS))
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for out, says in [
+        ("file", "is a file"),
+        ("folder", "holds other things"),
+        ("file/below", "cannot be written there"),
+        ("/proc/nowhere/gsm8k", "cannot be written there"),
+        ("x" * 5000, "cannot be written there: File name too long"),
+    ]:
+        with pytest.raises(DataError, match=says):
+            prepare("gsm8k", source, tmp_path / out)
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "thesis.txt").read_text() == "mine"
+    assert prepare("gsm8k", source, tmp_path / "empty") == tmp_path / "empty"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "folder", "train.jsonl"]
 
 
 def test_prepare_knows_its_tasks() -> None:
@@ -319,9 +390,15 @@ def test_sizes_and_ranges() -> None:
         GeneratedGSM8K("test")[-1]
     with pytest.raises(ConfigError, match="Did you mean 'validation'"):
         GeneratedGSM8K("valdation")
+    with pytest.raises(ConfigError, match="split must be the name of one"):
+        generated_gsm8k(["train"])  # type: ignore[arg-type]
+    assert generated_gsm8k("test", [2, 3]) is generated_gsm8k("test", "2-3")
+    assert generated_gsm8k("test", 2) is generated_gsm8k("test", "2")
 
 
-@pytest.mark.parametrize("level", [0, 9, "0-3", "3-1", "easy", True, 1.5, "1-", ""])
+@pytest.mark.parametrize(
+    "level", [0, 9, "0-3", "3-1", "easy", True, 1.5, "1-", "", None, [1], [2, 1], [1, 2, 3], [True, 2], {}]
+)
 def test_a_wrong_level_is_refused(level: object) -> None:
     with pytest.raises(ConfigError, match="from 1 to 8"):
         parse_level(level)  # type: ignore[arg-type]

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import agent_envs  # noqa: F401  (registers the ids)
-from agent_envs.envs.gsm8k import GSM8KToolEnv, annotated_steps
+from agent_envs.envs.gsm8k import GSM8KToolEnv
+from agent_envs.envs.gsm8k_expert import annotated_steps
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 
 ONE, TOOL = "AgentR1/GSM8K-v0", "AgentR1/GSM8KTool-v0"
@@ -95,6 +96,61 @@ def test_expert_answers_in_the_last_step() -> None:
         env.step(call("1+1"))
     _, reward, terminated, *_ = env.step(base(env).expert_action())
     assert (reward, terminated) == (1.0, True)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_expert_wins_within_a_limit_that_it_is_told(limit: int, data_dir: Path) -> None:
+    for kwargs in ({"level": 8}, {"data": data_dir / "gsm8k" / "train_2000.jsonl"}):
+        env = gym.make(TOOL, max_episode_steps=limit, step_limit=limit, **kwargs)
+        for index in range(40):
+            reward, steps, info = play(env, index)
+            assert (reward, info["success"]) == (1.0, True)
+            assert steps <= limit
+            if "level" in kwargs:
+                assert steps == limit
+                if limit > 1:  # the answer was calculated, by one expression for all that was left
+                    assert info["anchor"].endswith("\n" + base(env).task.answer)
+
+
+def test_expert_knows_the_registered_limit() -> None:
+    gym.register("Test/Short-v0", entry_point="agent_envs.envs.gsm8k:GSM8KToolEnv", max_episode_steps=4)
+    try:
+        env = gym.make("Test/Short-v0", level=8)
+        for index in range(20):
+            assert play(env, index)[:2] == (1.0, 4)
+    finally:
+        del gym.registry["Test/Short-v0"]
+    alone = GSM8KToolEnv(level=8)  # made without gym: the limit of GSM8KTool-v0
+    alone.reset(options={"index": 0})
+    assert alone.spec is None and "calculator" in alone.expert_action()
+    with pytest.raises(ConfigError, match="step_limit must be a number of steps"):
+        gym.make(TOOL, step_limit="5")
+
+
+def test_reasoning_is_not_judged() -> None:
+    env = gym.make(ONE)
+    env.reset(options={"index": 3})
+    answer = base(env).task.answer
+    for text, reward in [
+        (f"<think>#### 1 or {answer}?</think>\n#### {answer}", 1.0),
+        (f"<think>#### {answer}</think> I do not know", 0.0),
+        (f"so #### {answer}</think>", 0.0),
+        (f"<think>#### {answer}", 1.0),  # never closed: no block
+        (f"<think>a</think>#### 0<think>b</think>#### {answer}", 1.0),
+    ]:
+        env.reset(options={"index": 3})
+        _, paid, terminated, _, info = env.step(text)
+        assert (paid, terminated, info["success"]) == (reward, True, reward == 1.0), text
+
+
+def test_data_may_be_a_path_object(data_dir: Path) -> None:
+    path = data_dir / "gsm8k" / "train_2000.jsonl"
+    for env_id in (ONE, TOOL):
+        env = gym.make(env_id, data=path)
+        assert env.reset(seed=0)[1]["source"] == str(path)
+        assert env.spec is not None
+        again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+        assert again.reset(seed=0) == env.reset(seed=0)
 
 
 def test_a_solved_episode() -> None:
@@ -279,6 +335,11 @@ def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
     [
         ({"split": "trian"}, "Did you mean 'train'"),
         ({"level": 9}, "from 1 to 8"),
+        ({"level": [2, 1]}, "from 1 to 8"),
+        ({"split": ["train"]}, "split must be the name of one, such as 'train'"),
+        ({"data": None}, "data must be 'generated', 'official' or a path, got None"),
+        ({"data": 5}, "data must be 'generated', 'official' or a path, got 5"),
+        ({"reward": ["terminal"]}, "there is no reward"),
         ({"reward": "agent1"}, "Did you mean 'agentr1'"),
         ({"expert": "explore"}, "'oracle'"),
     ],
@@ -292,6 +353,9 @@ def test_wrong_arguments_are_refused_at_make(env_id: str, kwargs: dict[str, Any]
 def test_other_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'calculator'"):
         gym.make(TOOL, tool="calculater")
+    with pytest.raises(DataError, match="did you mean 'official'"):
+        gym.make(TOOL, data="offical")
+    assert gym.make(TOOL, level=[1, 2]).reset(seed=0)[0] == gym.make(TOOL, level="1-2").reset(seed=0)[0]
     with pytest.raises(DataError, match="there is no file or folder"):
         gym.make(TOOL, data=str(tmp_path / "missing.jsonl"))
     path = tmp_path / "rows.jsonl"

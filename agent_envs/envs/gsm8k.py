@@ -9,61 +9,41 @@ verl's utils/reward_score/gsm8k.py; the default is stricter and pays once: `agen
 
 from __future__ import annotations
 
-import functools
-import re
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.datasets.gsm8k import GSM8KTask, find_files, gsm8k_rows
-from agent_envs.datasets.gsm8k_generated import DEFAULT_LEVEL, GeneratedTask, generated_gsm8k, parse_level
+from agent_envs.datasets.gsm8k_generated import DEFAULT_LEVEL, GeneratedTask, Level, generated_gsm8k, parse_level
+from agent_envs.datasets.rows import data_name
+from agent_envs.envs.gsm8k_expert import combined, demonstrated, worked_steps, wrong_answer
 from agent_envs.errors import ConfigError, ToolError, did_you_mean
 from agent_envs.rewards.gsm8k import extract_answer, score, score_agentr1
 from agent_envs.text_env import Outcome, TaskSource, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import Tool, ToolRegistry
-from agent_envs.tools.calculator import calculator, evaluate
+from agent_envs.tools.calculator import calculator
 
-__all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv", "annotated_steps"]
+__all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv"]
 
 REWARDS = ("terminal", "agentr1")
 TOOLS = ("calculator", "check_answer")
 EXPERTS = ("oracle",)
-STEP_LIMIT = 10  # of GSM8KTool-v0 as registered: the expert has its answer given by then
+STEP_LIMIT = 10  # of GSM8KTool-v0 as registered; the expert counts on it where it knows of no other
 NO_NUMBER = "No number was found in the answer. Expected the final answer as a number after ####, like: #### 72"
 
-_ANNOTATION = re.compile(r"<<([^<>=]{1,200})=[^<>]{0,200}>>")
-_OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
 _CALCULATOR = ToolRegistry([calculator])
 
 
-def annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
-    """The calculations that a GSM8K solution annotates and their values; those that are no arithmetic are left out.
-
-    >>> annotated_steps("He has 3 * 4 = <<3 * 4=12>>12 apples and <<x=2>>2 pears.\\n#### 12")
-    (('3*4', '12'),)
-    """
-    return _annotated_steps(solution)
-
-
-@functools.lru_cache(maxsize=1024)
-def _annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
-    steps = []
-    for expression in _ANNOTATION.findall(solution):
-        compact = "".join(expression.split())
-        try:
-            steps.append((compact, evaluate(compact)))
-        except ToolError:
-            continue
-    return tuple(steps)
-
-
-def _open_gsm8k(data: str, split: str, level: int | str) -> TaskSource:
+def _open_gsm8k(data: str, split: str, level: Level) -> TaskSource:
     return generated_gsm8k(split, level) if data == "generated" else gsm8k_rows(data, split)
 
 
-def _check_arguments(data: str, split: str, level: int | str, reward: str, expert: str) -> None:
+def _check_arguments(data: str, split: str, level: Level, reward: str, expert: str) -> None:
     """Refuse what does not exist before anything is read."""
     if reward not in REWARDS:
         raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(reward, REWARDS)}")
@@ -77,7 +57,24 @@ def _check_arguments(data: str, split: str, level: int | str, reward: str, exper
     find_files(data, split)
 
 
-class GSM8KEnv(TextEnv):
+class _TextSpec:
+    """An environment whose spec has `data` as text, so that it can be written as JSON where a path object was given."""
+
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What the environment was made from."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None and isinstance(spec.kwargs.get("data"), os.PathLike):
+            spec.kwargs["data"] = os.fspath(spec.kwargs["data"])
+        self._spec = spec
+
+
+class GSM8KEnv(_TextSpec, TextEnv):
     """Answer a word problem in one text.
 
     ## Description
@@ -85,8 +82,9 @@ class GSM8KEnv(TextEnv):
     ends with it.
 
     ## Action Space
-    Any text. The answer is the number after `####`; failing that the one in `\\boxed{}`, then the one after "the
-    answer is", then the last number. Thousands separators, units, currency signs and LaTeX around it do not matter.
+    Any text; what comes before the last `</think>` is not judged. The answer is the number after `####`; failing that
+    the one in `\\boxed{}`, then the one after "the answer is", then the last number. Thousands separators, units,
+    currency signs and LaTeX around it do not matter.
 
     ## Observation Space
     Text: the question at reset; after the answer, how it was read.
@@ -109,7 +107,7 @@ class GSM8KEnv(TextEnv):
     `gym.make("AgentR1/GSM8K-v0", split="train", data="generated", level="1-8", reward="terminal")`
     - `split`: generated and official data have "train" and "test", generated also "validation"; a file is "all".
     - `data`: "generated", "official" (after `agentr1 prepare gsm8k`) or the path of a jsonl, parquet or folder.
-    - `level`: operations per generated problem, 1 to 8 or a range such as "1-3".
+    - `level`: operations per generated problem, 1 to 8 or a range such as "1-3" or [1, 3].
     - `reward`: "terminal" or "agentr1".
     - `expert`: "oracle": `expert_action()` is the worked solution.
 
@@ -128,12 +126,13 @@ class GSM8KEnv(TextEnv):
         self,
         *,
         split: str = "train",
-        data: str = "generated",
-        level: int | str = DEFAULT_LEVEL,
+        data: str | os.PathLike[str] = "generated",
+        level: Level = DEFAULT_LEVEL,
         reward: str = "terminal",
         expert: str = "oracle",
         **kwargs: Any,
     ) -> None:
+        data = data_name(data)
         _check_arguments(data, split, level, reward, expert)
         super().__init__(split=split, data=data, **kwargs)
         self.level = level
@@ -146,7 +145,7 @@ class GSM8KEnv(TextEnv):
         return task.question, None
 
     def _act(self, action: str) -> Outcome:
-        return _judge(action, self.task.answer, self.reward)
+        return _judge(action.rpartition("</think>")[2], self.task.answer, self.reward, whole=action)
 
     def expert_action(self) -> str:
         """The worked solution."""
@@ -157,7 +156,7 @@ class GSM8KEnv(TextEnv):
         if rng.random() >= noise:
             return self.expert_action()
         body = self.task.solution.rpartition("####")[0]
-        return f"{body}#### {_wrong_answer(self.task.answer, rng)}"
+        return f"{body}#### {wrong_answer(self.task.answer, rng)}"
 
 
 class CheckAnswerTool(Tool):
@@ -195,7 +194,7 @@ class _Progress:
     """The tool's results in order, errors left out."""
 
 
-class GSM8KToolEnv(ToolEnv):
+class GSM8KToolEnv(_TextSpec, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
@@ -234,7 +233,11 @@ class GSM8KToolEnv(ToolEnv):
       `calc_gsm8k_reward{answer}`. The latter tells whether an answer is right before the final answer is given: it
       leaks the gold number to any policy that tries candidates, so its scores say little about solving problems.
     - `reward`: "terminal" or "agentr1".
-    - `expert`: "oracle": `expert_action()` replays the worked solution, one calculation a step.
+    - `expert`: "oracle": `expert_action()` replays the worked solution, one calculation a step, and wins within the
+      step limit: where two steps are left, it writes what remains as one expression (on real rows it goes on to the
+      answer), and with one step left it answers.
+    - `step_limit`: the limit that the expert counts on; None is the one that the id is registered with (10). Say it
+      where `gym.make` is given another `max_episode_steps`, which an environment cannot see.
     - `parser`, `max_parallel_calls`, `tool_timeout`: see `ToolEnv`.
 
     ## Data
@@ -250,21 +253,26 @@ class GSM8KToolEnv(ToolEnv):
         self,
         *,
         split: str = "train",
-        data: str = "generated",
-        level: int | str = DEFAULT_LEVEL,
+        data: str | os.PathLike[str] = "generated",
+        level: Level = DEFAULT_LEVEL,
         tool: str = "calculator",
         reward: str = "terminal",
         expert: str = "oracle",
+        step_limit: int | None = None,
         **kwargs: Any,
     ) -> None:
+        data = data_name(data)
         _check_arguments(data, split, level, reward, expert)
         if tool not in TOOLS:
             raise ConfigError(f"there is no tool {tool!r}.{did_you_mean(tool, TOOLS)}")
+        if step_limit is not None and (isinstance(step_limit, bool) or not isinstance(step_limit, int)):
+            raise ConfigError(f"step_limit must be a number of steps or None, got {step_limit!r}")
         registry = _CALCULATOR if tool == "calculator" else ToolRegistry([CheckAnswerTool(self)])
         super().__init__(tools=registry, split=split, data=data, **kwargs)
         self.level = level
         self.tool = tool
         self.reward = reward
+        self.step_limit = step_limit
 
     def _open_tasks(self) -> TaskSource:
         return _open_gsm8k(self.data, self.split, self.level)
@@ -296,17 +304,32 @@ class GSM8KToolEnv(ToolEnv):
         return "\n".join([self.task.question, *observed]) if observed else str(self.task.question)
 
     def expert_action(self) -> str:
-        """The first calculation whose result has not been seen, or the answer; it wins from any state."""
+        """The first calculation whose result has not been seen, or the answer.
+
+        It wins from any state that has a step left, within `step_limit` steps: as its end comes near, what remains is
+        one expression.
+        """
         progress: _Progress = self.state
         answer = f"#### {self.task.answer}"
-        if progress.steps + 1 >= STEP_LIMIT:
+        left = self._limit() - progress.steps
+        if left <= 1:
             return answer
         if self.tool == "check_answer":
             return answer if progress.observed else self._check(self.task.answer)
-        for expression, result in self._worked_steps():
-            if result not in progress.observed:
-                return self._calculate(expression)
-        return answer
+        unseen = [step for step, result in worked_steps(self.task) if result not in progress.observed]
+        if not unseen:
+            return answer
+        if left == 2 and len(unseen) > 1 and isinstance(self.task, GeneratedTask):
+            return self._calculate(combined(self.task, progress.observed))
+        return self._calculate(unseen[0])
+
+    def _limit(self) -> int:
+        """The steps of an episode, as far as they are known here."""
+        if self.step_limit is not None:
+            return self.step_limit
+        spec = self.spec
+        registered = gym.registry.get(spec.id) if spec is not None else None
+        return (registered and registered.max_episode_steps) or STEP_LIMIT
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str:
         """The next action of a demonstrator that keeps the operands and mistakes the operation.
@@ -320,28 +343,13 @@ class GSM8KToolEnv(ToolEnv):
         if self.tool == "check_answer":
             if done:
                 return f"#### {extract_answer(progress.observed[0])}"
-            return self._check(_wrong_answer(self.task.answer, rng) if rng.random() < noise else self.task.answer)
-        steps = self._worked_steps()
+            return self._check(wrong_answer(self.task.answer, rng) if rng.random() < noise else self.task.answer)
+        steps = worked_steps(self.task)
         if done >= len(steps) or progress.failed:
             right = not progress.failed and all(s[1] == o for s, o in zip(steps, progress.observed, strict=False))
             last = progress.observed[-1] if progress.observed else "0"
             return f"#### {self.task.answer if right else last}"
-        expression = steps[done][0]
-        if isinstance(self.task, GeneratedTask):
-            operation = self.task.operations[done]
-            sides = (operation.left, operation.right)
-            left, right_ = (str(q.value) if q.made_by is None else progress.observed[q.made_by] for q in sides)
-            op = _wrong_operator(left, operation.op, right_, rng) if rng.random() < noise else operation.op
-            expression = f"{left}{op}{right_}"
-        elif rng.random() < noise:
-            expression = _OPERATOR.sub(lambda m: "+" if m[1] != "+" else "-", expression, count=1)
-        return self._calculate(expression)
-
-    def _worked_steps(self) -> tuple[tuple[str, str], ...]:
-        """The solution's calculations and their results."""
-        if isinstance(self.task, GeneratedTask):
-            return tuple((operation.expression, str(operation.result)) for operation in self.task.operations)
-        return annotated_steps(self.task.solution)
+        return self._calculate(demonstrated(self.task, progress.observed, rng, noise))
 
     def _calculate(self, expression: str) -> str:
         return self.format_call("calculator", {"expression": expression})
@@ -350,11 +358,11 @@ class GSM8KToolEnv(ToolEnv):
         return self.format_call("calc_gsm8k_reward", {"answer": answer})
 
 
-def _judge(text: str, gold: str, reward: str) -> Outcome:
-    """The end of an episode by a final answer."""
+def _judge(text: str, gold: str, reward: str, whole: str | None = None) -> Outcome:
+    """The end of an episode by a final answer; the released scoring reads the whole action."""
     found = extract_answer(text)
     right = float(found == gold)  # both are in plain form
-    part, paid = ("answer", right) if reward == "terminal" else ("last_number", score_agentr1(text, gold))
+    part, paid = ("answer", right) if reward == "terminal" else ("last_number", score_agentr1(whole or text, gold))
     return Outcome(
         NO_NUMBER if found is None else f"The answer was read as {found}.",
         reward=paid,
@@ -364,15 +372,3 @@ def _judge(text: str, gold: str, reward: str) -> Outcome:
         success=right == 1.0,
         components={part: paid},
     )
-
-
-def _wrong_operator(left: str, op: str, right: str, rng: np.random.Generator) -> str:
-    choices = [other for other in "+-*" if other != op]
-    if op != "/" and right.isdigit() and int(right) > 0 and left.isdigit() and int(left) % int(right) == 0:
-        choices.append("/")
-    return choices[int(rng.integers(len(choices)))]
-
-
-def _wrong_answer(answer: str, rng: np.random.Generator) -> str:
-    number = extract_answer(answer) or "0"
-    return evaluate(f"{number}+{int(rng.integers(1, 10))}")

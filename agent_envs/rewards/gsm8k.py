@@ -60,7 +60,7 @@ _SPACED = re.compile(r"(?<![0-9.,/^])(?<![0-9] )[0-9]{1,3}(?: [0-9]{3}){1,6}(?![
 _SPACED_MINUS = re.compile(r"[ \t*:$]{0,8}-[ \t]{1,4}(?=[$.0-9])")
 _VULGAR = re.compile(r"(?:(?<=[0-9])[ ]?)?([¼-¾⅐-⅞])")
 _ASCII = str.maketrans({"−": "-", "–": "-", "—": "-", "‒": "-", "﹣": "-", "⁄": "/"})
-_ASCII |= {code: code - 0xFEE0 for code in range(ord("！"), ord("～") + 1)}  # full-width digits and punctuation
+_ASCII |= {code: chr(code - 0xFEE0) for code in range(ord("！"), ord("～") + 1)}  # full-width digits and punctuation
 _NUMBER_PARTS = frozenset("0123456789.,/-+$ \\{}dtfraceE")
 _RELEASED = re.compile(r"-?[0-9.,]+")
 
