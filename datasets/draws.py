@@ -37,15 +37,21 @@ class Draws:
         """An integer from low to high, both included; Impossible where there is none."""
         if high < low:
             raise Impossible
-        if not self._buffer:
+        try:
+            drawn = self._buffer.pop()
+        except IndexError:
             self._buffer = self._more()
-        return low + (self._buffer.pop() * (high - low + 1) >> 64)
+            drawn = self._buffer.pop()
+        return low + (drawn * (high - low + 1) >> 64)
 
     def pick(self, choices: Sequence[T]) -> T:
         """One of the choices."""
-        if not self._buffer:
+        try:
+            drawn = self._buffer.pop()
+        except IndexError:
             self._buffer = self._more()
-        return choices[self._buffer.pop() * len(choices) >> 64]
+            drawn = self._buffer.pop()
+        return choices[drawn * len(choices) >> 64]
 
 
 def stream(name: str) -> Draws:

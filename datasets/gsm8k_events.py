@@ -60,7 +60,8 @@ def _change(name: str, kinds: str, sign: str, *texts: str, plain: bool = False, 
     def run(world: World) -> None:
         n = world.draws.between(2, min(top, world.cap // world.now.value)) if top else world.number(sign)
         other = world.someone() if named else 0
-        world.tell(texts, link=not to, B=other, n=n, times=TIMES.get(n) or f"{n} times")
+        more = {"times": TIMES.get(n) or f"{n} times"} if top else {}
+        world.tell(texts, link=not to, B=other, n=n, **more)
         before = world.now
         if to:
             world.known += ((world.owner, before),)

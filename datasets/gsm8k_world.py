@@ -57,7 +57,6 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 PERCENTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80)
 LINKS = ("", "", "Then ", "Later, ", "After that, ", "The next day, ")
 
-_PEOPLE = ("B", "H", "L")
 _RESULT = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 
 
@@ -97,12 +96,13 @@ class Wording(NamedTuple):
     box: str
 
     def sentence(self, template: str, kind: str, owner: int, more: Mapping[str, object]) -> str:
-        """A template filled in; of `more`, capital letters are numbers of people."""
+        """A template filled in; of `more`, B (someone else), H and L (who has more, less) are numbers of people."""
         names, item, box = self
         words = {"A": names[owner], "it": item, "box": box, "unit": item if kind == "items" else kind, **more}
-        for key in _PEOPLE:
-            if key in more:
-                words[key] = names[more[key]]  # type: ignore[call-overload]
+        if "B" in more:
+            words["B"] = names[more["B"]]  # type: ignore[call-overload]
+        elif "H" in more:
+            words |= {"H": names[more["H"]], "L": names[more["L"]]}  # type: ignore[call-overload]
         return template.format_map(words)
 
 
