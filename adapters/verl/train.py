@@ -39,12 +39,16 @@ from agent_envs.adapters.verl.config import (
 )
 from agent_envs.adapters.verl.presets import PRESETS, Preset
 from agent_envs.adapters.verl.version import check_version
+from agent_envs.command import run_command
 from agent_envs.errors import BackendError, ConfigError
 
-__all__ = ["add_arguments", "main", "run"]
+__all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
 _SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+DESCRIPTION = "Train a model on an environment with verl's own trainer. The same command continues a stopped run."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m agent_envs.adapters.verl.train`: the same as `agentr1 train`."""
-    from agent_envs.cli import main as cli_main
-
-    return cli_main(["train", *(sys.argv[1:] if argv is None else argv)])
+    parser = argparse.ArgumentParser(prog="python -m agent_envs.adapters.verl.train", description=DESCRIPTION)
+    add_arguments(parser)
+    arguments = parser.parse_intermixed_args(argv)
+    return run_command(lambda: run(arguments))
 
 
 def run(arguments: argparse.Namespace) -> str:

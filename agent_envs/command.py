@@ -1,0 +1,29 @@
+"""How every command of this package ends: with what it has to say, or with one message and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from agent_envs.errors import AgentEnvsError, BackendError
+
+__all__ = ["run_command"]
+
+
+def run_command(action: Callable[[], str]) -> int:
+    """Run a command and write what it returns to standard output.
+
+    Returns:
+        The exit status. 0: done; 1: something it depends on failed; 2: bad input; 130: interrupted. Errors of this
+        library are one message on standard error, not a traceback.
+    """
+    try:
+        said = action()
+    except AgentEnvsError as e:
+        sys.stderr.write(f"agentr1: {e}\n")
+        return 1 if isinstance(e, BackendError) else 2
+    except KeyboardInterrupt:
+        sys.stderr.write("agentr1: stopped; the same command continues\n")
+        return 130
+    sys.stdout.write(said if said.endswith("\n") or not said else f"{said}\n")
+    return 0
