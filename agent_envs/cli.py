@@ -1,4 +1,4 @@
-"""The `agentr1` command: `agentr1 train` and `agentr1 prepare`."""
+"""The `agentr1` command: `agentr1 train`, `prepare`, `index` and `serve-search`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from agent_envs.errors import AgentEnvsError
+from agent_envs.cli_search import add_index_arguments, add_serve_arguments, run_index, run_serve
+from agent_envs.command import run_command
 
 __all__ = ["main"]
 
@@ -34,22 +35,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare.add_argument(
         "--out", metavar="DIR", help="where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)"
     )
+    add_index_arguments(
+        commands.add_parser(
+            "index",
+            help="build a search index",
+            description="Index documents for search. Said again, it continues a build that was stopped.",
+        )
+    )
+    add_serve_arguments(
+        commands.add_parser("serve-search", help="serve a search index", description="Serve searches over HTTP.")
+    )
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["train"]:
         from agent_envs.adapters.verl.train import add_arguments
 
         add_arguments(train)
     arguments = parser.parse_args(given) if given[:1] != ["train"] else _parse_train(train, given[1:])
-    try:
-        return _run(parser, arguments)
-    except AgentEnvsError as e:
-        from agent_envs.errors import BackendError
-
-        print(f"agentr1: {e}", file=sys.stderr)
-        return 1 if isinstance(e, BackendError) else 2
-    except KeyboardInterrupt:
-        print("agentr1: stopped; the same command continues", file=sys.stderr)
-        return 130
+    if arguments.command is None and not arguments.version:
+        parser.print_help()
+        return 2
+    return run_command(lambda: _run(arguments))
 
 
 def _parse_train(train: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -58,24 +63,22 @@ def _parse_train(train: argparse.ArgumentParser, argv: Sequence[str]) -> argpars
     return arguments
 
 
-def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> str:
     if arguments.version:
         from agent_envs import __version__
 
-        print(__version__)
-        return 0
+        return __version__
     if arguments.command == "train":
         from agent_envs.adapters.verl.train import run
 
-        print(run(arguments))
-        return 0
+        return run(arguments)
     if arguments.command == "prepare":
         from agent_envs.datasets.prepare import prepare
 
-        print(prepare(arguments.task, arguments.source, arguments.out))
-        return 0
-    parser.print_help()
-    return 2
+        return str(prepare(arguments.task, arguments.source, arguments.out))
+    if arguments.command == "index":
+        return str(run_index(arguments))
+    return str(run_serve(arguments))
 
 
 if __name__ == "__main__":

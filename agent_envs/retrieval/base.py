@@ -1,0 +1,90 @@
+"""What every retriever offers, and one for tests that knows its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from agent_envs.errors import ConfigError
+from agent_envs.retrieval.corpus import row_id
+
+__all__ = ["Hit", "Retriever", "StaticRetriever", "check_request"]
+
+Hit = tuple[str, float]
+"""A document's id and its score."""
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Finds documents for queries. Safe to use from several threads.
+
+    Any string is a query; one with no indexed word finds nothing. Errors of the engine behind it are BackendError.
+    """
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """At most k documents, best first, equal scores by id; raises ConfigError for a k below 1."""
+        ...
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The results of each query."""
+        ...
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id; raises ConfigError where there is none."""
+        ...
+
+
+def check_request(query: object, k: object) -> None:
+    """Raise ConfigError unless `query` is a string and `k` a whole number of at least 1."""
+    if not isinstance(query, str):
+        raise ConfigError(f"a query has to be a string, got {type(query).__name__}")
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise ConfigError(f"k has to be a whole number of at least 1, got {k!r}")
+
+
+class StaticRetriever:
+    """Answers from a table, for tests.
+
+    Args:
+        answers: Query -> ids, best first, or (id, score) pairs; ids alone get the scores n, n - 1, ..., 1.
+        documents: Rows with an id.
+        default: The answer to every other query.
+
+    >>> documents = [{"id": "p1", "title": "Paris", "text": "A city."}]
+    >>> retriever = StaticRetriever({"capital of France": ["p1", "p2"]}, documents)
+    >>> retriever.search("capital of France", k=1)
+    [('p1', 2.0)]
+    >>> retriever.document("p1")["title"]
+    'Paris'
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[str, Sequence[str | Hit]],
+        documents: Iterable[Mapping[str, Any]] = (),
+        *,
+        default: Sequence[str | Hit] = (),
+    ) -> None:
+        self._answers = {query: _hits(answer) for query, answer in answers.items()}
+        self._documents = {row_id(row, f"document {n}"): dict(row) for n, row in enumerate(documents)}
+        self._default = _hits(default)
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The first k of the answer."""
+        check_request(query, k)
+        return self._answers.get(query, self._default)[:k]
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The answers."""
+        return [self.search(query, k) for query in queries]
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id."""
+        try:
+            return dict(self._documents[doc_id])
+        except KeyError as e:
+            raise ConfigError(f"no document has the id {doc_id!r}") from e
+
+
+def _hits(answer: Sequence[str | Hit]) -> list[Hit]:
+    return [(x, float(len(answer) - n)) if isinstance(x, str) else (x[0], float(x[1])) for n, x in enumerate(answer)]

@@ -1,0 +1,121 @@
+"""Rows of a corpus: {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}.
+
+`contents` is indexed as it stands; otherwise it is the title in quotation marks, a line break, and the text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent_envs.errors import DataError
+
+__all__ = ["corpus_files", "document_title", "read_corpus", "row_contents", "row_id"]
+
+_ENDINGS = (".jsonl", ".jsonl.gz", ".json")
+
+
+def row_id(row: Mapping[str, Any], where: object) -> str:
+    """The id of a row; a whole number becomes its digits.
+
+    Raises:
+        DataError: There is none; the message names `where`.
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: expected an object with id and text, got {type(row).__name__}")
+    doc_id = row.get("id")
+    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+        doc_id = str(doc_id)
+    if not isinstance(doc_id, str) or not doc_id:
+        raise DataError(f"{where}: 'id' has to be a string that is not empty, got {doc_id!r}")
+    return doc_id
+
+
+def row_contents(row: Mapping[str, Any], where: object) -> str:
+    """What is indexed of a row.
+
+    >>> row_contents({"id": "1", "title": "Paris", "text": "A city."}, "row 1")
+    '"Paris"\\nA city.'
+
+    Raises:
+        DataError: It has neither contents nor text, or they are no strings; the message names `where`.
+    """
+    contents = row.get("contents")
+    if contents is None:
+        contents, title = row.get("text"), row.get("title")
+        if title is not None and isinstance(contents, str):
+            if not isinstance(title, str):
+                raise DataError(f"{where}: 'title' has to be a string, got {type(title).__name__}")
+            contents = f'"{title}"\n{contents}'
+    if not isinstance(contents, str):
+        raise DataError(f"{where}: expected a string 'text' or 'contents'; the keys are {sorted(map(str, row))}")
+    return contents
+
+
+def document_title(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Title and text of a row; the title is "" where it has none.
+
+    >>> document_title({"id": "1", "contents": '"Paris"\\nA city.'})
+    ('Paris', 'A city.')
+    """
+    if row.get("contents") is None:
+        return row.get("title") or "", row["text"]
+    first, newline, rest = row["contents"].partition("\n")
+    if newline and len(first) > 1 and first[0] == first[-1] == '"':
+        return first[1:-1], rest
+    return "", row["contents"]
+
+
+def corpus_files(source: str | Path) -> list[Path]:
+    """The files of a corpus: the file itself, or those of a folder in the order of their names.
+
+    Raises:
+        DataError: There is nothing to read.
+    """
+    source = Path(source)
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise DataError(f"there is no corpus at {source}; expected a .jsonl file (.gz too) or a folder of them")
+    files = sorted(p for p in source.iterdir() if p.name.endswith(_ENDINGS) and p.is_file())
+    if not files:
+        raise DataError(f"{source} has no file that ends in {', '.join(_ENDINGS)}")
+    return files
+
+
+def read_corpus(source: str | Path, *, skip: int = 0) -> Iterator[dict[str, Any]]:
+    """The rows of a corpus, one JSON object a line, read as they are asked for.
+
+    Args:
+        source: A file, or a folder of files.
+        skip: How many rows to leave out at the beginning.
+
+    Raises:
+        DataError: A file that cannot be read, or a line that is no row; it names both.
+    """
+    for path in corpus_files(source):
+        try:
+            with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.strip():
+                        continue
+                    if skip:
+                        skip -= 1
+                        continue
+                    yield _parse(line, path, number)
+        except (OSError, EOFError) as e:
+            raise DataError(f"{path} cannot be read: {e}") from e
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as e:
+        raise DataError(f"{path}, line {number}: not JSON ({e})") from e
+    where = f"{path}, line {number}"
+    row_id(row, where)
+    row_contents(row, where)
+    return row

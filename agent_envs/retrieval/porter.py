@@ -1,0 +1,143 @@
+"""The Porter stemmer as Lucene runs it: the algorithm of 1980 with its author's later departures.
+
+Those are in step 2 ("bli" to "ble" instead of "abli" to "able", and "logi" to "log") and in leaving words of one or two
+letters alone (https://tartarus.org/martin/PorterStemmer/). Nothing is lower-cased; whatever is not one of a, e, i, o, u
+and y counts as a consonant, as it does in Lucene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["stem"]
+
+# suffix -> replacement, by the step's number; the first that fits is the only one tried.
+_STEP_2 = (
+    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
+    ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
+    ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"),
+    ("iviti", "ive"), ("biliti", "ble"), ("logi", "log"),
+)  # fmt: skip
+_STEP_3 = (
+    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
+)  # fmt: skip
+_STEP_4 = (
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+    "ous", "ive", "ize",
+)  # fmt: skip
+
+
+_Rules = dict[str, list[tuple[str, str]]]
+
+
+def _by_letter(rules: Iterable[tuple[str, str]], position: int) -> _Rules:
+    """Rules by the letter of their suffix at a position, so that few are tried on a word."""
+    groups: _Rules = {}
+    for suffix, replacement in rules:
+        groups.setdefault(suffix[position], []).append((suffix, replacement))
+    return groups
+
+
+_RULES_2 = _by_letter(_STEP_2, -2)
+_RULES_3 = _by_letter(_STEP_3, -1)
+_RULES_4 = _by_letter(((suffix, "") for suffix in _STEP_4), -2)
+
+
+def stem(word: str) -> str:
+    """The stem of a word in lower case.
+
+    >>> [stem(w) for w in ("relational", "caresses", "hopping", "hoping", "possibly", "archaeology", "is", "skies")]
+    ['relat', 'caress', 'hop', 'hope', 'possibl', 'archaeolog', 'is', 'ski']
+    """
+    if len(word) <= 2 and (word.isascii() or len(word.encode("utf-16-le", "surrogatepass")) <= 4):
+        return word
+    if word[-1] in "sdgy":
+        word = _step_1(word)
+    if len(word) > 1 and word[-2] in _RULES_2:
+        word = _replace(word, _RULES_2[word[-2]])
+    if word[-1] in _RULES_3:
+        word = _replace(word, _RULES_3[word[-1]])
+    if len(word) > 1 and word[-2] in _RULES_4:
+        word = _step_4(word, _RULES_4[word[-2]])
+    return _step_5(word) if word[-1] in "el" else word
+
+
+def _shape(word: str) -> str:
+    """Every letter as "c" or "v"; y is a vowel after a consonant."""
+    shape = ""
+    for letter in word:
+        vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
+        shape += "v" if vowel else "c"
+    return shape
+
+
+def _measure(word: str) -> int:
+    """How often a consonant follows a vowel: the m of the paper."""
+    return _shape(word).count("vc")
+
+
+def _short_end(word: str) -> bool:
+    """Whether it ends in consonant, vowel, consonant, the last not w, x or y: the paper's *o."""
+    return _shape(word).endswith("cvc") and word[-1] not in "wxy"
+
+
+def _double_end(word: str) -> bool:
+    return len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c"
+
+
+def _step_1(word: str) -> str:
+    if word.endswith("s"):
+        if word.endswith(("sses", "ies")):
+            word = word[:-2]
+        elif not word.endswith("ss"):
+            word = word[:-1]
+    if word.endswith("eed"):
+        if _measure(word[:-3]) > 0:
+            word = word[:-1]
+    elif word.endswith(("ed", "ing")):
+        start = word[:-2] if word.endswith("ed") else word[:-3]
+        if "v" in _shape(start):
+            word = _repair(start)
+    if word.endswith("y") and "v" in _shape(word[:-1]):
+        word = word[:-1] + "i"
+    return word
+
+
+def _repair(word: str) -> str:
+    """Step 1b's second half: give back what a lost "ed" or "ing" had changed."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if _double_end(word):
+        return word if word[-1] in "lsz" else word[:-1]
+    if _measure(word) == 1 and _short_end(word):
+        return word + "e"
+    return word
+
+
+def _replace(word: str, rules: list[tuple[str, str]]) -> str:
+    for suffix, replacement in rules:
+        if word.endswith(suffix):
+            start = word[: -len(suffix)]
+            return start + replacement if _measure(start) > 0 else word
+    return word
+
+
+def _step_4(word: str, rules: list[tuple[str, str]]) -> str:
+    for suffix, _ in rules:
+        if word.endswith(suffix):
+            start = word[: -len(suffix)]
+            if suffix == "ion" and not start.endswith(("s", "t")):
+                return word
+            return start if _measure(start) > 1 else word
+    return word
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        start = word[:-1]
+        measure = _measure(start)
+        if measure > 1 or (measure == 1 and not _short_end(start)):
+            word = start
+    if word.endswith("ll") and _measure(word) > 1:
+        word = word[:-1]
+    return word

@@ -1,0 +1,373 @@
+"""Folders of an index: built aside and moved into place, checksummed, opened read-only by mapping their files.
+
+    index.json          format, version, settings, and the size and SHA-256 of every other file
+    documents.bin       the rows as JSON, one after the other; documents.offsets says where each begins
+    ids.bin             the external ids likewise; ids.order lists documents by id, ids.rank is its inverse
+
+Numbers are little-endian. Offsets are 64-bit and one more than there are items.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from agent_envs.errors import BackendError, ConfigError, DataError
+
+__all__ = [
+    "Blob",
+    "DocumentStore",
+    "FileWriter",
+    "RowWriter",
+    "encode_row",
+    "map_array",
+    "new_folder",
+    "offsets_of",
+    "read_manifest",
+    "write_array",
+    "write_id_order",
+    "write_manifest",
+]
+
+MANIFEST = "index.json"
+_CHUNK = 1 << 20
+
+
+class FileWriter:
+    """A file that is hashed while it is written.
+
+    Args:
+        path: Where to write.
+        keep: How many bytes that are already there to keep; the rest is cut off.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        self.size = keep
+        self._hash = hashlib.sha256()
+        if keep:
+            os.truncate(path, keep)
+            _hash_file(path, self._hash)
+        self._file = path.open("ab" if keep else "wb")
+
+    def write(self, data: bytes | np.ndarray) -> None:
+        """Append bytes, or an array's."""
+        raw = data.tobytes() if isinstance(data, np.ndarray) else data
+        self._file.write(raw)
+        self._hash.update(raw)
+        self.size += len(raw)
+
+    def flush(self) -> None:
+        """Hand what is written to the operating system."""
+        self._file.flush()
+
+    def close(self) -> dict[str, Any]:
+        """Close it; its entry in the manifest."""
+        self._file.close()
+        return {"bytes": self.size, "sha256": self._hash.hexdigest()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _hash_file(path: Path, digest: Any) -> str:
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return str(digest.hexdigest())
+
+
+def _own_checksum(manifest: dict[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write `index.json`, which makes the folder an index."""
+    manifest = {**manifest, "checksum": _own_checksum(manifest)}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+
+def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True) -> dict[str, Any]:
+    """The manifest of an index, after a look at everything it promises.
+
+    Args:
+        folder: The index.
+        form: The format it has to have, such as "agent_envs.bm25".
+        version: The version of that format.
+        verify: Also compare every file's SHA-256 (about a second per GB), not only its size.
+
+    Raises:
+        DataError: No index, another format or version, or a file that is missing, cut short or changed.
+    """
+    again = "build it again with: agentr1 index"
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise DataError(f"{folder} is not an index: it has no {MANIFEST}; {again}") from e
+    except (OSError, ValueError) as e:
+        raise DataError(f"{folder / MANIFEST} cannot be read ({e}); {again}") from e
+    if not isinstance(manifest, dict) or manifest.get("format") != form:
+        found = manifest.get("format") if isinstance(manifest, dict) else manifest
+        raise DataError(f"{folder} is not an index of the format {form!r}, but {found!r}")
+    if manifest.get("version") != version:
+        raise DataError(
+            f"{folder} has version {manifest.get('version')!r} of {form}, this is version {version}; {again}"
+        )
+    if manifest.get("checksum") != _own_checksum(manifest):
+        raise DataError(f"{folder / MANIFEST} was changed: its checksum does not fit; {again}")
+    for name, entry in manifest["files"].items():
+        path = folder / name
+        try:
+            size = path.stat().st_size
+            if size != entry["bytes"]:
+                raise DataError(f"{path} has {size} bytes instead of {entry['bytes']}; {again}")
+            if verify and _hash_file(path, hashlib.sha256()) != entry["sha256"]:
+                raise DataError(f"{path} was changed: its checksum does not fit; {again}")
+        except OSError as e:
+            raise DataError(f"{path} cannot be read ({e}); {again}") from e
+    return manifest
+
+
+@contextmanager
+def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
+    """A folder to build an index in, which is moved to `path` at the end of the block and not before.
+
+    It stands beside `path` under the name `PATH.partial` and is locked, so that two builds do not meet. After an error
+    it is removed, unless `resume`. Without a path it is a temporary folder, removed in any case: map its files within
+    the block.
+
+    Raises:
+        ConfigError: `path` exists, and `overwrite` is false or it is no index.
+        BackendError: Another process is building there.
+    """
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="agent_envs-index-") as name:
+            yield Path(name)
+        return
+    if path.exists() or path.is_symlink():
+        if not overwrite:
+            raise ConfigError(f"{path} exists already; name another folder, or ask for it to be overwritten")
+        if not (path / MANIFEST).is_file():
+            raise ConfigError(f"{path} is not an index and is not overwritten")
+    partial = path.with_name(path.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with _locked(partial):
+        if not resume:
+            _empty(partial)
+        try:
+            yield partial
+        except BaseException:
+            if not resume:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        (partial / "lock").unlink()
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+            path.rename(old / "old")
+            partial.rename(path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            partial.rename(path)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.name != "lock":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    import fcntl
+
+    with (folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            raise BackendError(f"another process is building in {folder}") from e
+        yield
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(file.fileno()).st_size else b""
+
+
+def map_array(path: Path, dtype: str) -> np.ndarray:
+    """A file's numbers, mapped read-only."""
+    return np.frombuffer(_map(path), dtype)
+
+
+class Blob:
+    """Byte strings of a file, by number.
+
+    Args:
+        folder: The index.
+        name: `NAME.bin` holds them, `NAME.offsets` where each begins.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._bytes = _map(folder / f"{name}.bin")
+        self._offsets = map_array(folder / f"{name}.offsets", "<i8").data
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, number: int) -> bytes:
+        return self._bytes[self._offsets[number] : self._offsets[number + 1]]
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Where each of some consecutive pieces begins, and where the last one ends, int64."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def write_array(folder: Path, name: str, values: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Write one file; its entry in the manifest."""
+    with FileWriter(folder / name) as writer:
+        writer.write(values)
+        return {name: writer.close()}
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode_row(row: Mapping[str, Any], where: object) -> bytes:
+    """A row as it is kept; raises DataError, which names `where`, if JSON cannot hold it."""
+    try:
+        return _encode(row).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError) as e:
+        raise DataError(f"{where}: the row cannot be kept as JSON ({e})") from e
+
+
+class RowWriter:
+    """Writes the files of a `DocumentStore`.
+
+    Args:
+        folder: The index.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers = {name: FileWriter(folder / f"{name}.bin") for name in ("documents", "ids")}
+        self._lengths = {name: array("q") for name in self._writers}
+
+    def add(self, doc_id: str, row: Mapping[str, Any], where: object) -> None:
+        """Keep a row; raises DataError, which names `where`, if JSON cannot hold it."""
+        for name, data in (("documents", encode_row(row, where)), ("ids", doc_id.encode("utf-8", "surrogatepass"))):
+            self._writers[name].write(data)
+            self._lengths[name].append(len(data))
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._lengths["ids"])
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        """Close the files; their entries in the manifest. Raises DataError if an id occurs twice."""
+        files = {f"{name}.bin": writer.close() for name, writer in self._writers.items()}
+        for name, lengths in self._lengths.items():
+            offsets = offsets_of(np.array(lengths, np.int64))
+            files |= write_array(self._folder, f"{name}.offsets", offsets.astype("<i8"))
+        return files | write_id_order(self._folder)
+
+
+def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
+    """Sort the ids that are there, as strings; the entries of the two files in the manifest.
+
+    Raises:
+        DataError: An id occurs twice.
+    """
+    offsets = np.fromfile(folder / "ids.offsets", "<i8")
+    raw = np.fromfile(folder / "ids.bin", np.uint8)
+    lengths = np.diff(offsets)
+    width = int(lengths.max(initial=0))
+    if 0 < width <= 64 and not (raw == 0).any():
+        # documents x bytes, filled up with zeros, which sort before everything else
+        padded = np.zeros((len(lengths), width), np.uint8)
+        padded[np.arange(width) < lengths[:, None]] = raw
+        ids: Any = padded.view(f"S{width}").ravel()
+        order = np.argsort(ids, kind="stable")
+        same = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
+    else:
+        data = raw.tobytes()
+        ids = [data[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
+        same = np.array([i for i in range(len(ids) - 1) if ids[order[i]] == ids[order[i + 1]]], np.int64)
+    if len(same):
+        first, second = order[same[0]], order[same[0] + 1]
+        twice = bytes(ids[first]).decode("utf-8", "surrogatepass")
+        raise DataError(f"the id {twice!r} occurs twice: in documents {first} and {second} (from 0)")
+    rank = np.empty(len(order), "<i4")
+    rank[order] = np.arange(len(order))
+    return write_array(folder, "ids.order", order.astype("<i4")) | write_array(folder, "ids.rank", rank)
+
+
+class DocumentStore:
+    """The rows of a corpus on disk, by number and by external id.
+
+    Args:
+        folder: An index.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._documents = Blob(folder, "documents")
+        self._ids = Blob(folder, "ids")
+        self._order = map_array(folder / "ids.order", "<i4").data
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def id(self, number: int) -> str:
+        """The external id of a document."""
+        return self._ids[number].decode("utf-8", "surrogatepass")
+
+    def number(self, doc_id: str) -> int:
+        """The number of a document.
+
+        Raises:
+            ConfigError: No document has this id.
+        """
+        wanted = str(doc_id).encode("utf-8", "surrogatepass")
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            number = self._order[middle]
+            found = self._ids[number]
+            if found == wanted:
+                return number
+            if found < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        raise ConfigError(f"no document has the id {doc_id!r}")
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id, as it was given to the index."""
+        row: dict[str, Any] = json.loads(self._documents[self.number(doc_id)].decode("utf-8", "surrogatepass"))
+        return row

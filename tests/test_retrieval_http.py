@@ -1,0 +1,320 @@
+"""Search over HTTP: client and server.
+
+1. Client and server agree, in both shapes; the server keeps to the shapes others speak.
+2. A server that is down, slow, busy or sends garbage is a BackendError, after as many attempts as were asked for.
+3. A bad request is answered, not died of.
+4. Connections are used again, across threads; a connection the server closed is replaced without counting.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.retrieval import BM25Retriever, HTTPRetriever, Retriever, SearchServer, StaticRetriever
+
+ROWS = [
+    {"id": "1", "title": "Paris", "text": "The capital of France."},
+    {"id": "2", "contents": "Berlin, a capital, lies on the Spree."},
+    {"id": "a/b ü?", "text": "An odd id for a capital"},
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SearchServer]:
+    with SearchServer(BM25Retriever.build(ROWS), port=0, max_k=50) as running:
+        running.start()
+        yield running
+
+
+def ask(server, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method, path, data, headers or {})
+    response = connection.getresponse()
+    answer = response.status, json.loads(response.read())
+    connection.close()
+    return answer
+
+
+@pytest.mark.parametrize("api", ["retrieve", "search"])
+def test_the_client_finds_what_the_index_finds(server, api):
+    client = HTTPRetriever(server.url + "/", api=api)
+    index = server.retriever
+    assert isinstance(client, Retriever)
+    for query in ("capital of France", "", "zzz", 'AND "\x00\ud800', "spree " * 5000):
+        assert client.search(query, 2) == index.search(query.encode("utf-8", "replace").decode(), 2)
+    assert client.search_many(["spree", "france"], 1) == index.search_many(["spree", "france"], 1)
+    assert client.search_many([]) == []
+    assert client.document("2")["contents"] == ROWS[1]["contents"]  # came with results
+    fresh = HTTPRetriever(server.url, api=api)
+    assert [fresh.document(row["id"]) for row in ROWS] == ROWS  # asked for
+    with pytest.raises(ConfigError, match="nope"):
+        fresh.document("nope")
+    assert fresh.health()
+    assert pickle.loads(pickle.dumps(fresh)).search("spree", 1) == client.search("spree", 1)
+    client.close()
+    fresh.close()
+
+
+def test_the_shapes(server):
+    asked = {"queries": ["spree", "zzz"], "topk": 1, "return_scores": True}
+    status, answer = ask(server, "POST", "/retrieve", asked)
+    score = server.retriever.search("spree")[0][1]
+    document = {"id": "2", "contents": ROWS[1]["contents"]}
+    assert (status, answer) == (200, {"result": [[{"document": document, "score": score}], []]})
+    assert ask(server, "POST", "/retrieve", {"queries": ["spree"]}) == (200, {"result": [[document]]})
+    paris = ask(server, "POST", "/retrieve", {"queries": "paris"})[1]["result"][0][0]
+    assert paris == {**ROWS[0], "contents": '"Paris"\nThe capital of France.'}
+    expected = 200, {"results": [{"id": "2", "score": score, "document": ROWS[1]}]}
+    assert ask(server, "GET", "/search?query=spree&k=1") == expected
+    assert ask(server, "GET", "/search?q=spree") == expected
+    assert ask(server, "POST", "/search", {"query": "spree", "k": 1}) == expected
+    assert ask(server, "GET", "/health") == (200, {"status": "ok", "documents": 3})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/", None, 404),
+        ("GET", "/search", None, 400),
+        ("GET", "/search?query=x&k=many", None, 400),
+        ("GET", "/search?query=x&k=0", None, 400),
+        ("GET", "/search?query=x&k=51", None, 400),
+        ("GET", "/search?query=x&k=99999999999999999999", None, 400),
+        ("GET", "/document/nope", None, 404),
+        ("POST", "/", {}, 404),
+        ("POST", "/search", {}, 400),
+        ("POST", "/search", {"query": 3}, 400),
+        ("POST", "/search", {"query": "x", "k": True}, 400),
+        ("POST", "/search", [1], 400),
+        ("POST", "/search", b"{", 400),
+        ("POST", "/search", b"[" * 100_000, 400),
+        ("POST", "/search", b"\xff\xfe", 400),
+        ("POST", "/retrieve", {"queries": [1]}, 400),
+        ("POST", "/retrieve", {"queries": {}}, 400),
+        ("POST", "/retrieve", {"queries": ["x"], "topk": -1}, 400),
+        ("POST", "/retrieve", {"queries": ["x"] * 5000}, 413),
+    ],
+)
+def test_bad_requests_are_answered(server, method, path, body, status):
+    found, answer = ask(server, method, path, body)
+    assert found == status and isinstance(answer["error"], str)
+    assert ask(server, "GET", "/health")[0] == 200
+
+
+def test_bodies_without_a_length_or_too_large(server):
+    for head, status in (("", 411), ("Content-Length: 99999999999\r\n", 413), ("Content-Length: -1\r\n", 411)):
+        with socket.create_connection(server.server_address[:2], timeout=10) as raw:
+            raw.sendall(f"POST /search HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+            assert f" {status} ".encode() in raw.recv(1000)
+
+
+def test_a_broken_retriever_is_503_and_then_a_backend_error():
+    class Broken(StaticRetriever):
+        def search_many(self, queries, k=10):
+            raise BackendError("the index is gone")
+
+    with SearchServer(Broken({}), port=0) as broken:
+        broken.start()
+        with pytest.raises(BackendError, match="failed 2 times.*503.*the index is gone"):
+            HTTPRetriever(broken.url, retries=1, backoff=0.01).search("x")
+
+
+@contextmanager
+def fake(answer) -> Iterator[tuple[str, list[str]]]:
+    """A server that does what `answer(handler, number)` does; its address, and the paths it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer(self, len(asked))
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, *args):
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+
+        def handle_error(self, request, client_address):
+            pass
+
+    running = Server(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{running.server_port}", asked
+    finally:
+        running.shutdown()
+        running.server_close()
+
+
+def send(handler, body, status=200, length=None):
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body) if length is None else length))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+GOOD = b'{"result": [[{"document": {"id": 7, "contents": "c"}, "score": 1}]]}'
+
+
+def test_down():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    begin = time.perf_counter()
+    with pytest.raises(BackendError, match="failed 3 times; at last: ConnectionRefusedError"):
+        HTTPRetriever(url, retries=2, backoff=0.05).search("x")
+    assert 0.15 <= time.perf_counter() - begin < 5
+    assert not HTTPRetriever(url, retries=0).health()
+    with pytest.raises(BackendError):
+        HTTPRetriever("http://no-such-host.invalid", retries=0).search("x")
+
+
+def test_slow():
+    with fake(lambda handler, n: (time.sleep(0.5), send(handler, GOOD))) as (url, asked):
+        begin = time.perf_counter()
+        with pytest.raises(BackendError, match="timed out|TimeoutError"):
+            HTTPRetriever(url, timeout=0.1, retries=1, backoff=0.01).search("x")
+        assert time.perf_counter() - begin < 2 and len(asked) == 2
+
+
+def test_busy_then_well():
+    with fake(lambda handler, n: send(handler, GOOD, 503 if n < 3 else 200)) as (url, asked):
+        assert HTTPRetriever(url, retries=2, backoff=0.01).search("x") == [("7", 1.0)]
+        assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"<html>", b"\xff\xfe\x00", b"null", b"[]", b"3", b"{}", b'{"result": 3}', b'{"result": []}',
+        b'{"result": [3]}', b'{"result": [[3]]}', b'{"result": [[{}]]}', b'{"result": [[{"document": 3}]]}',
+        b'{"result": [[{"document": {"contents": "no id"}}]]}', b'{"result": [[], []]}',
+        b'{"result": [[{"document": {"id": 1}, "score": "x"}]]}',
+        b'{"result": [[{"document": {"id": 1}, "score": null}]]}',
+    ],
+)  # fmt: skip
+def test_garbage(body):
+    with fake(lambda handler, n: send(handler, body)) as (url, asked):
+        with pytest.raises(BackendError, match="sent"):
+            HTTPRetriever(url, backoff=0.01).search("x")
+        assert len(asked) == 1  # saying it again would not help
+
+
+def test_garbled_http_and_cut_answers():
+    def cut(handler, n):
+        send(handler, GOOD[:10], length=1000)
+        handler.close_connection = True
+
+    def garbled(handler, n):
+        handler.wfile.write(b"\x00\x01 what?\r\n\r\n")
+        handler.close_connection = True
+
+    for answer in (cut, garbled):
+        with fake(answer) as (url, asked), pytest.raises(BackendError, match="failed 2 times"):
+            HTTPRetriever(url, retries=1, backoff=0.01).search("x")
+        assert len(asked) == 2
+    with fake(lambda handler, n: send(handler, b"no", 404)) as (url, _), pytest.raises(BackendError, match="404: no"):
+        HTTPRetriever(url, backoff=0.01).search("x")
+
+
+def test_results_of_other_servers():
+    answers = {
+        b'{"result": [[{"id": "1", "contents": "c"}, {"id": "2", "contents": "d"}]]}': [("1", 2.0), ("2", 1.0)],
+        GOOD: [("7", 1.0)],
+    }
+    for body, hits in answers.items():
+        with fake(lambda handler, n, body=body: send(handler, body)) as (url, asked):
+            client = HTTPRetriever(url + "/deep/path")
+            assert client.search("x") == hits
+            assert client.document(hits[0][0])["contents"] == "c"
+            assert asked == ["/deep/path/retrieve"]
+
+
+def test_connections_are_kept_and_replaced():
+    closed = []
+
+    def answer(handler, n):
+        send(handler, GOOD)
+        closed.append(handler.client_address)
+        if n == 2:
+            handler.close_connection = True
+
+    with fake(answer) as (url, _):
+        client = HTTPRetriever(url, retries=0)
+        for _ in range(4):
+            client.search("x")
+            time.sleep(0.05)
+        assert closed[0] == closed[1] != closed[2] == closed[3]
+
+
+def test_many_threads(server):
+    client = HTTPRetriever(server.url)
+    expected = client.search("capital", 3)
+    found = []
+
+    def search():
+        found.extend([client.search("capital", 3) for _ in range(10)])
+
+    threads = [threading.Thread(target=search) for _ in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 640
+    assert len(client._idle) <= 64
+    client.close()
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x", "http://", "http://x:99999", "http://x:y"])
+def test_bad_addresses(url):
+    with pytest.raises(ConfigError, match="not the address"):
+        HTTPRetriever(url)
+
+
+def test_bad_settings(server):
+    for setting in ({"api": "x"}, {"timeout": 0}, {"retries": -1}, {"backoff": -1}):
+        with pytest.raises(ConfigError):
+            HTTPRetriever("http://x", **setting)
+    with pytest.raises(ConfigError, match="cannot listen"):
+        SearchServer(StaticRetriever({}), port=server.server_port)
+    with pytest.raises(ConfigError):
+        HTTPRetriever(server.url).search("x", 0)
+
+
+def test_command_line(tmp_path, root):
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_envs.cli", "serve-search", tmp_path / "rows.jsonl", "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert HTTPRetriever(line.split()[-1]).search("spree", 1)[0][0] == "2"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
