@@ -88,6 +88,7 @@ class World:
             raise ConfigError(f"articles must be a whole number from {SMALLEST} to {LARGEST}, got {articles!r}")
         self.split = split
         self.articles = articles
+        self.version = _VERSION
         self._split = SPLITS.index(split)
         self._seed = zlib.crc32(f"encyclopaedia {_VERSION} {split} {articles}".encode())
         self.counts = {name: articles * kind.share // 100 for name, kind in KINDS.items()}
@@ -130,9 +131,7 @@ class World:
         """How many names a kind has to draw on."""
         if kind == "person":
             return self._given * self._words
-        shapes = KINDS[kind].shapes
-        words = self.counts[kind] if len(shapes) == 1 else self._words
-        return max(words, self.counts[kind]) * len(shapes) * len(KINDS[kind].words)
+        return self._words * len(KINDS[kind].shapes) * len(KINDS[kind].words)
 
     def _name(self, kind: str, number: int) -> str:
         code = self._shuffles[kind](number)
@@ -150,7 +149,8 @@ class World:
         """One thing of a kind, by its number."""
         if kind == "person":
             return self._person(number)
-        name, namesake, aliases = self._name(kind, number), False, ()
+        name, namesake = self._name(kind, number), False
+        aliases: tuple[str, ...] = ()
         if kind == "novel":
             film = self.sources("adapted", "film", number)
             namesake = bool(film) and self._takes_title(film[0])

@@ -42,7 +42,7 @@ def write_article(world: World, thing: Thing, draws: Draws) -> str:
     sentences: list[str] = []
     while facts:
         sentence = ""
-        for _ in range(min(len(facts), draws.pick((1, 1, 2, 2, 2, 3)))):
+        for _ in range(min(len(facts), draws.pick((1, 2, 2, 2, 3)))):
             relation = facts.pop()
             if relation.target in KINDS:
                 target = world.thing(relation.target, world.target(relation.name, relation.source, thing.number))
@@ -53,7 +53,7 @@ def write_article(world: World, thing: Thing, draws: Draws) -> str:
             sentence += draws.pick(_JOINTS) + clause if sentence else clause
         sentences.append(sentence + ".")
     asides = list(kind.fillers)
-    for _ in range(draws.between(1, 3)):
+    for _ in range(draws.between(1, 2)):
         aside = asides.pop(draws.between(0, len(asides) - 1))
         town, person = world.some("town", draws), world.some("person", draws)
         subject, possessive, objective = _pronouns(thing)

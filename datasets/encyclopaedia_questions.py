@@ -219,7 +219,8 @@ def _two_sides(world: World, draws: Draws, ends: Sequence[Thing], hops: int) -> 
 
 
 def _leading_to(world: World, draws: Draws, end: Thing, length: int) -> _Chain:
-    things, relations = [end], []
+    things = [end]
+    relations: list[Relation] = []
     for _ in range(length - 1):
         entering = _ENTERING[things[0].kind]
         if not entering:

@@ -1,0 +1,140 @@
+"""The search tool: a query in, the best passages of a corpus out."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+from agent_envs.errors import ConfigError, ToolError
+from agent_envs.messages import ToolSpec
+from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
+from agent_envs.tools.base import Tool
+
+__all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "find_passages"]
+
+LAYOUTS = ("numbered", "information")
+MAX_QUERY = 4096  # characters; in a question-answering task nothing longer is a query
+NOTHING = "No passage matches the query; try other words."
+_WAIT = 3600.0  # seconds; a search over a network has limits of its own, which tell a broken server from a bad query
+
+
+class Passage(NamedTuple):
+    """A passage as it was shown."""
+
+    title: str
+    """The title of its article, "" where the corpus has none."""
+    text: str
+    """Its text, cut to what was shown."""
+
+
+class SearchResults(str):
+    """The text of what a search found, which still knows query and passages; `str(results)` is the text alone."""
+
+    query: str
+    passages: tuple[Passage, ...]
+
+    def __new__(cls, text: str, query: str, passages: tuple[Passage, ...]) -> SearchResults:
+        """The text with its query ("" where nothing was searched for) and its passages."""
+        results = super().__new__(cls, text)
+        results.query = query
+        results.passages = passages
+        return results
+
+
+def find_passages(retriever: Retriever, query: str, top_k: int, passage_chars: int | None = None) -> list[Passage]:
+    """The best passages for a query.
+
+    Args:
+        retriever: What searches.
+        query: The words to search for.
+        top_k: Most passages.
+        passage_chars: Characters of each passage's text; None for all of it.
+
+    Raises:
+        ToolError: The query is empty or too long, in words for the policy.
+        BackendError: The search engine is broken.
+    """
+    if not query.strip():
+        raise ToolError("the query is empty; expected words to search for")
+    if len(query) > MAX_QUERY:
+        raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
+    found = []
+    for doc_id, _ in retriever.search(query, top_k):
+        title, text = document_title(retriever.document(doc_id))
+        found.append(Passage(title, text[:passage_chars]))
+    return found
+
+
+class SearchTool(Tool):
+    """Searches a corpus.
+
+    >>> from agent_envs.retrieval import StaticRetriever
+    >>> documents = [{"id": "p1", "title": "Paris", "text": "Paris is a city."}]
+    >>> tool = SearchTool(StaticRetriever({}, documents, default=["p1"]))
+    >>> tool.call(query="capital of France")
+    '[1] Paris\\nParis is a city.'
+
+    Args:
+        retriever: What searches; shared by all tools of a process.
+        top_k: Passages per query.
+        passage_chars: Characters shown of each passage.
+        layout: "numbered" (`[1] title`, a line break, the text) or "information", as Search-R1 shows passages.
+
+    Raises:
+        ConfigError: A number below 1, or no such layout.
+    """
+
+    name = "search"
+    description = "Search the encyclopaedia for passages."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to search for, in a few words."}},
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+
+    def __init__(
+        self, retriever: Retriever, *, top_k: int = 5, passage_chars: int = 1200, layout: str = "numbered"
+    ) -> None:
+        check_limits(top_k, passage_chars)
+        if layout not in LAYOUTS:
+            raise ConfigError(f"there is no layout {layout!r}; expected one of {', '.join(map(repr, LAYOUTS))}")
+        self.retriever = retriever
+        self.top_k = top_k
+        self.passage_chars = passage_chars
+        self.layout = layout
+        self.blocking = isinstance(retriever, HTTPRetriever)
+        self.timeout = _WAIT if self.blocking else None
+
+    @classmethod
+    def class_spec(cls) -> ToolSpec:
+        """The tool in the OpenAI function form, which does not depend on what is searched."""
+        return {
+            "type": "function",
+            "function": {"name": cls.name, "description": cls.description, "parameters": cls.parameters},
+        }
+
+    def __deepcopy__(self, memo: object) -> SearchTool:
+        return self  # nothing in it changes: copies of an environment share it, and its retriever
+
+    def call(self, *, query: str) -> SearchResults:  # type: ignore[override]
+        """The passages for a query, as text that knows them."""
+        passages = find_passages(self.retriever, query, self.top_k, self.passage_chars)
+        return SearchResults(self.show(passages), query, tuple(passages))
+
+    def show(self, passages: list[Passage]) -> str:
+        """Passages as text."""
+        if self.layout == "information":
+            shown = "\n".join(f'Doc {n}(Title: "{p.title}") {p.text}' for n, p in enumerate(passages, start=1))
+            return f"<information>{shown or NOTHING}</information>"
+        return "\n".join(f"[{n}] {p.title}\n{p.text}" for n, p in enumerate(passages, start=1)) or NOTHING
+
+
+def check_limits(top_k: int, passage_chars: int) -> None:
+    """Refuse numbers that show nothing.
+
+    Raises:
+        ConfigError: One of them is not a whole number of at least 1.
+    """
+    for name, value in (("top_k", top_k), ("passage_chars", passage_chars)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
