@@ -19,7 +19,10 @@ EXTRAS := data,dev,openai,verl
 OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
-SOURCES := agent_envs adapters datasets wrappers tests benchmarks
+SOURCES := agent_envs adapters datasets wrappers tests benchmarks docs
+
+# Threads that wait for work sleep: a thread that spins takes the core another process wants.
+export OMP_WAIT_POLICY := PASSIVE
 
 # .venv is made anew where any of these changes.
 STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
