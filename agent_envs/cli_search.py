@@ -18,6 +18,7 @@ def add_index_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("bm25", "lucene"), default="bm25", help="default: %(default)s")
     parser.add_argument("--k1", type=float, default=0.9, help="BM25's k1 (default: %(default)s)")
     parser.add_argument("--b", type=float, default=0.4, help="BM25's b (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="helper processes (default: %(default)s)")
     parser.add_argument(
         "--force", action="store_true", help="replace an index that is there, start a stopped build anew"
     )
@@ -44,6 +45,7 @@ def run_index(arguments: argparse.Namespace) -> str:
         arguments.b,
         overwrite=arguments.force,
         progress=not arguments.quiet,
+        processes=max(arguments.processes, 0),
         engine="numpy",
     )
     return f"{len(index)} documents in {out}"

@@ -17,6 +17,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,8 +39,10 @@ from agent_envs.retrieval import (
     open_retriever,
     read_corpus,
 )
+from agent_envs.retrieval import bm25 as bm25_module
 from agent_envs.retrieval.analysis import analyze
 from agent_envs.retrieval.bm25_build import IndexBuilder, inverse_norms, norm_lengths
+from agent_envs.retrieval.corpus import read_lines
 from agent_envs.retrieval.storage import new_folder, write_manifest
 
 ENGINES = ["numpy", *["numba"] * (importlib.util.find_spec("numba") is not None)]
@@ -148,9 +151,10 @@ def test_engines_segments_and_windows_agree(tmp_path):
     documents = rows(18_000, words=3000)  # several windows of the compiled search
     asked = [*queries(documents, 40), "w1x w1x w1x w2x", "w0x w1x w2x w3x"]
     with new_folder(tmp_path / "small") as folder:
-        builder = IndexBuilder(folder, 0.9, 0.4, segment_tokens=30_000)
-        builder.add_all(documents)
+        builder = IndexBuilder(folder, 0.9, 0.4, segment_characters=100_000, processes=2)
+        builder.add_all((row, None) for row in documents)
         builder.finish()
+        builder.close()
     whole = BM25Retriever.build(documents, tmp_path / "whole", engine="numpy")
     for name in ("postings.docs", "postings.impacts", "postings.frequencies", "terms.bin", "ids.rank", "documents.bin"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "small" / name).read_bytes(), name
@@ -329,14 +333,14 @@ def write_rows(path, documents):
 KILLED = """
 import sys, time
 from agent_envs.retrieval import BM25Retriever, bm25_build
-bm25_build.IndexBuilder.__init__.__kwdefaults__["segment_tokens"] = 2000
-flush = bm25_build.IndexBuilder._flush
-def slow(self, segment):
-    flush(self, segment)
+bm25_build.IndexBuilder.__init__.__kwdefaults__["segment_characters"] = 10_000
+flush = bm25_build.IndexBuilder._end_segment
+def slow(self):
+    flush(self)
     print(self.documents, flush=True)
     if self.documents > 500:
         time.sleep(60)
-bm25_build.IndexBuilder._flush = slow
+bm25_build.IndexBuilder._end_segment = slow
 BM25Retriever.build_from_file(sys.argv[1], sys.argv[2])
 """
 
@@ -363,7 +367,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on(tmp_path, monkeypatch, root)
     with pytest.raises(DataError):
         BM25Retriever.open(tmp_path / "index.partial")
 
-    monkeypatch.setitem(IndexBuilder.__init__.__kwdefaults__, "segment_tokens", 2000)
+    monkeypatch.setitem(IndexBuilder.__init__.__kwdefaults__, "segment_characters", 10_000)
     added = []
     add_all = IndexBuilder.add_all
     monkeypatch.setattr(
@@ -377,8 +381,20 @@ def test_a_killed_build_leaves_no_index_and_goes_on(tmp_path, monkeypatch, root)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("index")] == ["index"]
 
 
+def test_a_helper_process_that_dies_is_a_backend_error(tmp_path, monkeypatch):
+    write_rows(tmp_path / "rows.jsonl", rows(300))
+    monkeypatch.setattr(bm25_module, "_SMALL_CORPUS", 0)
+    with monkeypatch.context() as m:
+        m.setattr(sys, "executable", shutil.which("false"))
+        with pytest.raises(BackendError, match="ended"):
+            BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
+    assert not (tmp_path / "index").exists()
+    index = BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
+    assert len(index) == 300 and sorted(p.name for p in tmp_path.iterdir()) == ["index", "rows.jsonl"]
+
+
 def test_a_stopped_build_starts_anew_when_the_file_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setitem(IndexBuilder.__init__.__kwdefaults__, "segment_tokens", 100)
+    monkeypatch.setitem(IndexBuilder.__init__.__kwdefaults__, "segment_characters", 400)
     write_rows(tmp_path / "rows.jsonl", [*rows(50), {"id": "bad"}])
     with pytest.raises(DataError, match="line 51"):
         BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index")
@@ -397,7 +413,7 @@ def test_corpora_of_files_and_folders(tmp_path):
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write(json.dumps(ROWS[0]) + "\n\n")
     assert list(read_corpus(tmp_path)) == ROWS
-    assert list(read_corpus(tmp_path, skip=2)) == ROWS[2:]
+    assert [row for row, _ in read_lines(tmp_path, skip=2)] == ROWS[2:]
     (tmp_path / "c.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match=r"c\.jsonl, line 1: 'id'"):
         list(read_corpus(tmp_path))

@@ -27,13 +27,14 @@ from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you
 from agent_envs.retrieval.analysis import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.base import Hit, check_request
 from agent_envs.retrieval.bm25_build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
-from agent_envs.retrieval.corpus import corpus_files, read_corpus
+from agent_envs.retrieval.corpus import corpus_files, read_lines
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
 __all__ = ["BM25Retriever"]
 
 _ENGINES = ("auto", "numba", "numpy")
 _NUMBA_FROM = 50_000  # documents; below it loading numba costs more than it saves
+_SMALL_CORPUS = 16 << 20  # bytes
 _REMEMBERED_TOKENS = 1 << 17
 _SLACK = 1.0 - 1e-6
 
@@ -156,7 +157,7 @@ class BM25Retriever:
         target = None if path is None else Path(path)
         with new_folder(target, overwrite=overwrite) as folder:
             with closing(IndexBuilder(folder, k1, b)) as builder:
-                builder.add_all(docs, progress=progress)
+                builder.add_all(((row, None) for row in docs), progress=progress)
                 builder.finish(progress=progress)
             if target is None:
                 retriever = cls(folder, engine=engine, verify=False)
@@ -174,25 +175,38 @@ class BM25Retriever:
         *,
         overwrite: bool = False,
         progress: bool = False,
+        processes: int = 2,
         engine: str = "auto",
     ) -> BM25Retriever:
         """Index a .jsonl file or a folder of them; a build that was stopped goes on where it was.
 
-        For the other arguments and errors see `build`.
+        For most arguments and errors see `build`.
+
+        Args:
+            source: The file or folder.
+            processes: Helper processes that make the postings of a corpus that is not small; 0 for none.
+
+        Raises:
+            BackendError: A helper process failed.
         """
         check_parameters(k1, b)
+        if sum(p.stat().st_size for p in corpus_files(source)) < _SMALL_CORPUS:
+            processes = 0  # they would hardly have started
         files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
         with (
             new_folder(Path(path), overwrite=overwrite, resume=True) as folder,
-            closing(IndexBuilder(folder, k1, b, source=files)) as builder,
+            closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder,
         ):
-            builder.add_all(read_corpus(source, skip=builder.documents), progress=progress)
+            builder.add_all(read_lines(source, skip=builder.documents), progress=progress)
             builder.finish(progress=progress)
         return cls(path, engine=engine, verify=False)
 
     def __len__(self) -> int:
         """How many documents there are."""
         return len(self._store)
+
+    def __deepcopy__(self, memo: object) -> BM25Retriever:
+        return self  # nothing in it changes: copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:

@@ -19,19 +19,21 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from array import array
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.retrieval.analysis import ANALYZER, term_of, tokenize
+from agent_envs.retrieval.analysis import ANALYZER
+from agent_envs.retrieval.bm25_segment import SegmentWriter, TermReader
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.storage import (
     FileWriter,
@@ -47,9 +49,8 @@ __all__ = ["FORMAT", "VERSION", "IndexBuilder", "check_parameters", "impacts_of"
 FORMAT = "agent_envs.bm25"
 VERSION = 1
 
-_SEGMENT_TOKENS = 4_000_000
+_SEGMENT_CHARACTERS = 8_000_000
 _GROUP_POSTINGS = 4_000_000
-_TERMS_BYTES = 1 << 20  # of each segment's terms in memory while they are merged
 _STATE = "state.json"
 _TINY = np.float32(1e-30)  # no impact is 0, so that a score of 0 means that a document was not met
 
@@ -78,25 +79,6 @@ def inverse_norms(k1: float, b: float, average_length: float) -> np.ndarray:
     return np.asarray(norms, f)
 
 
-def _frequency_type(largest: int) -> str:
-    return "<u1" if largest < 1 << 8 else "<u2" if largest < 1 << 16 else "<u4"
-
-
-class _TermNumbers(dict[str, int]):
-    """Token as written -> number of its term in this segment, -1 where it is not indexed."""
-
-    def __init__(self, term: Any) -> None:
-        super().__init__()
-        self.vocabulary: dict[str, int] = {}
-        self._term = term
-
-    def __missing__(self, token: str) -> int:
-        term = self._term(token)
-        number = self.vocabulary.setdefault(term, len(self.vocabulary)) if term else -1
-        self[token] = number
-        return number
-
-
 class IndexBuilder:
     """Builds an index in a folder of its own.
 
@@ -105,76 +87,99 @@ class IndexBuilder:
         k1: How slowly repeated terms stop counting.
         b: How much long documents are marked down.
         source: What the rows are, as JSON; a stopped build goes on only where this is what it was.
-        segment_tokens: Tokens in a segment; memory is about 60 bytes for each.
+        processes: Helper processes to use; 0 for none.
+        segment_characters: Characters of text in a segment; memory is about 15 bytes for each, and process.
     """
 
     def __init__(
-        self, folder: Path, k1: float, b: float, *, source: object = None, segment_tokens: int = _SEGMENT_TOKENS
+        self,
+        folder: Path,
+        k1: float,
+        b: float,
+        *,
+        source: object = None,
+        processes: int = 0,
+        segment_characters: int = _SEGMENT_CHARACTERS,
     ) -> None:
         check_parameters(k1, b)
         self.folder, self.k1, self.b = folder, float(k1), float(b)
-        self._segment_tokens = segment_tokens
-        self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_tokens, source]))
-        self._term = lru_cache(1 << 19)(term_of)
-        self._segments, self.documents, sizes = self._read_state()
-        self._writers = {name: FileWriter(folder / name, sizes.get(name, 0)) for name in ("documents.bin", "ids.bin")}
+        self._segment_characters = segment_characters
+        self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
+        # Names of the segments begin with `build`, so that no process left over from another build meets this one.
+        self._state: dict[str, Any] = {"settings": self._settings, "build": uuid.uuid4().hex[:8], "segments": 0}
+        self._state |= {"documents": 0, "bytes": {}} | self._read_state()
+        self._segments, self.documents = self._state["segments"], self._state["documents"]
+        sizes = self._state["bytes"]
+        self._rows = {name: FileWriter(folder / name, sizes.get(name, 0)) for name in ("documents.bin", "ids.bin")}
+        self._segment_writer = SegmentWriter(processes)
+        self._waiting = processes + 1
+        self._begun: deque[tuple[Future[None], dict[str, Any]]] = deque()  # segments, and the state after each
 
     def close(self) -> None:
-        """Close the files it writes to."""
-        for writer in self._writers.values():
+        """Close the files it writes to, end the processes it uses."""
+        self._segment_writer.close()
+        for writer in self._rows.values():
             writer.close()
 
-    def _read_state(self) -> tuple[int, int, dict[str, int]]:
+    def _read_state(self) -> dict[str, Any]:
         try:
-            state = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
-            if state["settings"] == self._settings:
-                return state["segments"], state["documents"], state["bytes"]
+            state: dict[str, Any] = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
-            pass
-        return 0, 0, {}
+            return {}
+        return state if state["settings"] == self._settings else {}
 
-    def add_all(self, rows: Iterable[Mapping[str, Any]], *, progress: bool = False) -> None:
+    def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
         """Index rows; a builder that goes on from a stopped build has to be given what follows `documents`.
+
+        Args:
+            rows: Each with the JSON it was read from, or None.
+            progress: Whether to show a progress bar.
 
         Raises:
             DataError: A row without id or text, or one that JSON cannot hold.
+            BackendError: A helper process failed.
         """
-        segment = _Segment(self._term)
+        ids: list[bytes] = []
+        documents: list[bytes] = []
+        contents: list[str] = []
+        characters = 0
         bar = tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress)
-        for number, row in enumerate(bar, self.documents):
+        for number, (row, raw) in enumerate(bar, self.documents):
             where = f"document {number}"
-            doc_id, contents = row_id(row, where), row_contents(row, where)
-            segment.documents.append(encode_row(row, where))
-            segment.ids.append(doc_id.encode("utf-8", "surrogatepass"))
-            segment.add(contents)
-            if len(segment.tokens) >= self._segment_tokens:
-                self._flush(segment)
-                segment = _Segment(self._term)
-        if segment.ids:
-            self._flush(segment)
+            ids.append(row_id(row, where).encode("utf-8", "surrogatepass"))
+            contents.append(row_contents(row, where))
+            documents.append(encode_row(row, where) if raw is None else raw)
+            characters += len(contents[-1])
+            if characters >= self._segment_characters:
+                self._begin_segment(ids, documents, contents)
+                ids, documents, contents, characters = [], [], [], 0
+        if ids:
+            self._begin_segment(ids, documents, contents)
+        while self._begun:
+            self._end_segment()
 
     def _part(self, name: str, segment: int) -> Path:
-        return self.folder / f"part-{segment:05d}.{name}"
+        return self.folder / f"part-{self._state['build']}-{segment:05d}.{name}"
 
-    def _flush(self, segment: _Segment) -> None:
-        """Write a segment, and then that it is written."""
+    def _begin_segment(self, ids: list[bytes], documents: list[bytes], contents: list[str]) -> None:
         number = self._segments
-        terms, counts, docs, frequencies, lengths = segment.postings(self.documents)
-        self._part("terms", number).write_bytes("\n".join([*terms, ""]).encode("utf-8", "surrogatepass"))
-        for name, values in (("counts", counts), ("docs", docs), ("frequencies", frequencies), ("lengths", lengths)):
-            np.save(self._part(f"{name}.npy", number), values)
-        for name, items in (("documents", segment.documents), ("ids", segment.ids)):
+        done = self._segment_writer.write(str(self._part("", number))[:-1], contents, self.documents)
+        for name, items in (("documents", documents), ("ids", ids)):
             np.save(self._part(f"{name}.npy", number), np.fromiter(map(len, items), np.int64, len(items)))
-            self._writers[f"{name}.bin"].write(b"".join(items))
-            self._writers[f"{name}.bin"].flush()
+            self._rows[f"{name}.bin"].write(b"".join(items))
+            self._rows[f"{name}.bin"].flush()
         self._segments += 1
-        self.documents += len(segment.ids)
-        state = {
-            "settings": self._settings,
-            "segments": self._segments,
-            "documents": self.documents,
-            "bytes": {name: writer.size for name, writer in self._writers.items()},
-        }
+        self.documents += len(ids)
+        sizes = {name: writer.size for name, writer in self._rows.items()}
+        state = {**self._state, "segments": self._segments, "documents": self.documents, "bytes": sizes}
+        self._begun.append((done, state))
+        while len(self._begun) > self._waiting or (self._begun and self._begun[0][0].done()):
+            self._end_segment()
+
+    def _end_segment(self) -> None:
+        """Wait for the oldest segment, and write down that it is written."""
+        done, state = self._begun.popleft()
+        done.result()
         (self.folder / f"{_STATE}.new").write_text(json.dumps(state), encoding="utf-8")
         os.replace(self.folder / f"{_STATE}.new", self.folder / _STATE)
 
@@ -186,7 +191,7 @@ class IndexBuilder:
         """
         if not self.documents:
             raise DataError("there are no documents to index")
-        files = {name: writer.close() for name, writer in self._writers.items()}
+        files = {name: writer.close() for name, writer in self._rows.items()}
 
         def save(name: str, values: np.ndarray) -> None:
             files.update(write_array(self.folder, name, values))
@@ -247,7 +252,7 @@ class IndexBuilder:
         lengths = array("q")
         with ExitStack() as files_open:
             terms = files_open.enter_context(FileWriter(self.folder / "terms.bin"))
-            readers = [files_open.enter_context(_TermReader(self._part("terms", s))) for s in range(self._segments)]
+            readers = [files_open.enter_context(TermReader(self._part("terms", s))) for s in range(self._segments)]
             numbers = [array("q") for _ in readers]
             while sum(reader.fill() for reader in readers):
                 last = min((r.terms[-1] for r in readers if r.more), default=None)
@@ -315,70 +320,3 @@ def impacts_of(weight: np.ndarray | np.float32, frequencies: np.ndarray, inverse
     """What postings add to a score: weight - weight / (1 + frequency * inverse norm), float32 at every step."""
     one = np.float32(1)
     return np.maximum(weight - weight / (one + frequencies.astype(np.float32) * inverse), _TINY)
-
-
-class _TermReader:
-    """Sorted terms of a segment, some at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self.terms: list[bytes] = []  # read and not yet taken
-        self.more = True  # whether the file may have more
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def fill(self) -> bool:
-        """Read on if there is nothing left; whether there is something."""
-        if not self.terms and self.more:
-            self.terms = self._file.read(_TERMS_BYTES).split(b"\n")
-            self.terms[-1] += self._file.readline().removesuffix(b"\n")
-            if not self.terms[-1]:
-                self.terms.pop()
-            self.more = bool(self.terms)
-        return bool(self.terms)
-
-    def take(self, last: bytes | None) -> list[bytes]:
-        """The terms up to and including `last`, or all of them."""
-        end = len(self.terms) if last is None else bisect_right(self.terms, last)
-        taken, self.terms = self.terms[:end], self.terms[end:]
-        return taken
-
-
-class _Segment:
-    """Documents whose postings are still in memory."""
-
-    def __init__(self, term: Any) -> None:
-        self.ids: list[bytes] = []
-        self.documents: list[bytes] = []
-        self.tokens: list[int] = []  # numbers of terms, -1 for what is not indexed
-        self._numbers = _TermNumbers(term)
-        self._lengths = array("q")
-
-    def add(self, contents: str) -> None:
-        before = len(self.tokens)
-        self.tokens += map(self._numbers.__getitem__, tokenize(contents))
-        self._lengths.append(len(self.tokens) - before)
-
-    def postings(self, first: int) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Terms in order; postings of each, their documents (counted from `first`) and frequencies; lengths."""
-        terms = sorted(self._numbers.vocabulary)
-        rank = np.empty(len(terms), np.int64)
-        rank[[self._numbers.vocabulary[t] for t in terms]] = np.arange(len(terms))
-        tokens = np.array(self.tokens, np.int32)
-        doc = np.repeat(np.arange(len(self.ids)), np.frombuffer(self._lengths, np.int64))
-        kept = tokens >= 0
-        doc = doc[kept]
-        lengths = np.bincount(doc, minlength=len(self.ids)).astype(np.int32)
-        pairs = (rank[tokens[kept]] << 32) | doc  # one number for term and document
-        pairs.sort()
-        begins = np.flatnonzero(np.diff(pairs, prepend=-1))
-        frequencies = np.diff(begins, append=len(pairs))
-        pairs = pairs[begins]
-        counts = np.bincount(pairs >> 32, minlength=len(terms)).astype(np.int64)
-        docs = ((pairs & 0xFFFFFFFF) + first).astype(np.int32)
-        largest = int(frequencies.max(initial=0))
-        return terms, counts, docs, frequencies.astype(_frequency_type(largest)), lengths

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_envs.errors import DataError
 
-__all__ = ["corpus_files", "document_title", "read_corpus", "row_contents", "row_id"]
+__all__ = ["corpus_files", "document_title", "read_corpus", "read_lines", "row_contents", "row_id"]
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
@@ -86,8 +86,17 @@ def corpus_files(source: str | Path) -> list[Path]:
     return files
 
 
-def read_corpus(source: str | Path, *, skip: int = 0) -> Iterator[dict[str, Any]]:
+def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
     """The rows of a corpus, one JSON object a line, read as they are asked for.
+
+    Raises:
+        DataError: A file that cannot be read, or a line that is no row; it names both.
+    """
+    return (row for row, _ in read_lines(source))
+
+
+def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The rows of a corpus, each with the line it is written in.
 
     Args:
         source: A file, or a folder of files.
@@ -105,7 +114,7 @@ def read_corpus(source: str | Path, *, skip: int = 0) -> Iterator[dict[str, Any]
                     if skip:
                         skip -= 1
                         continue
-                    yield _parse(line, path, number)
+                    yield _parse(line, path, number), line.strip()
         except (OSError, EOFError) as e:
             raise DataError(f"{path} cannot be read: {e}") from e
 

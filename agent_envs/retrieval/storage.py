@@ -369,5 +369,5 @@ class DocumentStore:
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """The row with this id, as it was given to the index."""
-        row: dict[str, Any] = json.loads(self._documents[self.number(doc_id)].decode("utf-8", "surrogatepass"))
+        row: dict[str, Any] = json.loads(self._documents[self.number(doc_id)])
         return row
