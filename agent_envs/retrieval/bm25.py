@@ -238,11 +238,14 @@ class BM25Retriever:
             numbers, scores = self._search_numba(counts, k)
         else:
             numbers, scores = self._search_numpy(counts, k)
-        return list(zip(map(self._store.id, numbers.tolist()), scores.tolist(), strict=True))
+        return list(zip(self._store.ids(numbers.tolist()), scores.tolist(), strict=True))
 
     def _use_numba(self, counts: Counter[int]) -> bool:
         if self._compiled is None:
-            if self._engine != "auto" or len(self) < _NUMBA_FROM or importlib.util.find_spec("numba") is None:
+            if self._engine != "auto" or len(self) < _NUMBA_FROM:
+                return False
+            if importlib.util.find_spec("numba") is None:
+                self._engine = "numpy"
                 return False
             self._load_numba()
         if len(counts) * len(self) > 1 << 34:  # a table of terms and windows that would not fit

@@ -171,7 +171,7 @@ class DenseRetriever:
 
     def _sorted(self, numbers: np.ndarray, scores: np.ndarray, k: int) -> list[Hit]:
         order = np.lexsort((self._ranks[numbers], -scores))[:k]
-        return [(self._store.id(n), s) for n, s in zip(numbers[order].tolist(), scores[order].tolist(), strict=True)]
+        return list(zip(self._store.ids(numbers[order].tolist()), scores[order].tolist(), strict=True))
 
     def _faiss_index(self) -> Any:
         try:
