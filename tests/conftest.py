@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+# Whichever test imports verl first: it reads these once, at import (agent_envs.adapters.verl.overrides.environment).
+os.environ.setdefault("VERL_PLATFORM", "cpu")
+os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.plugin")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

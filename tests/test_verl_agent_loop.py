@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import warnings
 
 import gymnasium as gym
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.plugin")  # registers at verl's import
 pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")

@@ -9,16 +9,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import warnings
 from functools import partial
 
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")
-os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.plugin")  # patches at verl's import
 torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
