@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _SUBMODULES = frozenset(
-    {"adapters", "envs", "errors", "parsers", "policies", "rewards", "testing", "tools", "wrappers"}
+    {"adapters", "envs", "errors", "parsers", "policies", "retrieval", "rewards", "testing", "tools", "wrappers"}
 )
 
 register_envs()
