@@ -194,19 +194,29 @@ class World:
         """The number of what a relation leads to."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
-        targets = self.halves(relation.target, relation.target_half)
-        return targets[self._links[name, source](number - subjects.start) % len(targets)]
+        targets, used, stride = self._reached(relation)
+        return targets[self._links[name, source](number - subjects.start) % used * stride]
 
     def sources(self, name: str, source: str, target: int) -> tuple[int, ...]:
         """The numbers of everything whose relation leads to a target; at most the first 64."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
-        targets = self.halves(relation.target, relation.target_half)
-        if target not in targets:
+        targets, used, stride = self._reached(relation)
+        place, rest = divmod(target - targets.start, stride)
+        if target not in targets or rest or place >= used:
             return ()
         link = self._links[name, source]
-        found = range(target - targets.start, link.size, len(targets))[:64]
-        return tuple(subjects.start + link.undo(place) for place in found)
+        return tuple(subjects.start + link.undo(found) for found in range(place, link.size, used)[:64])
+
+    def _reached(self, relation: Relation) -> tuple[range, int, int]:
+        """What a relation may lead to, how many of these it does lead to, and every how manieth that is.
+
+        Where questions ask whether two things have a fact in common, some have: 5 subjects share 2 targets.
+        """
+        targets = self.halves(relation.target, relation.target_half)
+        size = self._links[relation.name, relation.source].size
+        used = min(len(targets), max(1, size * 2 // 5)) if relation.same else len(targets)
+        return targets, used, len(targets) // used
 
     def birth(self, person: int) -> tuple[int, int, int]:
         """Year, month and day of a person's birth: 1850 to 1867 in the older half, 1880 to 1899 in the younger."""
@@ -257,11 +267,11 @@ class World:
     # -- articles ------------------------------------------------------------------------------------------------
 
     def article(self, index: int) -> Article:
-        """Article `index` of the encyclopaedia, 0 to articles - 1."""
-        for kind, start in reversed(self._starts.items()):
-            if index >= start:
-                return self.article_about(kind, index - start)
-        raise IndexError(index)
+        """Article `index` of the encyclopaedia, 0 to articles - 1; IndexError outside."""
+        if not 0 <= index < self.articles:
+            raise IndexError(f"the encyclopaedia has articles 0 to {self.articles - 1}, got {index}")
+        kind = next(kind for kind, start in reversed(self._starts.items()) if index >= start)
+        return self.article_about(kind, index - self._starts[kind])
 
     def article_about(self, kind: str, number: int) -> Article:
         """The article about one thing."""

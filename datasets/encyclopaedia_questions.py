@@ -39,6 +39,11 @@ _ATTEMPTS = 10_000
 _ENTERING = {
     kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS
 }  # the facts that lead to a kind
+_ASKED = {
+    "bridge": tuple({relation.source: relation for relation in RELATIONS}.values()),  # one for each kind to start from
+    "comparison": tuple(relation for relation in RELATIONS if relation.first),
+    "yesno": tuple(relation for relation in RELATIONS if relation.same or relation.below),
+}
 
 
 def parse_hops(hops: int | str) -> tuple[int, int]:
@@ -111,10 +116,13 @@ class GeneratedQA:
         draws = stream(name)
         hops = draws.between(self.low, self.high)
         kind = draws.pick(MIXES[self.dataset])
+        # What is asked, and whether yes is the answer, is settled first: what is hard to find is not asked less often.
+        choices = tuple(r for r in _ASKED[kind] if hops == 2 or kind == "bridge" or _ENTERING[r.source])
+        relation, verdict = draws.pick(choices), draws.between(0, 1) == 0
         ask = {"bridge": _bridge, "comparison": _comparison, "yesno": _yes_or_no}[kind]
         for _ in range(_ATTEMPTS):
             try:
-                question, answers, chains = ask(self.world, draws, hops)
+                question, answers, chains = ask(self.world, draws, hops, relation, verdict)
                 supporting = _checked(self.world, chains)
             except Impossible:
                 continue
@@ -138,10 +146,9 @@ def generated_qa(dataset: str, split: str, hops: int | str, articles: int) -> Ge
 _Question = tuple[str, Sequence[str], Sequence[_Chain]]
 
 
-def _bridge(world: World, draws: Draws, hops: int) -> _Question:
-    """A question that follows one chain to its end."""
-    kind = draws.pick(tuple(KINDS))
-    things = [world.some(kind, draws)]
+def _bridge(world: World, draws: Draws, hops: int, first: Relation, _: bool) -> _Question:
+    """A question that follows one chain to its end, from something of the kind that has a first fact."""
+    things = [world.some(first.source, draws)]
     relations: list[Relation] = []
     for left in range(hops - 1, -1, -1):
         here = things[-1]
@@ -163,24 +170,20 @@ def _bridge(world: World, draws: Draws, hops: int) -> _Question:
     return question, (answer, *aliases), [chain]
 
 
-def _comparison(world: World, draws: Draws, hops: int) -> _Question:
-    """Which of two things comes first by a date or number."""
-    relation = draws.pick([r for r in RELATIONS if r.first])
+def _comparison(world: World, draws: Draws, hops: int, relation: Relation, lower: bool) -> _Question:
+    """Which of two things comes first (or last) by a date or number."""
     ends = [world.some(relation.source, draws) for _ in range(2)]
     values = [world.value(relation.name, relation.source, end.number) for end in ends]
     if values[0] == values[1] or ends[0].name == ends[1].name:
         raise Impossible
     chains = _two_sides(world, draws, ends, hops)
-    lower = draws.between(0, 1) == 0
     winner = ends[0] if (values[0] < values[1]) == lower else ends[1]
     question = _ask_both(draws.pick(relation.first if lower else relation.last), chains, draws)
     return question, (winner.name, *winner.aliases), chains
 
 
-def _yes_or_no(world: World, draws: Draws, hops: int) -> _Question:
-    """Whether two things have a fact in common, or one comes before the other; yes as often as no."""
-    yes = draws.between(0, 1) == 0
-    relation = draws.pick([r for r in RELATIONS if r.same or r.below])
+def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: bool) -> _Question:
+    """Whether two things have a fact in common, or one comes before the other."""
     one = world.some(relation.source, draws)
     if not world.has(relation, one.number):
         raise Impossible

@@ -330,7 +330,9 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
 
 def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:
-    """The files to prepare by split; a single file is the split that its name speaks of, "train" where it does not.
+    """The files to prepare by split: the one that a file's name speaks of, where no other file's does.
+
+    A single file whose name speaks of none is "train"; in a folder it keeps its name.
 
     Raises:
         DataError: There is nothing at the path.
@@ -340,7 +342,12 @@ def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict
         raise DataError(f"there is no file or folder {str(path)!r} to prepare {task} from")
     if path.is_file():
         return {_split_word(path.stem) or "train": (path,)}
-    return find_splits(path, suffixes)
+    splits = find_splits(path, suffixes)
+    words = [_split_word(name) for name in splits]
+    return {
+        word if word and words.count(word) == 1 else name: splits[name]
+        for name, word in zip(splits, words, strict=True)
+    }
 
 
 def fetch_splits(name: str, config: str | None, *, task: str) -> dict[str, Any]:

@@ -40,10 +40,10 @@ class ReActParser:
             reasoning, _, text = text.rpartition("</think>")
         if not text.strip():
             return ParsedAction("", (), reasoning)
-        commands = _commands(text)
-        if not commands:
+        command = _last_command(text)
+        if command is None:
             return ParsedAction("", (ParseFailure(_EXPECTED, text),), reasoning)
-        start, end, name, argument = commands[-1]
+        start, end, name, argument = command
         reasoning = reasoning + text[:start]
         if name == "finish":
             return ParsedAction(argument, (), reasoning)
@@ -58,17 +58,16 @@ class ReActParser:
         return "search[entity], lookup[keyword] or finish[answer]"
 
 
-def _commands(text: str) -> list[tuple[int, int, str, str]]:
-    """Start, end, name and argument of every command; an argument ends with the last bracket before the next one."""
-    found = []
-    line_start = 0
-    for line in text.splitlines(keepends=True):
-        matches = list(_COMMAND.finditer(line))
-        limits = [*(match.start() for match in matches[1:]), len(line)]
-        for match, limit in zip(matches, limits, strict=False):
-            close = line.rfind("]", match.end(), limit)
+def _last_command(text: str) -> tuple[int, int, str, str] | None:
+    """Start, end, name and argument of the last command; an argument ends with the last bracket of its line."""
+    line_end = len(text)
+    while line_end >= 0:
+        line_start = text.rfind("\n", 0, line_end) + 1
+        limit = line_end
+        for match in reversed(list(_COMMAND.finditer(text, line_start, line_end))):
+            close = text.rfind("]", match.end(), limit)
             if close >= 0:
-                argument = line[match.end() : close].strip()
-                found.append((line_start + match.start(), line_start + close + 1, match[1].lower(), argument))
-        line_start += len(line)
-    return found
+                return match.start(), close + 1, match[1].lower(), text[match.end() : close].strip()
+            limit = match.start()
+        line_end = line_start - 1
+    return None
