@@ -113,7 +113,7 @@ def test_two_steps_on_released_rows_train(
     for name in ("train-000001.jsonl", "train-000002.jsonl", "validation-000000.jsonl", "validation-000002.jsonl"):
         episodes = list(read_episodes(out / "episodes" / name))
         assert len(episodes) == (16 if name.startswith("train") else 8)
-        assert all(e.reset_info["source"] == str(rows) for e in episodes)
+        assert all(e.reset_info["source"] == str(rows.resolve()) for e in episodes)
         assert all(len(s.response_ids or ()) == len(s.response_logprobs or ()) > 0 for e in episodes for s in e.steps)
     held_out = {e.index for e in read_episodes(out / "episodes" / "validation-000002.jsonl")}
     trained = {e.index for k in (1, 2) for e in read_episodes(out / "episodes" / f"train-00000{k}.jsonl")}
