@@ -1,7 +1,7 @@
 """Training runs with verl's own trainer: real optimiser steps on real rows, a critic, a killed run continued.
 
 Behaviours pinned here:
-1. Two steps on released GSM8K rows have a gradient above 0 and change the weights.
+1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows train too.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo gae` trains actor and critic.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
@@ -10,6 +10,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -51,8 +52,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _train(out: Path, *arguments: str) -> int:
-    return main(["train", "--env", ENV, "--out", str(out), *arguments, *SMALL])
+def _train(out: Path, *arguments: str, env: str = ENV) -> int:
+    return main(["train", "--env", env, "--out", str(out), *arguments, *SMALL])
 
 
 def _records(out: Path) -> list[dict[str, Any]]:
@@ -123,6 +124,23 @@ def test_two_steps_on_released_rows_train(
     assert "on 8 held-out tasks" in said and str(out / "curve.png") in said
     assert _train(out, "--data", str(rows), "--steps", "2", "--model", str(tiny_model)) == 0  # done: nothing is trained
     assert _records(out) == records
+
+
+def test_two_steps_of_question_answering_over_real_passages(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    rows = data_dir / "hotpotqa" / "hotpot_train_distractor_100.json"
+    arguments = ("--data", str(rows), "--steps", "2", "--model", str(tiny_model))
+    assert _train(out, *arguments, env="AgentR1/HotpotQA-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    assert max(r["actor/grad_norm"] for r in records[1:]) > 0
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/HotpotQA-v0" and e.steps for e in episodes)
 
 
 def test_gae_trains_actor_and_critic(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:

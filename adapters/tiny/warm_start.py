@@ -43,6 +43,9 @@ __all__ = [
 MAX_DEMONSTRATIONS = 12_000
 """Different episodes a warm start sees; a longer one sees them again, in another order."""
 BATCH_SIZE = 48
+"""Most episodes of a supervised step."""
+TOKENS_PER_BATCH = 24_576
+"""Tokens of a supervised step, on average, where episodes are long."""
 _TOKENIZER_EPISODES = 3_000
 
 
@@ -79,7 +82,11 @@ def make_warm_model(
     model = build_model(tokenizer, context_length=max_length, seed=seed)
     if steps:
         bar = tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
-        train_on(model, encode(bar, tokenizer, max_length=max_length), steps=steps, seed=seed, progress=progress)
+        encoded = encode(bar, tokenizer, max_length=max_length)
+        # Episodes of ten times the length in batches of a tenth: a step takes about as long on every task.
+        mean_length = sum(len(d.ids) for d in encoded) / len(encoded)
+        batch_size = min(BATCH_SIZE, max(1, round(TOKENS_PER_BATCH / mean_length)))
+        train_on(model, encoded, steps=steps, batch_size=batch_size, seed=seed, progress=progress)
     save_model(model, tokenizer, folder)
 
 

@@ -319,8 +319,9 @@ def build(
     chosen = get_preset(preset)
     get_estimator(algo)
     given = _json_object(env_kwargs)
-    demo_kwargs = {**chosen.generated_env_kwargs.get(env, {}), **given}
-    kwargs = demo_kwargs if data == "generated" else dict(given)
+    preset_kwargs = chosen.env_kwargs.get(env, {})
+    demo_kwargs = {**preset_kwargs, **chosen.generated_env_kwargs.get(env, {}), **given}
+    kwargs = demo_kwargs if data == "generated" else {**preset_kwargs, **given}
     for name, value, least in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
         if value is not None and value < least:
             raise ConfigError(f"{name} must be at least {least}, got {value}")

@@ -53,6 +53,8 @@ class Preset:
     """Processes that train, one per GPU."""
     wrappers: tuple[str, ...] = ()
     """Wrappers around every environment, before those of the command line."""
+    env_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Per id: arguments on any data, where --env-kwargs does not say otherwise."""
     generated_env_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Per id: arguments of its generated tasks, where --env-kwargs does not say otherwise."""
     warm_start: int = 0
@@ -75,6 +77,8 @@ _OPTIMIZER = (
     "algorithm.use_kl_in_reward=False",
 )
 
+_QUESTION_ANSWERING = ("AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0")
+
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
@@ -85,7 +89,7 @@ PRESETS: dict[str, Preset] = {
             tasks_per_step=16,
             episodes_per_task=8,
             updates_per_step=2,
-            max_prompt_length=1536,
+            max_prompt_length=3072,
             max_response_length=64,
             learning_rate=3e-4,
             learning_rate_warmup=10,
@@ -96,7 +100,12 @@ PRESETS: dict[str, Preset] = {
             tokens_per_batch=32_768,
             devices=1,
             wrappers=("FormatReward(weight=0.1)",),
-            generated_env_kwargs={"AgentR1/GSM8K-v0": {"level": 1}, "AgentR1/GSM8KTool-v0": {"level": 1}},
+            env_kwargs={env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
+            generated_env_kwargs={
+                "AgentR1/GSM8K-v0": {"level": 1},
+                "AgentR1/GSM8KTool-v0": {"level": 1},
+                **{env_id: {"hops": 2} for env_id in _QUESTION_ANSWERING},
+            },
             warm_start=800,
             demo_noise=0.6,
             makes_model=True,
