@@ -194,29 +194,30 @@ class World:
         """The number of what a relation leads to."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
-        targets, used, stride = self._reached(relation)
-        return targets[self._links[name, source](number - subjects.start) % used * stride]
+        targets, used, stride, turn = self._reached(relation)
+        return targets[(self._links[name, source](number - subjects.start) % used * stride + turn) % len(targets)]
 
     def sources(self, name: str, source: str, target: int) -> tuple[int, ...]:
         """The numbers of everything whose relation leads to a target; at most the first 64."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
-        targets, used, stride = self._reached(relation)
-        place, rest = divmod(target - targets.start, stride)
+        targets, used, stride, turn = self._reached(relation)
+        place, rest = divmod((target - targets.start - turn) % len(targets), stride)
         if target not in targets or rest or place >= used:
             return ()
         link = self._links[name, source]
         return tuple(subjects.start + link.undo(found) for found in range(place, link.size, used)[:64])
 
-    def _reached(self, relation: Relation) -> tuple[range, int, int]:
-        """What a relation may lead to, how many of these it does lead to, and every how manieth that is.
+    def _reached(self, relation: Relation) -> tuple[range, int, int, int]:
+        """What a relation may lead to, how many of these it reaches, the distance between two of them, and the first.
 
-        Where questions ask whether two things have a fact in common, some have: 5 subjects share 2 targets.
+        Where questions ask whether two things have a fact in common, some have: 5 subjects share 3 targets.
         """
         targets = self.halves(relation.target, relation.target_half)
         size = self._links[relation.name, relation.source].size
-        used = min(len(targets), max(1, size * 2 // 5)) if relation.same else len(targets)
-        return targets, used, len(targets) // used
+        used = min(len(targets), max(1, size * 3 // 5)) if relation.same else len(targets)
+        turn = mix(self._seed + 11, zlib.crc32(f"{relation.name} {relation.source}".encode())) % len(targets)
+        return targets, used, len(targets) // used, turn
 
     def birth(self, person: int) -> tuple[int, int, int]:
         """Year, month and day of a person's birth: 1850 to 1867 in the older half, 1880 to 1899 in the younger."""

@@ -6,6 +6,7 @@ syllables of a consonant group and a vowel group, and a closing consonant group.
 
 from __future__ import annotations
 
+import functools
 import math
 
 __all__ = ["SPLITS", "Shuffle", "mix", "spell"]
@@ -65,6 +66,7 @@ class Shuffle:
 _SPREAD = Shuffle(_SHORT, seed=20)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def spell(number: int, split: int) -> str:
     """Word `number` of a split's words: two syllables for the first 81,120, three after that.
 

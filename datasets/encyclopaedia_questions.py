@@ -22,7 +22,7 @@ from agent_envs.datasets.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.encyclopaedia_kinds import KINDS
 from agent_envs.datasets.encyclopaedia_prose import mention
 from agent_envs.datasets.encyclopaedia_relations import Relation
-from agent_envs.datasets.encyclopaedia_works import RELATIONS, relations_of
+from agent_envs.datasets.encyclopaedia_works import RELATIONS
 from agent_envs.datasets.qa_task import QATask
 from agent_envs.errors import ConfigError, TaskIndexError
 
@@ -40,7 +40,7 @@ _ENTERING = {
     kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS
 }  # the facts that lead to a kind
 _ASKED = {
-    "bridge": tuple({relation.source: relation for relation in RELATIONS}.values()),  # one for each kind to start from
+    "bridge": tuple(relation for relation in RELATIONS if relation.questions),
     "comparison": tuple(relation for relation in RELATIONS if relation.first),
     "yesno": tuple(relation for relation in RELATIONS if relation.same or relation.below),
 }
@@ -69,6 +69,12 @@ class _Chain:
     """The thing that is named, and what each fact leads to."""
     relations: tuple[Relation, ...]
     """The facts; one fewer than things."""
+
+
+@functools.cache
+def _depth(kind: str, deepest: int = 3) -> int:
+    """The most facts that lead to a kind one after the other, up to `deepest`."""
+    return max((1 + _depth(r.source, deepest - 1) for r in _ENTERING[kind]), default=0) if deepest else 0
 
 
 class GeneratedQA:
@@ -117,7 +123,8 @@ class GeneratedQA:
         hops = draws.between(self.low, self.high)
         kind = draws.pick(MIXES[self.dataset])
         # What is asked, and whether yes is the answer, is settled first: what is hard to find is not asked less often.
-        choices = tuple(r for r in _ASKED[kind] if hops == 2 or kind == "bridge" or _ENTERING[r.source])
+        longest = hops - 1 if kind == "bridge" else (hops - 1) // 2  # steps that lead to what is asked about
+        choices = tuple(r for r in _ASKED[kind] if _depth(r.source) >= longest)
         relation, verdict = draws.pick(choices), draws.between(0, 1) == 0
         ask = {"bridge": _bridge, "comparison": _comparison, "yesno": _yes_or_no}[kind]
         for _ in range(_ATTEMPTS):
@@ -146,25 +153,18 @@ def generated_qa(dataset: str, split: str, hops: int | str, articles: int) -> Ge
 _Question = tuple[str, Sequence[str], Sequence[_Chain]]
 
 
-def _bridge(world: World, draws: Draws, hops: int, first: Relation, _: bool) -> _Question:
-    """A question that follows one chain to its end, from something of the kind that has a first fact."""
-    things = [world.some(first.source, draws)]
-    relations: list[Relation] = []
-    for left in range(hops - 1, -1, -1):
-        here = things[-1]
-        choices = [r for r in relations_of(here.kind) if (r.phrases if left else r.questions)]
-        choices = [r for r in choices if world.has(r, here.number)]
-        if not choices:
-            raise Impossible
-        relation = draws.pick(choices)
-        relations.append(relation)
-        if left:
-            things.append(_next(world, relation, here))
-    last, end = relations[-1], things[-1]
+def _bridge(world: World, draws: Draws, hops: int, last: Relation, _: bool) -> _Question:
+    """A question that follows one chain to its end.
+
+    The end is drawn first and the way to it then: what many ways lead to is not asked for more often.
+    """
+    end = world.some(last.source, draws)
+    if not world.has(last, end.number):
+        raise Impossible
+    chain = _leading_to(world, draws, end, hops)
     answer, aliases = world.answer(last, end.number)
-    chain = _Chain(tuple(things), tuple(relations[:-1]))
     question = draws.pick(last.questions).format(x=_named(chain, draws))
-    before = [_article(world, thing) for thing in things[:-1]]
+    before = [_article(world, thing) for thing in chain.things[:-1]]
     if any(name in text for name in (answer, *aliases) for text in (question, *before)):
         raise Impossible
     return question, (answer, *aliases), [chain]

@@ -246,18 +246,16 @@ def _ordered(value: str) -> tuple[int, ...]:
 
 def queries_for(missing: Missing) -> Iterable[str]:
     """Search queries for an article, the most telling first, each another one."""
-    mention, relation = missing.mention, _by_name()[missing.fact]
-    kinds = [r.source for r in RELATIONS if r.name == missing.fact]
-    noun = mention.noun or (KINDS[kinds[0]].nouns[0] if kinds[0] != "person" else "")
+    name, relation = missing.mention.name, _by_name()[missing.fact]
+    kinds = [KINDS[r.source] for r in RELATIONS if r.name == missing.fact]
+    noun = missing.mention.noun or (kinds[0].nouns[0] if len(kinds[0].nouns) == 1 else "")
     cues = " ".join(relation.cues)
-    queries = (
-        f"{mention.name} {noun}".strip(),
-        f"{mention.name} {noun} {cues}".strip(),
-        mention.name,
-        f"{mention.name} in full also known as",
-        f"{mention.name} {' '.join(kinds)} {cues}",
-    )
-    return dict.fromkeys(queries)
+    queries = [f"{name} {noun}".strip(), f"{name} {noun} {cues}".strip()]
+    if len(kinds) > 1:
+        queries.append(" ".join([name, *(kind.nouns[0] for kind in kinds), cues]))
+    # In the words of first sentences: they tell the article of a name from those of longer names that contain it.
+    queries += [opening.format(s=name, a="", noun=noun) for kind in kinds for opening in kind.openings]
+    return dict.fromkeys((*queries, name, f"{name} in full also known as"))
 
 
 def cues_for(missing: Missing) -> tuple[str, ...]:
