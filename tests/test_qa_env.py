@@ -515,3 +515,9 @@ def test_golden_transcripts(style: str, index: int, root: Path) -> None:
     env = gym.make(HOTPOT, split="test", style=style, hops=2, render_mode="ansi")
     play(env, index)
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
+
+
+def test_the_readmes_episode_is_one(root: Path) -> None:
+    env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
+    assert play(env, 11)[0] == 1.0
+    assert f"```text\n{env.render()}\n```" in (root / "README.md").read_text(encoding="utf-8")
