@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
 
 __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
 
@@ -83,6 +83,8 @@ def apply_wrappers(env: gym.Env[str, str], specs: Iterable[WrapperSpec]) -> gym.
         wrapper, arguments = parse_wrapper(spec)
         try:
             env = wrapper(env, **arguments)
-        except TypeError as e:
+        except AgentEnvsError:
+            raise
+        except (AssertionError, TypeError, ValueError) as e:
             raise ConfigError(f"wrapper {spec!r}: {e}") from e
     return env

@@ -23,7 +23,8 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 from agent_envs.adapters.verl.config import Paths, build, choose_tasks
-from agent_envs.adapters.verl.train import _last_error, _locked, _remember
+from agent_envs.adapters.verl.process import last_error
+from agent_envs.adapters.verl.train import _locked, _remember
 from agent_envs.errors import ConfigError
 
 ENV = "AgentR1/GSM8KTool-v0"
@@ -58,8 +59,17 @@ def _options(**changes: object) -> dict[str, object]:
         (["--seed", "-1"], "--seed must be at least 0"),
         (["--demo-noise", "1.5"], "--demo-noise is a share between 0 and 1"),
         (["--model", "x", "--warm-start", "5"], "leave one of them out"),
-        (["--model", "no/such/model"], "not a Hugging Face model folder"),
+        (["--model", "no/such/model"], "there is no such folder"),
         (["actor_rollout_ref.actor.optim.lr"], "expected a verl setting as key=value"),
+        (["=1"], "expected a verl setting as key=value"),
+        (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
+        (["trainer.total_training_steps=9"], "follows from --steps"),
+        (["data.train_batch_size=7"], "does not divide data.train_batch_size=7"),
+        (["actor_rollout_ref.rollout.n=abc"], "rollout.n must be an integer of at least 1, got 'abc'"),
+        (["trainer.logger=[console]"], "trainer.logger must hold 'file'"),
+        (["--env", "nosuch:Env-v0"], "unknown environment"),
+        (["--wrapper", "gymnasium.wrappers:TimeLimit(max_episode_steps=-3)"], "wrapper 'gymnasium.wrappers:TimeLimit"),
+        (["--model", "/no/such/folder"], "there is no such folder"),
         (["actor_rollout_ref.actor.optim.lrr=1"], "lrr"),
     ],
 )
@@ -167,9 +177,18 @@ def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
     log.write_text(
         "step:1\n(TaskRunnerV1 pid=7) Traceback\n(TaskRunnerV1 pid=7) ValueError: no such thing\nshutting down\n"
     )
-    assert _last_error(log) == "ValueError: no such thing"
-    log.write_text("killed\n")
-    assert _last_error(log) == "no Python error was printed"
+    assert last_error(log) == "ValueError: no such thing"
+    begin = log.stat().st_size
+    with log.open("a") as file:
+        file.write("killed\n")
+    assert last_error(log, begin) == "no Python error was printed"  # that of an earlier start is not this one's
+    log.write_text(
+        "\x1b[36m(TaskRunner pid=7)\x1b[0m agent_envs.errors.BackendError: every episode failed; the first one:\n"
+        "\x1b[36m(TaskRunner pid=7)\x1b[0m the prompt of step 0 has 77 tokens (a) and (b)\n"
+    )
+    assert last_error(log).endswith("failed; the first one: the prompt of step 0 has 77 tokens (a) and (b)")
+    log.write_text("RuntimeError: The size of tensor a (3) must match tensor b (4) at 1\n")
+    assert last_error(log) == "RuntimeError: The size of tensor a (3) must match tensor b (4) at 1"
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,10 +13,29 @@ import numpy as np
 
 import agent_envs
 from agent_envs.adapters.verl.presets import Preset, get_preset
-from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
+from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.wrapper_specs import apply_wrappers
 
-__all__ = ["Paths", "RunConfig", "Tasks", "build", "choose_tasks", "compose", "make_env", "quoted", "verl_overrides"]
+__all__ = [
+    "Paths",
+    "RunConfig",
+    "Tasks",
+    "build",
+    "choose_tasks",
+    "first_line",
+    "make_env",
+]
+
+# What the command itself decides: another value here would leave a run that cannot be finished or continued.
+_OWN_SETTINGS = {
+    "algorithm.adv_estimator": "--algo",
+    "data.train_files": "--data",
+    "data.val_files": "--data",
+    "trainer.default_local_dir": "--out",
+    "trainer.resume_mode": "--out (the same one continues a run, another one starts anew)",
+    "trainer.total_epochs": "--steps",
+    "trainer.total_training_steps": "--steps",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +155,14 @@ def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
     kwargs = {**config.env_kwargs, "split": split or config.split, "data": config.data}
     try:
         env = gym.make(config.env, **kwargs)
-    except gym.error.Error as e:
+    except (gym.error.Error, ModuleNotFoundError) as e:
         raise ConfigError(f"unknown environment {config.env!r}.{did_you_mean(config.env, agent_envs.ENV_IDS)}") from e
     except TypeError as e:
-        raise ConfigError(f"{config.env} does not take these arguments: {_first_line(e)}") from e
+        raise ConfigError(f"{config.env} does not take these arguments: {first_line(e)}") from e
     return apply_wrappers(env, config.wrappers)
 
 
-def choose_tasks(config: RunConfig, preset: Preset) -> Tasks:
+def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | None = None) -> Tasks:
     """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
 
     Held out is the split "validation" where there is one, else "test"; where the data has neither (a single file), or
@@ -168,7 +186,7 @@ def choose_tasks(config: RunConfig, preset: Preset) -> Tasks:
         if not 0 < kept < count:
             raise ConfigError(f"--val-fraction {config.val_fraction} of {count} tasks leaves none on one side")
         validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
-    wanted = config.steps * preset.tasks_per_step
+    wanted = config.steps * (tasks_per_step or preset.tasks_per_step)
     return Tasks(
         train_split=split,
         train=tuple(_passes(np.arange(count) if pool is None else pool, wanted, config.seed)),
@@ -201,93 +219,7 @@ def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
     return drawn[:wanted]
 
 
-def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_first: bool = True) -> list[str]:
-    """The run in Hydra's form, the command line's own settings last.
-
-    Args:
-        model: Folder or name of the model that training starts from.
-        validate_first: Whether to validate before the first step of this start.
-    """
-    from agent_envs.adapters.verl.overrides import base_overrides, cpu_overrides
-
-    paths = Paths(config.out.resolve())
-    critic = config.algo == "gae"
-    lists = [*base_overrides(), *(cpu_overrides() if preset.cpu else [])]
-    lists += [
-        f"algorithm.adv_estimator={config.algo}",
-        f"critic.enable={critic}",
-        f"data.train_files=[{quoted(paths.train_rows)}]",
-        f"data.val_files=[{quoted(paths.validation_rows)}]",
-        # The rows are drawn and ordered when they are written, as many as the steps take: one pass, in order.
-        "data.shuffle=False",
-        f"data.train_batch_size={preset.tasks_per_step}",
-        f"data.val_batch_size={preset.validation_tasks}",
-        f"data.max_prompt_length={preset.max_prompt_length}",
-        f"data.max_response_length={preset.max_response_length}",
-        f"actor_rollout_ref.model.path={quoted(model)}",
-        f"actor_rollout_ref.rollout.n={preset.episodes_per_task}",
-        f"actor_rollout_ref.rollout.seed={config.seed}",
-        "actor_rollout_ref.rollout.temperature=1.0",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
-        f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
-        f"actor_rollout_ref.actor.data_loader_seed={config.seed}",
-        f"actor_rollout_ref.actor.optim.lr={preset.learning_rate}",
-        f"actor_rollout_ref.actor.optim.lr_warmup_steps={preset.learning_rate_warmup}",
-        f"critic.model.path={quoted(model)}",
-        f"critic.optim.lr={preset.critic_learning_rate}",
-        f"critic.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
-        f"critic.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
-        f"trainer.n_gpus_per_node={preset.devices}",
-        "trainer.project_name=agent_envs",
-        f"trainer.experiment_name={quoted(config.out.name)}",
-        "trainer.logger=[console,file]",
-        "trainer.total_epochs=1",
-        f"trainer.total_training_steps={config.steps}",
-        f"trainer.val_before_train={validate_first}",
-        f"trainer.test_freq={preset.validate_every}",
-        f"trainer.save_freq={preset.save_every}",
-        "trainer.resume_mode=auto",
-        f"trainer.default_local_dir={quoted(paths.checkpoints)}",
-        f"+agentr1.episodes_dir={quoted(paths.episodes)}",
-        f"+agentr1.seed={config.seed}",
-        *preset.overrides,
-        *config.overrides,
-    ]
-    return lists
-
-
-def quoted(value: object) -> str:
-    """A value that Hydra reads as one string, whatever characters it has."""
-    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
-
-
-def compose(overrides: Sequence[str]) -> str:
-    """The full verl configuration that `overrides` lead to, as YAML with every reference resolved.
-
-    Raises:
-        ConfigError: verl has no such setting, or a value does not parse.
-        MissingExtraError: verl is not installed.
-    """
-    spec = importlib.util.find_spec("verl")
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError("verl", extra="verl")
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    folder = Path(spec.submodule_search_locations[0]).resolve() / "trainer" / "config"
-    try:
-        with initialize_config_dir(str(folder), version_base=None):
-            composed = hydra_compose("ppo_trainer", overrides=list(overrides))
-        return OmegaConf.to_yaml(composed, resolve=True)
-    except (HydraException, OmegaConfBaseException) as e:
-        raise ConfigError(f"verl does not take these settings: {_first_line(e)}") from e
-
-
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -333,8 +265,11 @@ def build(
     if model is not None and warm_start:
         raise ConfigError("--warm-start is for the tiny model made where --model is not given; leave one of them out")
     for override in overrides:
-        if "=" not in override:
+        key, equals, _ = override.partition("=")
+        if not equals or not key.strip("+~ "):
             raise ConfigError(f"expected a verl setting as key=value, got {override!r}")
+        if key.strip("+~ ") in _OWN_SETTINGS:
+            raise ConfigError(f"{key.strip('+~ ')} follows from {_OWN_SETTINGS[key.strip('+~ ')]}; set that instead")
     config = RunConfig(
         env=env,
         algo=algo,
@@ -347,7 +282,7 @@ def build(
         demo_env_kwargs=demo_kwargs,
         wrappers=(*chosen.wrappers, *wrappers),
         out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo}-seed{seed}"),
-        model=model,
+        model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
         seed=seed,
         warm_start=(chosen.warm_start if warm_start is None else warm_start) if model is None else 0,
         demo_noise=chosen.demo_noise if demo_noise is None else demo_noise,

@@ -38,7 +38,7 @@ class Preset:
     learning_rate: float
     """Of the actor, reached after `learning_rate_warmup` updates and kept."""
     learning_rate_warmup: int
-    """Updates until the full rate."""
+    """Training steps until the full rate; the first has a part of it."""
     critic_learning_rate: float
     """Of the critic, where the algorithm has one."""
     validation_tasks: int
@@ -137,6 +137,13 @@ PRESETS: dict[str, Preset] = {
                 "actor_rollout_ref.rollout.agent.num_workers=8",
                 "actor_rollout_ref.model.use_remove_padding=True",
                 "actor_rollout_ref.model.enable_gradient_checkpointing=True",
+                # vLLM samples in bfloat16 with other kernels than the actor's: old log-probabilities are the actor's,
+                # and importance weights correct the difference
+                "algorithm.rollout_correction.bypass_mode=False",
+                "algorithm.rollout_correction.rollout_is=token",
+                "algorithm.rollout_correction.rollout_is_threshold=2.0",
+                "trainer.max_actor_ckpt_to_keep=2",
+                "trainer.max_critic_ckpt_to_keep=2",
             ),
         ),
     )

@@ -10,20 +10,12 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import hashlib
 import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-
-from tqdm import tqdm
 
 from agent_envs.adapters.verl import metrics
 from agent_envs.adapters.verl.config import (
@@ -32,20 +24,16 @@ from agent_envs.adapters.verl.config import (
     Tasks,
     build,
     choose_tasks,
-    compose,
     make_env,
-    quoted,
-    verl_overrides,
 )
 from agent_envs.adapters.verl.presets import PRESETS, Preset
+from agent_envs.adapters.verl.process import run_verl
+from agent_envs.adapters.verl.settings import settle, verl_overrides
 from agent_envs.adapters.verl.version import check_version
 from agent_envs.command import run_command
 from agent_envs.errors import BackendError, ConfigError
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
-
-_SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 DESCRIPTION = "Train a model on an environment with verl's own trainer. The same command continues a stopped run."
@@ -104,11 +92,11 @@ def run(arguments: argparse.Namespace) -> str:
     paths = Paths(config.out.resolve())
     if config.model is not None:
         _check_model(config.model)
-    tasks = choose_tasks(config, preset)
     model = config.model or str(paths.model)
-    yaml = compose(verl_overrides(config, preset, model=model))
+    settled = settle(verl_overrides(config, preset, model=model))
+    tasks = choose_tasks(config, preset, tasks_per_step=settled.tasks_per_step)
     if options["dry_run"]:
-        return yaml
+        return settled.yaml
     with _locked(paths):
         _remember(paths, config)
         if config.model is None and not paths.model.exists():
@@ -120,6 +108,13 @@ def run(arguments: argparse.Namespace) -> str:
 def _check_model(model: str) -> None:
     from transformers import AutoTokenizer
 
+    folder = Path(model)
+    if not folder.is_dir() and (folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2):
+        raise ConfigError(f"--model {model}: there is no such folder")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
+    if folder.is_dir() and not any(folder.glob("tokenizer*.json")):
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as e:
@@ -133,8 +128,12 @@ def _check_model(model: str) -> None:
 
 @contextmanager
 def _locked(paths: Paths) -> Iterator[None]:
-    paths.out.mkdir(parents=True, exist_ok=True)
-    with (paths.out / ".lock").open("w") as file:
+    try:
+        paths.out.mkdir(parents=True, exist_ok=True)
+        file = (paths.out / ".lock").open("w")
+    except OSError as e:
+        raise ConfigError(f"--out {paths.out}: not a folder that can be written to: {e.strerror}") from e
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
@@ -210,15 +209,18 @@ def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model:
         records = metrics.collect([*starts, (resumed_from, log)])
         metrics.write_records(paths.metrics, records)
         validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
-        overrides = verl_overrides(config, preset, model=model, validate_first=not validated)
+        overrides = settle(verl_overrides(config, preset, model=model, validate_first=not validated)).overrides
         try:
-            _run_verl(config, preset, paths, overrides, log, resumed_from)
+            run_verl(config, preset, paths, overrides, log, resumed_from)
         finally:
             records = metrics.collect([*starts, (resumed_from, log)])
             metrics.write_records(paths.metrics, records)
             _draw(config, paths, records)
     else:
         _draw(config, paths, records)
+    done = max((r["step"] for r in records), default=0)
+    if done < config.steps:
+        raise BackendError(f"verl ended at step {done} of {config.steps} without an error; look into {paths.log}")
     return records
 
 
@@ -237,113 +239,18 @@ def _past_starts(paths: Paths) -> list[tuple[int, Path]]:
     return [(int(path.stem.rpartition("-")[2]), path) for path in sorted(paths.starts.glob("*-from-*.jsonl"))]
 
 
-def _run_verl(
-    config: RunConfig, preset: Preset, paths: Paths, overrides: Sequence[str], log: Path, resumed_from: int
-) -> None:
-    from agent_envs.adapters.verl.overrides import environment
-
-    # Unix sockets lie in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
-    # name follows from the run, so that what a killed start left is cleared by the next one.
-    ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(paths.out)).hexdigest()[:12]}"
-    shutil.rmtree(ray_folder, ignore_errors=True)
-    os.mkdir(ray_folder, mode=0o700)
-    variables = {**os.environ, **environment(cpu=preset.cpu)}
-    if preset.cpu:
-        variables.pop("CUDA_VISIBLE_DEVICES", None)
-        variables.pop("RAY_ADDRESS", None)
-    variables |= {
-        "RAY_TMPDIR": ray_folder,
-        "VERL_FILE_LOGGER_PATH": str(log),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
-    }
-    hydra = [f"hydra.run.dir={quoted(paths.starts)}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
-    command = [sys.executable, "-m", "agent_envs.adapters.verl.launch", str(os.getpid()), *overrides, *hydra]
-    with paths.log.open("ab") as output, _terminable():
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=variables,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            _watch(process, config, paths, log, resumed_from)
-        finally:
-            _end(process)
-            shutil.rmtree(ray_folder, ignore_errors=True)
-    if process.returncode != 0:
-        raise BackendError(
-            f"verl stopped with exit status {process.returncode}: {_last_error(paths.log)}\n"
-            f"Everything it printed is in {paths.log}; the same command continues from the last checkpoint."
-        )
-
-
-def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, log: Path, resumed_from: int) -> None:
-    """Show the progress until the process ends, and copy each step's metrics as they come."""
-    offset = 0
-    shown: dict[str, str] = {}
-    live = sys.stderr.isatty()  # a clock that ticks is for a terminal, not for a file
-    with tqdm(total=config.steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
-        while True:
-            ended = process.poll() is not None
-            records, offset = metrics.read_log(log, offset)
-            metrics.append_records(paths.metrics, records)
-            for record in records:
-                bar.set_description("training")
-                for key, name in _SHOWN.items():
-                    if record.get(key) is not None:
-                        shown[name] = f"{record[key]:.2f}"
-                bar.set_postfix(shown, refresh=False)
-                bar.update(record["step"] - bar.n)
-            if live:
-                bar.refresh()
-            if ended:
-                return
-            time.sleep(0.25)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it started. Ray's own processes notice that it is gone and follow."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Within this block SIGTERM ends the program as Ctrl-C does, so that nothing is left running."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _last_error(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
-    for line in reversed(lines):
-        text = line.rpartition(") ")[2] if line.startswith("(") else line
-        kind = text.partition(":")[0]
-        if kind.endswith(("Error", "Exception", "Interrupt")) and " " not in kind:
-            return text.strip()[:500]
-    return "no Python error was printed"
-
-
 def _caption(config: RunConfig) -> str:
     if config.model is not None:
         return f"Training started from {config.model}."
     if config.warm_start == 0:
         return "Training started from an untrained tiny model."
+    of = "" if config.data == "generated" else " of generated tasks"
+    start = f"Step 0 is a tiny model after {config.warm_start} supervised steps on demonstrations{of}"
+    if config.demo_noise == 0:
+        return f"{start} by the expert."
     return (
-        f"Step 0 is a tiny model after {config.warm_start} supervised steps on demonstrations in which "
-        f"{config.demo_noise:.0%} of the calls are wrong on purpose:\nit knows the format and not yet the task."
+        f"{start} in which {config.demo_noise:.0%} of the calls are wrong on purpose:\n"
+        "it knows the format and not yet the task."
     )
 
 
@@ -359,7 +266,7 @@ def _summary(config: RunConfig, paths: Paths, records: Sequence[metrics.Record])
     held_out = [r for r in records if r.get("val/success") is not None]
     if held_out:
         first, last = held_out[0], held_out[-1]
-        counts = int(first["val/episodes"]), int(last["val/episodes"])
+        counts = tuple(int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last))
         for record, count in ((first, counts[0]), (last, counts[1])):
             s = metrics.share(record["val/success"] * count, count)
             lines.append(
