@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from agent_envs.datasets.encyclopaedia import World
 from agent_envs.datasets.qa import QARow, find_qa_files, read_qa
 from agent_envs.datasets.rows import Stamp, file_stamps
 from agent_envs.errors import ConfigError
-from agent_envs.retrieval import BM25Retriever, Retriever, open_retriever
+from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
+from agent_envs.retrieval.corpus import corpus_files
 
-__all__ = ["generated_retriever", "passages_of", "rows_retriever"]
+__all__ = ["ENGINES", "corpus_retriever", "generated_retriever", "passages_of", "rows_retriever"]
+
+ENGINES = ("bm25", "lucene")
 
 ARTICLES_IN_MEMORY = 20_000
 BYTES_IN_MEMORY = 32 << 20
@@ -36,51 +41,80 @@ def passages_of(rows: Iterable[QARow]) -> Iterator[dict[str, str]]:
                 seen.add(digest)
 
 
-def rows_retriever(dataset: str, data: str, split: str) -> Retriever:
+def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") -> Retriever:
     """A retriever over the paragraphs of a split's rows; of all splits where the data is prepared.
+
+    Args:
+        dataset: "hotpotqa", "2wiki" or "musique".
+        data: "official" or a path, as for `qa_rows`.
+        split: The split.
+        engine: "bm25" or "lucene".
 
     Raises:
         DataError: The files cannot be read, or their rows have no paragraphs.
         ConfigError: There is no such split.
+        MissingExtraError: Lucene is not installed.
     """
     files, _ = find_qa_files(dataset, data, split)
-    if (files[0].parent / "index" / "index.json").is_file():
-        return open_retriever(files[0].parent / "index")
+    folder = files[0].parent
+    if (folder / "index" / "index.json").is_file():
+        return corpus_retriever(folder / ("index" if engine == "bm25" else "passages.jsonl"), engine)
     with _lock:
-        return _rows_retriever(file_stamps(files))
+        return _rows_retriever(file_stamps(files), engine)
 
 
 @functools.lru_cache(maxsize=8)
-def _rows_retriever(stamps: tuple[Stamp, ...]) -> Retriever:
+def _rows_retriever(stamps: tuple[Stamp, ...], engine: str) -> Retriever:
     passages = passages_of(read_qa(Path(name) for name, _, _ in stamps))
-    if sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY:
-        return BM25Retriever.build(passages)
-    return _on_disk(f"rows-{hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()}", passages)
+    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
+    return _index(f"rows-{_digest(stamps)}", passages, engine, small=small)
 
 
-def generated_retriever(world: World) -> Retriever:
-    """A retriever over the articles of a generated world."""
+def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
+    """A retriever over the articles of a generated world; `engine` is "bm25" or "lucene"."""
     with _lock:
-        return _generated_retriever(world.split, world.articles, world.version)
+        return _generated_retriever(world.split, world.articles, world.version, engine)
 
 
 @functools.lru_cache(maxsize=8)
-def _generated_retriever(split: str, articles: int, version: int) -> Retriever:
-    rows = World(split, articles).rows()
-    if articles <= ARTICLES_IN_MEMORY:
-        return BM25Retriever.build(rows)
-    return _on_disk(f"encyclopaedia-{version}-{split}-{articles}", rows)
+def _generated_retriever(split: str, articles: int, version: int, engine: str) -> Retriever:
+    name = f"encyclopaedia-{version}-{split}-{articles}"
+    return _index(name, World(split, articles).rows(), engine, small=articles <= ARTICLES_IN_MEMORY)
 
 
-def _on_disk(name: str, passages: Iterable[dict[str, str]]) -> Retriever:
-    """The index of that name, built where it is not there yet; it appears whole or not at all."""
+def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Retriever:
+    """A retriever over a passages.jsonl or a folder of them, or the index in a folder, whichever engine made it.
+
+    Raises:
+        DataError: Nothing is there, or it cannot be used.
+        MissingExtraError: Lucene is not installed.
+    """
+    path = Path(corpus).expanduser()
+    if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
+        return open_retriever(path)
+    stamps = file_stamps(corpus_files(path))
+    with _lock:
+        return _index(f"corpus-{_digest(stamps)}", read_corpus(path), engine, small=False)
+
+
+def _digest(stamps: tuple[Stamp, ...]) -> str:
+    return hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()
+
+
+def _index(name: str, passages: Iterable[Mapping[str, Any]], engine: str, *, small: bool) -> Retriever:
+    """The index of that name, built where it is not there yet; on disk it appears whole or not at all."""
     from agent_envs.datasets.prepare import data_dir
 
-    folder = data_dir() / "indexes" / name
+    if engine == "bm25" and small:
+        return BM25Retriever.build(passages)
+    folder = data_dir() / "indexes" / (name if engine == "bm25" else f"{engine}-{name}")
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            BM25Retriever.build(passages, folder, progress=True)
+            if engine == "bm25":
+                BM25Retriever.build(passages, folder, progress=True)
+            else:
+                LuceneRetriever.build(passages, folder)
         except ConfigError:
             if not folder.exists():  # otherwise another process was faster
                 raise

@@ -290,7 +290,7 @@ def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path)
         sources: list[dict[str, Any]] = [
             {"corpus": str(passages)}, {"corpus": passages}, {"corpus": str(contents)},
             {"corpus": str(tmp_path / "index")}, {"retriever": str(tmp_path / "index")}, {"retriever": server.url},
-            {"retriever": index}, {"retriever": static},
+            {"retriever": index}, {"retriever": static}, {"corpus": str(passages), "retriever": "bm25"},
         ]  # fmt: skip
         seen = []
         for source in sources:
@@ -299,6 +299,20 @@ def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path)
             seen.append(env.step(search("Korvath Adan"))[0])
         assert len(set(seen)) == 1
         assert seen[0].startswith("[1] Korvath\nKorvath, also")
+
+
+@pytest.mark.lucene
+def test_lucene_searches_the_same_corpora(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
+    for kwargs in ({"data": rows}, {"data": rows, "corpus": str(passages)}, {"articles": 200}):
+        seen = []
+        for retriever in ("bm25", "lucene"):
+            env = gym.make(HOTPOT, retriever=retriever, **kwargs)
+            env.reset(options={"index": 0})
+            seen.append([env.step(search(query))[0] for query in ("Korvath Adan", "a town and its mayor", "zzz")])
+        assert seen[0] == seen[1]
 
 
 def test_rows_of_their_own_are_the_corpus(rows: str) -> None:
@@ -465,7 +479,7 @@ def test_a_forced_first_search(rows: str) -> None:
         ({"data": "no/such.json"}, DataError, "there is no file or folder"),
         ({"style": "react", "reward": "qa_format"}, ConfigError, "goes with style='tool'"),
         ({"style": "react", "force_first_search": True}, ConfigError, "goes with style='tool'"),
-        ({"corpus": "a", "retriever": "b"}, ConfigError, "not both"),
+        ({"corpus": "a", "retriever": "b"}, ConfigError, "has its own"),
         ({"retriever": "ftp://x"}, ConfigError, "http"),
     ],
 )

@@ -19,7 +19,7 @@ import numpy as np
 from agent_envs.datasets.encyclopaedia import encyclopaedia
 from agent_envs.datasets.encyclopaedia_questions import generated_qa, parse_hops
 from agent_envs.datasets.qa import find_qa_files, qa_rows
-from agent_envs.datasets.qa_corpus import generated_retriever, rows_retriever
+from agent_envs.datasets.qa_corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa_task import QATask
 from agent_envs.datasets.rows import data_name
 from agent_envs.envs.qa_episode import LookupTool, OpenPageTool, QAState
@@ -90,8 +90,8 @@ class QAEnv(ToolEnv):
         if style != "tool" and (reward == "qa_format" or force_first_search):
             wanted = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
             raise ConfigError(f"{wanted} goes with style='tool', got style={style!r}")
-        if corpus is not None and retriever is not None:
-            raise ConfigError("give either corpus= (what to index and search) or retriever= (what searches), not both")
+        if corpus is not None and retriever is not None and retriever not in ENGINES:
+            raise ConfigError("corpus= is what 'bm25' or 'lucene' indexes and searches; another retriever= has its own")
         data = data_name(data)
         top_k = _TOP_K[style] if top_k is None else top_k
         check_limits(top_k, passage_chars)
@@ -130,14 +130,15 @@ class QAEnv(ToolEnv):
 
     def _open_retriever(self) -> Retriever:
         """What searches: shared by all environments of the process."""
-        source = self.retriever if self.corpus is None else self.corpus
-        if isinstance(source, (str, os.PathLike)):
-            return open_retriever(os.fspath(source))
-        if source is not None:
-            return source
+        if self.retriever is not None and self.retriever not in ENGINES:
+            given = self.retriever
+            return open_retriever(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else given
+        engine = str(self.retriever or "bm25")
+        if self.corpus is not None:
+            return corpus_retriever(self.corpus, engine)
         if self.data == "generated":
-            return generated_retriever(encyclopaedia(self.split, self.articles))
-        return rows_retriever(self.dataset, self.data, self.split)
+            return generated_retriever(encyclopaedia(self.split, self.articles), engine)
+        return rows_retriever(self.dataset, self.data, self.split, engine)
 
     def _make_tools(self, retriever: Retriever) -> ToolRegistry:
         if self.style == "react":
@@ -298,7 +299,8 @@ class HotpotQAEnv(QAEnv):
       are indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
     - `corpus`: what to search instead: a passages.jsonl of `{id, title, text}`, or the folder of an index. By default
       the generated articles; for "official" the paragraphs of all splits; for a path the paragraphs of the split.
-    - `retriever`: what searches instead: the address of a search server, the folder of an index, or a `Retriever`.
+    - `retriever`: "bm25" (default) or "lucene", which index the corpus; or what searches in a corpus of its own: the
+      address of a search server, the folder of an index, a `Retriever`.
     - `style`, `reward`: see above.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in style "search_r1").
     - `tool_timeout`: see `ToolEnv`.
