@@ -76,6 +76,23 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> bool:
     return any(not torch.equal(before[name], after[name].to(before[name].dtype)) for name in before)
 
 
+def _check_rewards(record: dict[str, Any], episodes: list[Any]) -> None:
+    """What was logged of rewards and GRPO advantages is what the written episodes give."""
+    returns = [sum(s.reward for s in e.steps) for e in episodes]
+    assert record["critic/rewards/mean"] == pytest.approx(sum(returns) / len(returns), abs=1e-5)
+    assert record["env/return/mean"] == pytest.approx(sum(returns) / len(returns), abs=1e-5)
+    per_token = []
+    for e, total in zip(episodes, returns, strict=True):
+        group = torch.tensor([r for o, r in zip(episodes, returns, strict=True) if o.group_id == e.group_id])
+        assert len(group) == 4
+        advantage = (total - group.mean()) / (group.std() + 1e-6)
+        per_token += [float(advantage)] * sum(len(s.response_ids) for s in e.steps)
+    advantages = torch.tensor(per_token)
+    assert float(advantages.abs().max()) > 0.1
+    for name in ("mean", "max", "min"):
+        assert record[f"critic/advantages/{name}"] == pytest.approx(float(getattr(advantages, name)()), abs=1e-4), name
+
+
 @pytest.fixture
 def no_ray_left() -> Iterator[None]:
     before = _ray_processes()
@@ -116,6 +133,8 @@ def test_two_steps_on_released_rows_train(
         assert len(episodes) == (16 if name.startswith("train") else 8)
         assert all(e.reset_info["source"] == str(rows.resolve()) for e in episodes)
         assert all(len(s.response_ids or ()) == len(s.response_logprobs or ()) > 0 for e in episodes for s in e.steps)
+    for record in records[1:]:
+        _check_rewards(record, list(read_episodes(out / "episodes" / f"train-{record['step']:06d}.jsonl")))
     held_out = {e.index for e in read_episodes(out / "episodes" / "validation-000002.jsonl")}
     trained = {e.index for k in (1, 2) for e in read_episodes(out / "episodes" / f"train-00000{k}.jsonl")}
     assert not held_out & trained

@@ -172,6 +172,15 @@ def test_top_k_and_top_p(settings, allowed):
     assert log_probs[0] == pytest.approx(float(torch.log_softmax(logits[0], 0)[tokens[0]]), abs=1e-5)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_are_an_error(bad, temperature):
+    logits = torch.zeros(2, 4)
+    logits[1, 2] = bad
+    with pytest.raises(BackendError, match="1 of 2 rows"):
+        sample(logits, [SamplingParams(1, temperature=temperature)] * 2, np.array([0.5, 0.5]))
+
+
 def test_limits():
     e = engine(length=20)
     assert len(e.submit([3] * 15, SamplingParams(50, ignore_eos=True)).uniforms) == 5

@@ -4,7 +4,9 @@
    the batch is cut into micro-batches
 2. critic: the step-level loss is the mean over trained rows of (V - R)^2 / 2 at the action's start; padding
    changes nothing
-3. sampled and trained log-probabilities agree, also after an update sent to the generation engine
+3. each row carries its own reward and the value of its action's start; the order rows come back in does not
+   matter; a checkpoint is saved after its step is logged
+4. sampled and trained log-probabilities agree, also after an update sent to the generation engine
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import socket
 import warnings
 from functools import partial
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -37,6 +40,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.cpu_server import load_engine  # noqa: E402
 from agent_envs.adapters.verl.row_losses import actor_loss, critic_loss  # noqa: E402
 from agent_envs.adapters.verl.sampling import SamplingParams  # noqa: E402
+from agent_envs.adapters.verl.step_batch import LogThen, by_submission, step_rows, step_scores  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PROMPTS, RESPONSES = [10, 14, 9, 20, 11, 12], [5, 7, 1, 4, 5, 6]
@@ -231,6 +235,63 @@ def test_a_mini_batch_of_padding_alone_is_no_update(actor):
     grads, metrics = gradients(actor, batch([None, None]), 1)
     assert all(float(g.abs().max()) == 0.0 for g in grads.values())
     assert metrics["loss"] == 0.0
+
+
+def records(*rows):
+    names = ("trajectory", "step_index", "kind", "step_reward", "truncated", "terminated")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+EXTRA = records(
+    ("t", 2, "value", 9.0, False, False),
+    ("t", 0, "step", 0.25, False, False),
+    ("t", 1, "step", -1.5, True, False),
+    ("u", 0, "step", 4.0, True, True),
+    ("w", 0, "masked", 7.0, False, True),
+    ("u", 0, "padding", 4.0, True, True),
+)
+
+
+def test_each_row_gets_its_own_reward_at_its_last_trained_token():
+    mask = torch.tensor([[0, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
+    scores = step_scores(EXTRA, mask)
+    assert scores.tolist() == [[0, 0, 0], [0, 0.25, 0], [0, 0, -1.5], [4.0, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_step_rows_take_the_value_before_the_first_token():
+    kinds = np.array([fields["kind"] for fields in EXTRA])
+    values = torch.arange(18.0).reshape(6, 3)
+    rows = step_rows(EXTRA, ["g", "g", "g", "g", "h", "pad"], kinds, torch.arange(6.0), values)
+    assert rows.values.tolist() == [0, 3, 6, 9, 12, 15]
+    assert rows.final_values[:3].tolist() == [0, 0, 0] and rows.final_values[3:].isnan().all()
+    assert rows.rewards.tolist() == [0, 1, 2, 3, 4, 5]
+    assert rows.trajectory.tolist() == [0, 0, 0, 1, 2, 1]
+    assert rows.step.tolist() == [2, 0, 1, 0, 0, 0]
+    assert rows.group.tolist() == [0, 0, 0, 0, 1, 2]
+    assert rows.valid.tolist() == [False, True, True, True, False, False]
+    assert rows.truncated.tolist() == [False, False, True, False, False, False]
+
+
+def test_rows_are_ordered_as_submitted_whatever_their_names_and_arrival():
+    rows = [(prompt, session, i) for prompt in range(3) for session in range(2) for i in range(12)]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        uids = [f"{x:08x}-1" for x in rng.integers(0, 2**32, 3)]
+        came = [rows[i] for i in rng.permutation(len(rows))]
+        keys = [f"{uids[prompt]}_{session}_{i}" for prompt, session, i in came]
+        order = by_submission(keys, {uid: i for i, uid in enumerate(uids)})
+        assert [came[i] for i in order] == rows
+
+
+def test_what_follows_a_record_follows_it():
+    said = []
+
+    class Log:
+        def log(self, data, step):
+            said.append((data, step))
+
+    LogThen(Log(), lambda: said.append("saved")).log(data={"x": 1}, step=3)
+    assert said == [({"x": 1}, 3), "saved"]
 
 
 def test_sampled_and_trained_log_probabilities_agree(actor, model_path):

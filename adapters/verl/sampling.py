@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.errors import BackendError, ConfigError, did_you_mean
 
 __all__ = ["SamplingParams", "sample"]
 
@@ -94,9 +94,18 @@ def sample(
 
     Returns:
         Tokens and their log-probabilities, one per row.
+
+    Raises:
+        BackendError: A row's logits give no distribution: one is NaN or +inf, or all are -inf.
     """
     temperatures = torch.tensor([p.temperature or 1.0 for p in params])[:, None]
     log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)
+    broken = log_probs.isnan().any(dim=-1).nonzero().squeeze(1).tolist()
+    if broken:
+        raise BackendError(
+            f"the model's logits are not numbers (NaN or infinite) in {len(broken)} of {len(params)} sampled rows: "
+            "its weights are broken, by a diverged update (lower the learning rate) or a damaged checkpoint"
+        )
     weights = log_probs.double().exp()
     for row, p in enumerate(params):
         if p.temperature and (p.top_k > 0 or p.top_p < 1):

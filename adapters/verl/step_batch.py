@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from transfer_queue import KVBatchMeta
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from agent_envs.adapters.estimators import StepRows
 from agent_envs.errors import ConfigError
 
-__all__ = ["collect", "mini_batches", "plain", "repair_tracker", "step_rows"]
+__all__ = [
+    "LogThen",
+    "by_submission",
+    "collect",
+    "mini_batches",
+    "plain",
+    "repair_tracker",
+    "row_multiple",
+    "step_rows",
+    "step_scores",
+    "with_fields",
+]
+
+
+class LogThen:
+    """A logger that calls a function after each record is written."""
+
+    def __init__(self, logger: Any, after: Callable[[], None]) -> None:
+        self.logger = logger
+        self.after = after
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log, then call the function."""
+        self.logger.log(*args, **kwargs)
+        self.after()
 
 
 def mini_batches(name: str, config: Any, run: Any) -> int:
@@ -26,10 +52,62 @@ def mini_batches(name: str, config: Any, run: Any) -> int:
     return total // size
 
 
+def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
+    """Rows per rank and mini-batch must divide into micro-batches where their size is fixed."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    fixed = [] if actor.use_dynamic_bsz else [actor.ppo_micro_batch_size_per_gpu]
+    if not rollout.log_prob_use_dynamic_bsz:
+        fixed.append(rollout.log_prob_micro_batch_size_per_gpu)
+    if critic and not config.critic.use_dynamic_bsz:
+        fixed += [config.critic.ppo_micro_batch_size_per_gpu, config.critic.get("forward_micro_batch_size_per_gpu")]
+    if reference and not config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
+        fixed.append(config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu)
+    return math.lcm(*(int(size) for size in fixed if size))
+
+
+def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
+    """Numbers of the rows ordered by prompt as submitted, session and output, whatever order they came back in.
+
+    Args:
+        keys: verl's row names, "{uid}_{session}_{output}", shape [rows].
+        prompts: Position of each prompt's uid; the uids are random. Rows of an unknown one come last.
+
+    >>> by_submission(["b_0_10", "b_0_2", "a_0_0"], {"a": 1, "b": 0})
+    [1, 0, 2]
+    """
+
+    def place(row: int) -> tuple[int, str, int, int]:
+        uid, session, output = keys[row].rsplit("_", 2)
+        return prompts.get(uid, len(prompts)), uid, int(session), int(output)
+
+    return sorted(range(len(keys)), key=place)
+
+
+def step_scores(extra: Sequence[Mapping[str, Any]], mask: torch.Tensor) -> torch.Tensor:
+    """Each trained row's own reward at its last trained position, 0 elsewhere.
+
+    Args:
+        extra: The rows' records, shape [rows].
+        mask: Trained positions, shape [rows, response tokens].
+
+    Returns:
+        Rewards in float32, shape [rows, response tokens].
+    """
+    scores = torch.zeros_like(mask, dtype=torch.float32)
+    last = mask.cumsum(1).argmax(1)  # [rows] the first position at which all trained ones are counted
+    for row, fields in enumerate(extra):
+        if fields["kind"] == "step":
+            scores[row, last[row]] = float(fields["step_reward"])
+    return scores
+
+
 def step_rows(
     extra: list[dict], uids: list[str], kinds: np.ndarray, rewards: torch.Tensor, values: torch.Tensor | None
 ) -> StepRows:
-    """The estimators' view of a padded batch; ``values`` [rows, response tokens] or None."""
+    """The estimators' view of a padded batch; ``values`` [rows, response tokens] or None.
+
+    The value of a step, and of the state after a cut episode, is the one before the response's first token.
+    """
     names = {name: i for i, name in enumerate(dict.fromkeys(fields["trajectory"] for fields in extra))}
     groups = {uid: i for i, uid in enumerate(dict.fromkeys(uids))}
     at_start = None if values is None else values[:, 0].float()
@@ -75,3 +153,15 @@ def repair_tracker(folder: Path) -> None:
     partial_file = tracker.with_suffix(f".{os.getpid()}.partial")
     partial_file.write_text(str(max(complete)))
     partial_file.replace(tracker)
+
+
+def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
+    """The batch with the tokens and ``columns`` alone: records and messages need not travel to the workers."""
+    tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
+    return KVBatchMeta(
+        keys=batch.keys,
+        tags=batch.tags,
+        partition_id=batch.partition_id,
+        fields=[*tokens, *columns],
+        extra_info=batch.extra_info,
+    )

@@ -41,7 +41,18 @@ from agent_envs.adapters.verl.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.episode_metrics import summarise, training_metrics, validation_metrics
 from agent_envs.adapters.verl.layout import Layout, plan_layout
 from agent_envs.adapters.verl.row_losses import ACTOR_ROWS, CRITIC_ROWS, actor_loss, critic_loss
-from agent_envs.adapters.verl.step_batch import collect, mini_batches, plain, repair_tracker, step_rows
+from agent_envs.adapters.verl.step_batch import (
+    LogThen,
+    by_submission,
+    collect,
+    mini_batches,
+    plain,
+    repair_tracker,
+    row_multiple,
+    step_rows,
+    step_scores,
+    with_fields,
+)
 from agent_envs.errors import BackendError, ConfigError
 
 __all__ = ["TRAINER_MODE", "EnvTrainer"]
@@ -85,6 +96,8 @@ class EnvTrainer(PPOTrainerSync):
             self.critic_mini_batches = mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
         self.writes_weights = False  # whether rollout correction puts weights beside the batch
+        self.prompts: dict[str, int] = {}  # this step's uids in the order they were submitted
+        self.checkpoint_due = False
 
     def _build_replay_buffer(self) -> Any:
         # the buffer looks for finished episodes every 2 s by default (replay_buffer.py:144), and takes no setting
@@ -103,10 +116,22 @@ class EnvTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ batch layout
 
+    def on_step_begin(self) -> None:
+        """Forget the last step's prompts."""
+        super().on_step_begin()
+        self.prompts.clear()
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        for uid in batch["uid"]:
+            self.prompts.setdefault(str(uid), len(self.prompts))
+        return super()._submit_batch_to_rollout(batch)
+
     def _balance_batch(
         self, batch: KVBatchMeta, metrics: dict, logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
     ) -> KVBatchMeta:
-        """Order rows by rank and mini-batch, filled up with padding rows."""
+        """Order rows by rank and mini-batch, filled up with padding rows; the same for the same seed."""
+        rows = by_submission(batch.keys, self.prompts)
+        batch.keys, batch.tags = [batch.keys[i] for i in rows], [batch.tags[i] for i in rows]
         ranks = max(self._dispatch_info()) + 1
         lengths = [tag["seq_len"] for tag in batch.tags]
         self.layout = plan_layout(
@@ -114,7 +139,7 @@ class EnvTrainer(PPOTrainerSync):
             lengths,
             mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
             ranks=ranks,
-            row_multiple=self._row_multiple(),
+            row_multiple=row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
             seed=self.global_steps,
         )
         missing = sum(row is None for row in self.layout.order)
@@ -141,19 +166,6 @@ class EnvTrainer(PPOTrainerSync):
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
         return group._dispatch_info["actor"]
-
-    def _row_multiple(self) -> int:
-        """Rows per rank and mini-batch must divide into micro-batches where their size is fixed."""
-        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        fixed = [] if actor.use_dynamic_bsz else [actor.ppo_micro_batch_size_per_gpu]
-        if not rollout.log_prob_use_dynamic_bsz:
-            fixed.append(rollout.log_prob_micro_batch_size_per_gpu)
-        if self.use_critic and not self.config.critic.use_dynamic_bsz:
-            critic = self.config.critic
-            fixed += [critic.ppo_micro_batch_size_per_gpu, critic.get("forward_micro_batch_size_per_gpu")]
-        if self.use_reference_policy and not self.config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
-            fixed.append(self.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu)
-        return math.lcm(*(int(size) for size in fixed if size))
 
     def _padding_rows(self, batch: KVBatchMeta, count: int) -> tuple[list[str], list[dict]]:
         """Put ``count`` rows with an empty mask beside the batch; their keys and tags."""
@@ -187,10 +199,7 @@ class EnvTrainer(PPOTrainerSync):
         self._fail_if_all_broken(extra, len(trained))
 
         mask = data.batch["response_mask"]
-        last = (data.batch["response_mask"].cumsum(1)).argmax(1)  # [rows] last trained position
-        scores = torch.zeros_like(mask, dtype=torch.float32)
-        step_rewards = torch.tensor([fields["step_reward"] for fields in extra], dtype=torch.float32)
-        scores[trained, last[trained]] = step_rewards[trained]
+        scores = step_scores(extra, mask)
         data.batch["token_level_scores"] = scores
         data.batch["token_level_rewards"] = scores.clone()
         columns = self._correct(data, trained, metrics)
@@ -276,7 +285,7 @@ class EnvTrainer(PPOTrainerSync):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Update the critic, at the action's start alone where the estimator says so."""
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
-        output = self.critic_wg.train_mini_batch(_with_fields(batch, "values", "returns", CRITIC_ROWS)).get()
+        output = self.critic_wg.train_mini_batch(with_fields(batch, "values", "returns", CRITIC_ROWS)).get()
         collect(output["metrics"], "critic", metrics)
         return batch
 
@@ -296,7 +305,7 @@ class EnvTrainer(PPOTrainerSync):
             columns.append("ref_log_prob")
         if self.writes_weights:
             columns.append("rollout_is_weights")
-        output = self.actor_rollout_wg.update_actor(_with_fields(batch, *columns))
+        output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
         collect(output["metrics"], "actor", metrics)
         return batch
 
@@ -371,18 +380,21 @@ class EnvTrainer(PPOTrainerSync):
         expected = sum((expected_acc_counts or {}).values())
         return {**out, **validation_metrics(records, expected)}
 
+    def on_train_begin(self) -> None:
+        """Save after logging: verl saves first, and a kill in between would lose the step's metrics."""
+        super().on_train_begin()
+        self.logger: Any = LogThen(self.logger, self._save_if_due)
+
+    def _save_checkpoint(self) -> None:
+        self.checkpoint_due = True
+
+    def _save_if_due(self) -> None:
+        if self.checkpoint_due:
+            self.checkpoint_due = False
+            self.checkpoint_manager.sleep_replicas()  # as where verl saves: the memory is the trainer's
+            super()._save_checkpoint()
+            self.checkpoint_manager.update_weights(self.global_steps)
+
     def _load_checkpoint(self) -> Any:
         repair_tracker(Path(self.config.trainer.default_local_dir))
         return super()._load_checkpoint()
-
-
-def _with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
-    """The batch with the tokens and ``columns`` alone: records and messages need not travel to the workers."""
-    tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
-    return KVBatchMeta(
-        keys=batch.keys,
-        tags=batch.tags,
-        partition_id=batch.partition_id,
-        fields=[*tokens, *columns],
-        extra_info=batch.extra_info,
-    )
