@@ -290,8 +290,13 @@ def test_what_follows_a_record_follows_it():
         def log(self, data, step):
             said.append((data, step))
 
-    LogThen(Log(), lambda: said.append("saved")).log(data={"x": 1}, step=3)
-    assert said == [({"x": 1}, 3), "saved"]
+        def finish(self, exit_code=0):
+            said.append(exit_code)
+
+    logger = LogThen(Log(), lambda: said.append("saved"))
+    logger.log(data={"x": 1}, step=3)
+    logger.finish(exit_code=7)
+    assert said == [({"x": 1}, 3), "saved", 7]
 
 
 def test_sampled_and_trained_log_probabilities_agree(actor, model_path):

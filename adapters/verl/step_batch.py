@@ -43,6 +43,10 @@ class LogThen:
         self.logger.log(*args, **kwargs)
         self.after()
 
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the logger has: verl calls ``finish`` at the end."""
+        return getattr(self.logger, name)
+
 
 def mini_batches(name: str, config: Any, run: Any) -> int:
     """Mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories."""
