@@ -177,7 +177,7 @@ def test_top_k_and_top_p(settings, allowed):
 def test_logits_that_are_no_numbers_are_an_error(bad, temperature):
     logits = torch.zeros(2, 4)
     logits[1, 2] = bad
-    with pytest.raises(BackendError, match="1 of 2 rows"):
+    with pytest.raises(BackendError, match="1 of 2 sampled rows"):
         sample(logits, [SamplingParams(1, temperature=temperature)] * 2, np.array([0.5, 0.5]))
 
 
