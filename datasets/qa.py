@@ -193,10 +193,15 @@ def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) 
             )
     if not answers or not answers[0].strip():
         raise DataError(f"{where}: the answer is empty")
+    answers = [answer for answer in answers if answer.strip()]
     steps = row.get("question_decomposition")
     question_id = str(row.get("_id") or row.get("id") or "")
     titles = tuple(dict.fromkeys(supporting))
-    hops = row.get("hops") if "answers" in row else len(steps) if steps is not None else len(titles)
+    if steps is not None and not isinstance(steps, list):
+        raise DataError(f"{where}: expected a list under 'question_decomposition', got {steps!r:.60}")
+    hops = row.get("hops") if "answers" in row else len(steps) if steps else len(titles)
+    if not (isinstance(hops, int) or (isinstance(hops, float) and hops.is_integer()) or hops is None):
+        raise DataError(f"{where}: expected a whole number under 'hops', got {hops!r:.60}")
     task = QATask(
         task_id=question_id,
         question=question,

@@ -201,10 +201,10 @@ def test_a_thousand_articles_are_made_and_indexed_within_a_second() -> None:
 def test_a_large_world_is_streamed_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     monkeypatch.setattr("agent_envs.datasets.qa_corpus.ARTICLES_IN_MEMORY", 500)
-    world = World("validation", 1500)
+    world = World("validation", 1511)
     retriever = generated_retriever(world)
     (folder,) = (tmp_path / "indexes").iterdir()
-    assert folder.name == "encyclopaedia-1-validation-1500"
+    assert folder.name == "encyclopaedia-1-validation-1511"
     article = world.article(700)
     assert retriever.document(article.id) == {"id": article.id, "title": article.title, "text": article.text}
     assert next(iter(World("train", 5_000_000).rows()))["id"] == "0000000"  # nothing is made before it is asked for

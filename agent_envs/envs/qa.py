@@ -10,7 +10,6 @@ hotpotqa notebook (`react`) and Search-R1 (`search_r1`): `agent_envs.rewards.qa`
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -38,7 +37,6 @@ __all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
 STYLES = ("tool", "react", "search_r1")
 REWARDS = ("em", "f1", "qa_format", "sub_em")
 _TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _SHOWN_ANSWER = 200
 
 _INSTRUCTIONS = {
@@ -57,6 +55,21 @@ _INSTRUCTIONS = {
         "answer, a few words only, between <answer> and </answer>."
     ),
 }
+
+
+def _last_answer(text: str) -> str | None:
+    """What stands between the last pair of answer tags, in time proportional to the text; None without a pair.
+
+    >>> _last_answer("<answer>a</answer> or <answer>b</answer><answer>")
+    'b'
+    """
+    position, found = 0, None
+    while (start := text.find("<answer>", position)) >= 0:
+        end = text.find("</answer>", start)
+        if end < 0:
+            break
+        found, position = text[start + len("<answer>") : end], end
+    return found
 
 
 class QAEnv(ToolEnv):
@@ -183,10 +196,10 @@ class QAEnv(ToolEnv):
 
     def _answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers
-        tagged = _ANSWER.findall(text) if self.style == "tool" else ()
-        state.answer = (tagged[-1] if tagged else text).strip()
+        tagged = _last_answer(text) if self.style == "tool" else None
+        state.answer = (text if tagged is None else tagged).strip()
         state.scores = {
-            "em": exact_match(state.answer, golds),
+            "em": exact_match(state.answer, golds) if state.answer else 0.0,
             "f1": f1(state.answer, golds),
             "sub_em": substring_match(state.answer, golds),
         }
