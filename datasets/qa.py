@@ -219,8 +219,11 @@ def _hotpot_paragraphs(row: dict[str, Any], where: str) -> tuple[tuple[tuple[str
     context = _decoded(row["context"], "context", where)
     facts = _decoded(row.get("supporting_facts"), "supporting_facts", where)
     if isinstance(context, dict):
-        titles, sentences = context.get("title"), context.get("sentences", context.get("content"))
-        pairs = list(zip(_listed(titles, "context", where), _listed(sentences, "context", where), strict=False))
+        titles = _listed(context.get("title"), "context", where)
+        sentences = _listed(context.get("sentences", context.get("content")), "context", where)
+        if len(titles) != len(sentences):
+            raise DataError(f"{where}: 'context' has {len(titles)} titles and {len(sentences)} lists of sentences")
+        pairs = list(zip(titles, sentences, strict=True))
     else:
         pairs = [tuple(_listed(pair, "context", where)) for pair in _listed(context, "context", where)]
     paragraphs: list[tuple[str, str]] = []

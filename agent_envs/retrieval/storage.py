@@ -169,7 +169,10 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
         if not (path / MANIFEST).is_file():
             raise ConfigError(f"{path} is not an index and is not overwritten")
     partial = path.with_name(path.name + ".partial")
-    partial.mkdir(parents=True, exist_ok=True)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"an index cannot be written to {path}: {e.strerror}; name another folder") from e
     with _locked(partial):
         if not resume:
             _empty(partial)
