@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.errors import DataError
+from agent_envs.files import replacing
 from agent_envs.messages import ToolSpec
 
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
@@ -185,16 +186,9 @@ def to_json_types(value: Any) -> Any:
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
     """Write one episode a line. The file appears whole or not at all."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="ascii") as file:
-            for episode in episodes:
-                file.write(episode.to_json() + "\n")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
+        for episode in episodes:
+            file.write(episode.to_json() + "\n")
 
 
 def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.verl.metrics import Interval, share
 from agent_envs.errors import MissingExtraError
+from agent_envs.files import replacing
 
 __all__ = ["draw_curve"]
 
@@ -58,9 +58,8 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
             axes.legend(loc="lower right", fontsize=8)
     figure.suptitle(title)
     figure.supxlabel(caption, fontsize=8, color="#444444")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    canvas.print_png(partial)
-    partial.replace(path)
+    with replacing(path) as partial:
+        canvas.print_png(partial)
 
 
 def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent_envs.files import write_text
+
 __all__ = ["episode_path", "write_lines"]
 
 
@@ -20,10 +22,4 @@ def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write lines to a file that appears whole or not at all; a step played again after a resume replaces it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(path, "".join(f"{line}\n" for line in lines))

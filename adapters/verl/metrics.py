@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from agent_envs.files import write_text
 
 __all__ = ["Interval", "Record", "append_records", "collect", "difference", "read_log", "share", "write_records"]
 
@@ -90,9 +91,7 @@ def collect(starts: Iterable[tuple[int, Path]]) -> list[Record]:
 
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one record a line; the file appears whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text("".join(_line(record) for record in records), encoding="ascii")
-    partial.replace(path)
+    write_text(path, "".join(_line(record) for record in records))
 
 
 def append_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.files import replacing
 
 __all__ = ["make_rows", "write_rows"]
 
@@ -78,11 +78,5 @@ def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) 
         import pyarrow.parquet as pq
     except ImportError as e:
         raise MissingExtraError("pyarrow", extra="verl") from e
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
+    with replacing(path) as partial:
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), partial)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from verl.utils.py_functional import rename_dict
 
 from agent_envs.adapters.estimators import StepRows
 from agent_envs.errors import ConfigError
+from agent_envs.files import write_text
 
 __all__ = [
     "LogThen",
@@ -154,9 +154,7 @@ def repair_tracker(folder: Path) -> None:
     if not complete:
         tracker.unlink()
         return
-    partial_file = tracker.with_suffix(f".{os.getpid()}.partial")
-    partial_file.write_text(str(max(complete)))
-    partial_file.replace(tracker)
+    write_text(tracker, str(max(complete)))
 
 
 def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:

@@ -32,6 +32,7 @@ from agent_envs.adapters.verl.settings import settle, verl_overrides
 from agent_envs.adapters.verl.version import check_version
 from agent_envs.command import run_command
 from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import write_text
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
@@ -152,13 +153,7 @@ def _remember(paths: Paths, config: RunConfig) -> None:
                 f"{paths.out} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another --out, or delete it"
             )
-    _write(paths.run, json.dumps({**settings, "steps": config.steps}, indent=1) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(paths.run, json.dumps({**settings, "steps": config.steps}, indent=1) + "\n")
 
 
 def _make_model(config: RunConfig, preset: Preset, tasks: Tasks, folder: Path) -> None:
