@@ -6,6 +6,7 @@
     ├── TaskIndexError (IndexError)     a task index outside its split; names the range
     ├── MissingExtraError (ImportError) an optional package is not installed; names the extra
     ├── ToolError                       a tool could not do what was asked; its text is the tool's result
+    │   └── UnknownPaperError           there is no paper with this id
     ├── BackendError                    a server, an index or an engine is broken: not the policy's fault
     ├── PolicyError                     a policy has no action to give
     ├── PromptError                     a tokenizer without a usable chat template
@@ -34,6 +35,7 @@ __all__ = [
     "PromptError",
     "TaskIndexError",
     "ToolError",
+    "UnknownPaperError",
     "did_you_mean",
 ]
 
@@ -75,6 +77,10 @@ class MissingExtraError(AgentEnvsError, ImportError):
 
 class ToolError(AgentEnvsError):
     """A tool could not do what was asked. The message is shown to the policy as the tool's result."""
+
+
+class UnknownPaperError(ToolError):
+    """A backend of paper search has no paper with this id."""
 
 
 class BackendError(AgentEnvsError):
