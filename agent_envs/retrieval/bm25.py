@@ -103,7 +103,7 @@ class BM25Retriever:
         self.path: Path | None = folder
         self.k1: float = manifest["k1"]
         self.b: float = manifest["b"]
-        self._store = DocumentStore(folder)
+        self.documents = DocumentStore(folder)
         self._numbers = _Tokens(Blob(folder, "terms"))
         self._idf = map_array(folder / "terms.idf", "<f4")
         self._largest = map_array(folder / "terms.max", "<f4")
@@ -203,7 +203,7 @@ class BM25Retriever:
 
     def __len__(self) -> int:
         """How many documents there are."""
-        return len(self._store)
+        return len(self.documents)
 
     def __deepcopy__(self, memo: object) -> BM25Retriever:
         return self  # nothing in it changes: copies of an environment share it
@@ -215,7 +215,7 @@ class BM25Retriever:
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """The row with this id, as it was given to `build`."""
-        return self._store.document(doc_id)
+        return self.documents.document(doc_id)
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """The results of each query."""
@@ -228,17 +228,18 @@ class BM25Retriever:
             query: Any text; there are no operators.
             k: How many, at least 1.
         """
+        numbers, scores = self.search_numbers(query, k)
+        return list(zip(self.documents.ids(numbers.tolist()), scores.tolist(), strict=True))
+
+    def search_numbers(self, query: str, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """What `search` finds, as numbers of documents in the order they were indexed (from 0) and their scores."""
         check_request(query, k)
         terms = [number for number in map(self._numbers.__getitem__, tokenize(query)) if number >= 0]
         if not terms:
-            return []
+            return np.empty(0, np.int32), np.empty(0, np.float32)
         counts = Counter(terms)
         k = min(k, len(self))
-        if self._use_numba(counts):
-            numbers, scores = self._search_numba(counts, k)
-        else:
-            numbers, scores = self._search_numpy(counts, k)
-        return list(zip(self._store.ids(numbers.tolist()), scores.tolist(), strict=True))
+        return self._search_numba(counts, k) if self._use_numba(counts) else self._search_numpy(counts, k)
 
     def _use_numba(self, counts: Counter[int]) -> bool:
         if self._compiled is None:

@@ -381,5 +381,9 @@ class DocumentStore:
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """The row with this id, as it was given to the index."""
-        row: dict[str, Any] = json.loads(self._documents[self.number(doc_id)])
+        return self.row(self.number(doc_id))
+
+    def row(self, number: int) -> dict[str, Any]:
+        """The row of a document, by its number."""
+        row: dict[str, Any] = json.loads(self._documents[number])
         return row
