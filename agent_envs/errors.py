@@ -8,6 +8,11 @@
     ├── ToolError                       a tool could not do what was asked; its text is the tool's result
     │   └── UnknownPaperError           there is no paper with this id
     ├── BackendError                    a server, an index or an engine is broken: not the policy's fault
+    │   ├── BackendBusyError            it refuses for now: too many requests, or overloaded
+    │   ├── BackendDownError            nothing answers, or the answer breaks off
+    │   ├── BackendReplyError           it answers with something else than expected
+    │   ├── BackendSlowError            it does not answer in time
+    │   └── NotRecordedError            a replay has no answer to this request
     ├── PolicyError                     a policy has no action to give
     ├── PromptError                     a tokenizer without a usable chat template
     └── EpisodeStop                     raised by an actor to end its episode, with a reason
@@ -24,13 +29,18 @@ from collections.abc import Iterable
 
 __all__ = [
     "AgentEnvsError",
+    "BackendBusyError",
+    "BackendDownError",
     "BackendError",
+    "BackendReplyError",
+    "BackendSlowError",
     "ConfigError",
     "ContextLengthExceeded",
     "DataError",
     "EmptyGeneration",
     "EpisodeStop",
     "MissingExtraError",
+    "NotRecordedError",
     "PolicyError",
     "PromptError",
     "TaskIndexError",
@@ -85,6 +95,26 @@ class UnknownPaperError(ToolError):
 
 class BackendError(AgentEnvsError):
     """Something an environment or a policy depends on is broken: a server, an index, an engine."""
+
+
+class BackendBusyError(BackendError):
+    """A service refuses for now: too many requests, or overloaded."""
+
+
+class BackendDownError(BackendError):
+    """Nothing answers, or the answer breaks off."""
+
+
+class BackendReplyError(BackendError):
+    """A service answers, but with something else than what was expected."""
+
+
+class BackendSlowError(BackendError):
+    """A service does not answer in time."""
+
+
+class NotRecordedError(BackendError):
+    """A replay has no answer to this request."""
 
 
 class PolicyError(AgentEnvsError):

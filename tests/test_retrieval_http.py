@@ -284,7 +284,7 @@ def test_many_threads(server):
     for thread in threads:
         thread.join()
     assert found == [expected] * 640
-    assert len(client._idle) <= 64
+    assert len(client._pool._idle) <= 64
     client.close()
 
 
