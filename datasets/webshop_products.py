@@ -1,0 +1,260 @@
+"""WebShop's products as pages, search and reward need them, and what a catalogue of them offers.
+
+    {"asin": "B06Y3VLDFB", "name": "Vhomes Lights Reclaimed Wood Console Table ...", "category": "garden",
+     "query": "console tables", "product_category": "Home & Kitchen › Furniture › ...", "pricing": "$877.8",
+     "full_description": "...", "small_description": ["Finish/Frame ..."], "images": ["https://..."],
+     "customization_options": {"Color": [{"value": "Black/White", "image": null}]}}
+
+What is kept of a row, and how, follows load_products of princeton-nlp/WebShop's web_agent_site/engine/engine.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Protocol
+
+from agent_envs.errors import DataError
+
+__all__ = ["Catalog", "Goal", "HumanInstruction", "Product", "parse_prices", "product_from_row", "search_text"]
+
+DEFAULT_PRICE = 100.0
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+LONGEST_ASIN = 10
+_NOT_NUMBER = re.compile(r"[^\d.]")
+
+
+@dataclass(frozen=True, slots=True)
+class HumanInstruction:
+    """What a person wrote for a product (a row of items_human_ins.json)."""
+
+    text: str
+    """The instruction as written."""
+    attributes: tuple[str, ...]
+    """The attributes it asks for."""
+    options: tuple[str, ...]
+    """The options it asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product, cleaned as the original cleans it."""
+
+    asin: str
+    """Its id, at most 10 characters."""
+    title: str
+    """Its name."""
+    category: str
+    """One of a few words such as "garden"."""
+    query: str
+    """The query it was found with, lower case."""
+    product_category: str
+    """Levels of a category tree, joined by " › "."""
+    description: str
+    """The Description page."""
+    bullets: tuple[str, ...]
+    """The Features page."""
+    pricing: tuple[float, ...]
+    """One price, or the two ends of a range, in dollars."""
+    price_tag: str
+    """The price as shown: "$34.0" or "$16.99 to $26.99"."""
+    options: Mapping[str, tuple[str, ...]]
+    """Values by option name, all lower case, in the row's order."""
+    option_images: Mapping[str, str]
+    """Addresses of pictures by option value."""
+    attributes: tuple[str, ...]
+    """What the reward compares a goal's attributes with."""
+    image: str
+    """The address of its picture, "" where it has none."""
+    instruction: str | None = None
+    """Beginning of a synthetic instruction, None where the product is no goal."""
+    instruction_attributes: tuple[str, ...] = ()
+    """The attributes that the synthetic instruction asks for."""
+    human: tuple[HumanInstruction, ...] = ()
+    """What people asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be bought."""
+
+    asin: str
+    """The product that the goal was made from."""
+    name: str
+    """Its title."""
+    category: str
+    """Its category."""
+    query: str
+    """Its query."""
+    product_category: str
+    """Its place in the category tree."""
+    instruction: str
+    """The task's words."""
+    attributes: tuple[str, ...]
+    """Attributes wanted."""
+    options: Mapping[str, str] | tuple[str, ...]
+    """Options wanted: by name in synthetic goals, values alone in human ones."""
+    price_upper: float
+    """What it may cost at most, 1,000,000 where any price will do."""
+    weight: float = field(default=1, compare=False)
+    """How often the original draws it, relative to others."""
+
+
+class Catalog(Protocol):
+    """Products with their search. Nothing in it changes: all environments of a process share it."""
+
+    @property
+    def human(self) -> bool:
+        """Whether any product has a human instruction."""
+
+    def __len__(self) -> int: ...
+
+    def product(self, asin: str) -> Product | None:
+        """The product with this id."""
+
+    def products(self) -> Iterator[Product]:
+        """All products in the file's order."""
+
+    def price(self, asin: str) -> float:
+        """What the product costs; drawn from the range where it has one (`webshop_goals.draw_prices`)."""
+
+    def goals(self, human: bool) -> Sequence[Goal]:
+        """All goals in their shuffled order (`webshop_goals.make_goals`)."""
+
+    def search(self, query: str, k: int) -> Sequence[str]:
+        """Ids of the best k products for a query, by Lucene's BM25 (k1 0.9, b 0.4) over `search_text`."""
+
+    def where(self, key: str, value: str) -> Sequence[str]:
+        """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
+
+
+def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:
+    """The price or the ends of its range, and how it is shown. What has no price costs 100.
+
+    >>> parse_prices("$1,016.99 to $26.99")
+    ((1016.99, 26.99), '$1016.99 to $26.99')
+    >>> parse_prices("")
+    ((100.0,), '$100.0')
+    """
+    prices = []
+    for text in str(pricing or "").split("$")[1:]:
+        try:
+            prices.append(float(Decimal(_NOT_NUMBER.sub("", text))))
+        except InvalidOperation:  # "$" with no number, or with two dots
+            continue
+    if not prices:
+        prices = [DEFAULT_PRICE]
+    prices = prices[:2]
+    return tuple(prices), " to ".join(f"${price}" for price in prices)
+
+
+def product_from_row(
+    row: Any, attributes: Mapping[str, Any] | None = None, human: Iterable[Any] = (), *, where: str = "a product"
+) -> Product | None:
+    """The product of a raw row, or None where the original leaves the row out (an asin that is none).
+
+    Args:
+        row: An element of items_shuffle.json.
+        attributes: Its entry in items_ins_v2.json.
+        human: Its entry in items_human_ins.json.
+        where: Names the row in errors.
+
+    Raises:
+        DataError: The row is no object, or has no asin or no name.
+
+    >>> options = {"Color": [{"value": "Black/White ", "image": None}], "Size": None}
+    >>> product = product_from_row({"asin": "B1", "name": "Lamp", "customization_options": options})
+    >>> product.options, product.price_tag, product.attributes
+    ({'color': ('black | white',)}, '$100.0', ('DUMMY_ATTR',))
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: expected an object with asin and name, got {type(row).__name__}")
+    asin = row.get("asin")
+    if not isinstance(asin, str) or not asin:
+        raise DataError(f"{where}: a product needs an 'asin', a string; got {asin!r:.80}")
+    if asin == "nan" or len(asin) > LONGEST_ASIN:
+        return None
+    where = f"{where} ({asin})"
+    if not isinstance(row.get("name"), str):
+        raise DataError(f"{where}: a product needs a 'name', a string; got {row.get('name')!r:.80}")
+    options, images = _options(row.get("customization_options"), where)
+    pricing, price_tag = parse_prices(row.get("pricing"))
+    entry = attributes if isinstance(attributes, Mapping) else {}
+    pictures = row.get("images")
+    instruction = entry.get("instruction")
+    return Product(
+        asin=asin,
+        title=row["name"],
+        category=_text(row.get("category")),
+        query=_text(row.get("query")).lower().strip(),
+        product_category=_text(row.get("product_category")),
+        description=_text(row.get("full_description")),
+        bullets=_texts(row.get("small_description")),
+        pricing=pricing,
+        price_tag=price_tag,
+        options=options,
+        option_images=images,
+        attributes=_texts(entry["attributes"]) if "attributes" in entry else NO_ATTRIBUTES,
+        image=_text(pictures[0]) if isinstance(pictures, list) and pictures else "",
+        instruction=instruction if isinstance(instruction, str) else None,
+        instruction_attributes=_texts(entry.get("instruction_attributes")),
+        human=tuple(_human(item, where) for item in human),
+    )
+
+
+def search_text(product: Product) -> str:
+    """What search sees of a product: title, description, the first bullet and the options.
+
+    >>> search_text(product_from_row({"asin": "B1", "name": "Lamp", "small_description": "LED"}))
+    'lamp  led '
+    """
+    options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
+    first = product.bullets[0] if product.bullets else ""
+    return f"{product.title} {product.description} {first} {options}".lower()
+
+
+def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    options: dict[str, tuple[str, ...]] = {}
+    images: dict[str, str] = {}
+    if not raw:
+        return options, images
+    if not isinstance(raw, Mapping):
+        raise DataError(f"{where}: 'customization_options' has to be an object of lists, got {type(raw).__name__}")
+    for name, contents in raw.items():
+        if contents is None:
+            continue
+        values = []
+        for content in contents if isinstance(contents, list) else [contents]:
+            value = content.get("value") if isinstance(content, Mapping) else None
+            if not isinstance(value, str):
+                raise DataError(f"{where}: every option of {name!r} needs a 'value', a string; got {content!r:.80}")
+            value = value.strip().replace("/", " | ").lower()
+            values.append(value)
+            image = content.get("image")
+            if isinstance(image, str):
+                images[value] = image
+            else:
+                images.pop(value, None)
+        options[name.lower()] = tuple(values)
+    return options, images
+
+
+def _human(item: Any, where: str) -> HumanInstruction:
+    if not isinstance(item, Mapping) or not isinstance(item.get("instruction"), str):
+        raise DataError(f"{where}: a human instruction is an object with 'instruction', a string; got {item!r:.80}")
+    return HumanInstruction(
+        item["instruction"], _texts(item.get("instruction_attributes")), _texts(item.get("instruction_options"))
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list's texts; a text alone is a list of one."""
+    if value is None:
+        return ()
+    return tuple(map(_text, value)) if isinstance(value, (list, tuple)) else (_text(value),)
