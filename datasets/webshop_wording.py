@@ -1,0 +1,138 @@
+"""How shoppers of the generated shop say what they want: the same wish in many forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent_envs.datasets.draws import Draws
+
+__all__ = ["instruction", "shown_value", "synthetic_instruction"]
+
+_OPENERS = (
+    "i am looking for {}",
+    "i'm looking for {}",
+    "i need {}",
+    "i want {}",
+    "i would like {}",
+    "i'd like to buy {}",
+    "i want to buy {}",
+    "find me {}",
+    "please find me {}",
+    "can you find me {}",
+    "could you help me find {}",
+    "help me find {}",
+    "show me {}",
+    "looking for {}",
+    "i am in need of {}",
+    "i'm shopping for {}",
+    "i am searching for {}",
+    "hello, i need {}",
+    "hi there, i am after {}",
+    "get me {}",
+    "do you have {}",
+    "my sister wants {}",
+    "i have to get {}",
+    "i am interested in {}",
+    "{}",
+    "{}, please",
+    "where can i get {}",
+    "i'd love to have {}",
+    "order {} for me",
+)
+
+_OPTION_FORMS = {
+    "color": ("in {}", "in the color {}", "in {} color", "colored {}", "and i want it in {}", "the {} one"),
+    "size": ("in size {}", "size {}", "in {}", "and the size should be {}", "with a size of {}", "that comes in {}"),
+    "scent": ("{} scented", "with a {} scent", "that smells of {}", "in {} scent"),
+    "flavor name": ("{} flavored", "in {} flavor", "with {} flavor", "the flavor should be {}"),
+    "style": ("in {} style", "the style is {}", "with the style {}", "in the {} version"),
+    "fit type": ("in a {} fit", "{} fit", "with a {} fit type"),
+}
+_OTHER_OPTION = ("with {}", "in {}")
+
+
+def shown_value(value: str) -> str:
+    """An option's value as the shop's pages show it.
+
+    >>> shown_value("Black/White")
+    'black | white'
+    """
+    return value.strip().replace("/", " | ").lower()
+
+
+def synthetic_instruction(query: str, attributes: Sequence[str], draws: Draws) -> str:
+    """An instruction of the plain kind that the released files have for products no person was asked about."""
+    before, with_, for_ = _sorted(attributes)
+    text = ", ".join(before)
+    text = f"{text} {query}" if text else query
+    if with_:
+        text += f" with {', '.join(with_)}"
+    if for_:
+        text += f" for {', '.join(for_)}"
+    return f"Find me {text}"
+
+
+def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str], draws: Draws) -> str:
+    """A wish in a shopper's words.
+
+    Args:
+        noun: What it is.
+        attributes: What it has to be; + and > say how each is phrased.
+        options: Name and value of each option, as shown.
+        draws: Choices among the forms.
+    """
+    before, with_, for_ = _sorted(attributes)
+    phrases = [draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value) for name, value in options.items()]
+    if len(phrases) > 1 and draws.between(0, 1):
+        phrases.reverse()
+    form = draws.between(0, 5)
+    opener = draws.pick(_OPENERS)
+    if form <= 2:  # gluten free crackers with sea salt for cheese boards in size 8 count
+        thing = _noun_phrase(_joined(before, draws), noun, with_, for_, draws)
+        joint = draws.pick((" ", ", "))
+        return opener.format(joint.join([thing, *phrases]) if phrases else thing)
+    if form == 3:  # crackers. they should be gluten free, with sea salt
+        start = opener.format(_article(noun, draws))
+        wishes = [f"should be {_joined(before, draws)}"] if before else []
+        wishes += [f"should have {_joined(with_, draws)}"] if with_ else []
+        wishes += [f"should be good for {_joined(for_, draws)}"] if for_ else []
+        rest = ", ".join(phrases)
+        said = f"it {' and '.join(wishes)}"
+        return f"{start}. {said}" + (f", {rest}" if rest else "")
+    if form == 4:  # crackers in size 8 count that are gluten free
+        thing = " ".join([_article(noun, draws), *phrases])
+        ends = [f"that is {_joined(before, draws)}"] if before else []
+        ends += [f"with {_joined(with_, draws)}"] if with_ else []
+        ends += [f"for {_joined(for_, draws)}"] if for_ else []
+        return opener.format(" ".join([thing, *ends]))
+    # something gluten free: crackers, in size 8 count
+    lead = _joined([*before, *with_, *for_], draws)
+    tail = draws.pick(("must have", "is a must", "is important to me", "matters most"))
+    start = opener.format(" ".join([_article(noun, draws), *phrases]))
+    return f"{start}, {tail} {lead}" if tail == "must have" else f"{start}, {lead} {tail}"
+
+
+def _sorted(attributes: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    before = [a for a in attributes if a[0] not in "+>"]
+    return before, [a[1:] for a in attributes if a[0] == "+"], [a[1:] for a in attributes if a[0] == ">"]
+
+
+def _joined(words: Sequence[str], draws: Draws) -> str:
+    if len(words) < 2:
+        return "".join(words)
+    return ", ".join(words[:-1]) + draws.pick((" and ", ", ", ", and ")) + words[-1]
+
+
+def _article(thing: str, draws: Draws) -> str:
+    if thing.endswith("s") and not thing.endswith("ss"):
+        return draws.pick((thing, f"some {thing}"))
+    return f"{'an' if thing[0] in 'aeio' else 'a'} {thing}"
+
+
+def _noun_phrase(before: str, noun: str, with_: Sequence[str], for_: Sequence[str], draws: Draws) -> str:
+    text = _article(f"{before} {noun}" if before else noun, draws)
+    if with_:
+        text += draws.pick((" with ", " that has ", " featuring ")) + _joined(with_, draws)
+    if for_:
+        text += draws.pick((" for ", " suitable for ", " good for ")) + _joined(for_, draws)
+    return text
