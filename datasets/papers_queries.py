@@ -2,7 +2,7 @@
 
     "Which papers study stadal korvath graphs for legal text?"  ->  the 2 to 30 papers that do, up to the query's day
 
-Of ten queries four ask for a topic, three for a topic in one setting, one and a half each for a paper with all that cite
+Of twenty queries eight ask for a topic, six for a topic in one setting, three each for a paper with all that cite
 it and for two neighbouring topics. Every query is a function of split, size, share of hidden papers and index.
 """
 

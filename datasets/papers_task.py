@@ -1,4 +1,4 @@
-"""A query for papers and the papers that answer it, whatever data set it comes from."""
+"""A query for papers, whatever data set it comes from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ class PaperTask:
     task_id: str
     """Its name, unique within its environment."""
     query: str
-    """What is looked for, in words."""
+    """What is looked for."""
     titles: tuple[str, ...]
-    """Titles of the papers that answer it, at least one."""
+    """The titles of the papers that answer it, each once."""
     ids: tuple[str, ...] = ()
-    """Their ids at the backend, where the data set gives them; in the order of the titles, or none at all."""
+    """Their ids where the data set has some, arXiv ids without a version: in the order of the titles if there are as
+    many, else in the data set's order."""
     date: str = ""
-    """Day of the query, in the form of `Paper.date`: nothing published after it is shown. "" for no limit."""
-    query_type: str = ""
-    """What the data set calls its kind; "" where it does not say."""
+    """When it was asked: nothing published later answers it. As in `Paper.date`; "" where it is not known."""
     query_id: str = ""
     """The data set's own id."""
+    query_type: str = ""
+    """What the data set calls its kind; "" where it does not say."""
