@@ -7,12 +7,11 @@ draws all prices in the products' order and then all ceilings in the goals' orde
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,20 @@ from agent_envs.datasets.rows import read_rows
 from agent_envs.datasets.webshop_products import Goal, Product
 from agent_envs.errors import DataError
 
-__all__ = ["ANY_PRICE", "DRAW_SEED", "draw_prices", "make_goals", "read_goals", "read_prices"]
+__all__ = [
+    "ANY_PRICE",
+    "DRAW_SEED",
+    "draw_ceiling",
+    "draw_prices",
+    "human_goal",
+    "human_goal_numbers",
+    "make_goals",
+    "read_goals",
+    "read_prices",
+    "shuffle_goals",
+    "synthetic_goal",
+    "synthetic_goal_count",
+]
 
 DRAW_SEED = 0
 """The seed of drawn prices and ceilings."""
@@ -54,44 +66,69 @@ def make_goals(
     """
     goals: list[Goal] = []
     for product in products:
+        price = prices[product.asin]
         if human:
-            goals += _human_goals(product, prices[product.asin], rng)
-        elif product.instruction is not None and product.instruction_attributes:
-            goals += _synthetic_goals(product, prices[product.asin], rng)
+            goals += [human_goal(product, n, draw_ceiling(price, rng)) for n in human_goal_numbers(product)]
+        elif (count := synthetic_goal_count(product)) is not None:
+            ceiling = draw_ceiling(price, rng)
+            goals += [synthetic_goal(product, n, ceiling) for n in range(count)]
     if not human:
         counts = Counter(attribute for goal in goals for attribute in goal.attributes)
         goals = [replace(g, weight=sum(1.0 / counts[a] for a in g.attributes) / len(g.attributes)) for g in goals]
-    random.Random(_SHUFFLE_SEED).shuffle(goals)
+    shuffle_goals(goals)
     return goals
 
 
-def _ceiling(price: float, rng: random.Random) -> tuple[float, str]:
-    """A price that the product stays under, and how the instruction says so."""
+def shuffle_goals(goals: MutableSequence[Any]) -> None:
+    """Bring goals, or their numbers, into the order that splits count in."""
+    random.Random(_SHUFFLE_SEED).shuffle(goals)
+
+
+def draw_ceiling(price: float, rng: random.Random) -> float:
+    """A ceiling that the price stays under: the higher of two of the next four multiples of 10."""
     first = max(1, math.floor(price / _STEP))
     while first * _STEP <= price:
         first += 1
     choices = [_STEP * n for n in range(first, min(first + _CHOICES, _HIGHEST + 1))]
-    if len(choices) < 2:
-        return ANY_PRICE, ""
-    ceiling = max(rng.sample(choices, 2))
-    return ceiling, f", and price lower than {ceiling:.2f} dollars"
+    return max(rng.sample(choices, 2)) if len(choices) > 1 else ANY_PRICE
 
 
-def _human_goals(product: Product, price: float, rng: random.Random) -> Iterable[Goal]:
-    for asked in product.human:
-        if asked.attributes:
-            ceiling, words = _ceiling(price, rng)
-            yield _goal(product, asked.text.strip(".") + words, asked.attributes, asked.options, ceiling)
+def _ceiling_words(ceiling: float) -> str:
+    return "" if ceiling == ANY_PRICE else f", and price lower than {ceiling:.2f} dollars"
 
 
-def _synthetic_goals(product: Product, price: float, rng: random.Random) -> Iterable[Goal]:
-    ceiling, words = _ceiling(price, rng)
-    names = sorted(product.options)
-    for values in itertools.product(*(product.options[name] for name in names)):
-        options = dict(zip(names, values, strict=True))
-        wanted = ", and ".join(f"{name}: {value}" for name, value in options.items())
-        text = f"{product.instruction}{' with ' + wanted if wanted else ''}{words}"
-        yield _goal(product, text, product.instruction_attributes, options, ceiling)
+def human_goal(product: Product, number: int, ceiling: float) -> Goal:
+    """The goal of one of the product's human instructions."""
+    asked = product.human[number]
+    text = asked.text.strip(".") + _ceiling_words(ceiling)
+    return _goal(product, text, asked.attributes, asked.options, ceiling)
+
+
+def human_goal_numbers(product: Product) -> list[int]:
+    """Which of the product's human instructions are goals: those that ask for attributes."""
+    return [number for number, asked in enumerate(product.human) if asked.attributes]
+
+
+def synthetic_goal(product: Product, number: int, ceiling: float) -> Goal:
+    """One of the product's synthetic goals; they are all combinations of its options, the last one changing fastest."""
+    options: dict[str, str] = {}
+    for name in sorted(product.options, reverse=True):
+        number, place = divmod(number, len(product.options[name]))
+        options[name] = product.options[name][place]
+    options = {name: options[name] for name in sorted(options)}
+    wanted = ", and ".join(f"{name}: {value}" for name, value in options.items())
+    text = f"{product.instruction}{' with ' + wanted if wanted else ''}{_ceiling_words(ceiling)}"
+    return _goal(product, text, product.instruction_attributes, options, ceiling)
+
+
+def synthetic_goal_count(product: Product) -> int | None:
+    """How many synthetic goals a product has; None where it has no instruction to make them of.
+
+    A product with an instruction and an option without values has 0, and its ceiling is drawn all the same.
+    """
+    if product.instruction is None or not product.instruction_attributes:
+        return None
+    return math.prod(map(len, product.options.values()))
 
 
 def _goal(
