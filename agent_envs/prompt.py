@@ -25,6 +25,9 @@ class PromptBuilder:
     Text in messages cannot forge turns: a control token's text within a content (say ``<|im_end|>`` in a tool's result)
     is broken up with a space before it is tokenized.
 
+    A template that refuses system messages or tool results, or leaves them out (as some of Mistral's and Gemma's do),
+    gets them as words of the user.
+
     Args:
         tokenizer: A Hugging Face tokenizer (or anything with ``apply_chat_template`` and ``encode``).
         tools: The tools the template shows, in the OpenAI function form.
@@ -50,6 +53,7 @@ class PromptBuilder:
         self.template_kwargs = dict(template_kwargs or {})
         control = {str(token) for token in tokenizer.all_special_tokens}
         control |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._plain_roles = False
         self._control_tokens = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
@@ -86,16 +90,39 @@ class PromptBuilder:
         return [*prompt_ids, *response_ids, *new_ids[_overlap(response_ids, new_ids) :]]
 
     def _render(self, messages: Sequence[Message]) -> str:
+        safe: list[Message] = [
+            {**m, "content": self._defuse(m["content"])} if m["role"] != "assistant" else m for m in messages
+        ]
+        if not self._plain_roles:
+            text, refusal = self._apply(safe)
+            if text is not None and not self._leaves_out(safe, text):
+                return text
+        text, refusal = self._apply(_as_user(safe))
+        if text is None:
+            roles = [m["role"] for m in messages]
+            raise PromptError(f"the chat template refuses messages with roles {roles}: {refusal}") from refusal
+        self._plain_roles = True
+        return text
+
+    def _leaves_out(self, messages: Sequence[Message], text: str) -> bool:
+        """Whether the words of a system message or a tool are nowhere in ``text``, escaped or not."""
+        others = [m for m in messages if m["role"] in ("system", "tool")]
+        if all(m["content"].strip() in text for m in others):
+            return False
+        probed, _ = self._apply([{**m, "content": _PROBE} if m in others else m for m in messages])
+        return probed is None or probed.count(_PROBE) < len(others)
+
+    def _apply(self, messages: Sequence[Message]) -> tuple[str | None, Exception | None]:
+        """The conversation in the template's form, or None and why it is refused."""
         from jinja2.exceptions import TemplateError
 
-        safe = [{**m, "content": self._defuse(m["content"])} if m["role"] != "assistant" else m for m in messages]
         try:
-            return self.tokenizer.apply_chat_template(
-                safe, tools=self.tools, add_generation_prompt=True, tokenize=False, **self.template_kwargs
+            text = self.tokenizer.apply_chat_template(
+                messages, tools=self.tools, add_generation_prompt=True, tokenize=False, **self.template_kwargs
             )
         except TemplateError as e:
-            roles = [m["role"] for m in messages]
-            raise PromptError(f"the chat template refuses messages with roles {roles}: {e}") from e
+            return None, e
+        return text, None
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
@@ -106,6 +133,23 @@ class PromptBuilder:
             if token in content:
                 content = content.replace(token, f"{token[0]} {token[1:]}")
         return content
+
+
+def _as_user(messages: Sequence[Message]) -> list[Message]:
+    """The conversation in turns of user and assistant alone: other roles' words are the user's, joined by blank lines.
+
+    >>> _as_user([{"role": "system", "content": "Act."}, {"role": "user", "content": "Go."}])
+    [{'role': 'user', 'content': 'Act.\\n\\nGo.'}]
+    """
+    out: list[Message] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            out.append(message)
+        elif out and out[-1]["role"] == "user":
+            out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n\n{message['content']}"}
+        else:
+            out.append({"role": "user", "content": message["content"]})
+    return out
 
 
 def _overlap(response_ids: Sequence[int], new_ids: Sequence[int]) -> int:

@@ -88,3 +88,70 @@ def test_tokenizers_without_a_usable_template_are_refused(qwen, minimind):
     forgetful.chat_template = "{{ messages[-1]['content'] }}"
     with pytest.raises(PromptError, match="drops earlier assistant messages"):
         PromptBuilder(forgetful).extend([1], [2], RESULTS)
+
+
+LLAMA = """\
+{{- bos_token }}
+{%- for m in messages %}
+{{- '<|start_header_id|>' + ('ipython' if m.role == 'tool' else m.role) + '<|end_header_id|>\\n\\n' }}
+{{- (m.content | tojson if m.role == 'tool' else m.content | trim) + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
+# roles must alternate, no system, no tools; the end of an assistant's turn is the end of the text
+MISTRAL = """\
+{{- bos_token }}
+{%- for m in messages %}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{%- if m.role == 'user' %}{{- '[INST] ' + m.content + ' [/INST]' }}
+{%- elif m.role == 'assistant' %}{{- ' ' + m.content + eos_token }}
+{%- else %}{{ raise_exception('only user and assistant') }}{% endif %}
+{%- endfor %}"""
+# leaves out what it does not know
+FORGETFUL = """\
+{{- bos_token }}
+{%- for m in messages %}
+{%- if m.role in ('user', 'assistant') %}{{- '<' + m.role + '>' + m.content + eos_token }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' }}{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def bytes_tokenizer():
+    """A tokenizer of another family than Qwen's: made here, with <s> and </s>."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    control = ["<s>", "</s>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator([], trainers.BpeTrainer(special_tokens=control, initial_alphabet=alphabet))
+    return lambda template, end: transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token="<s>", eos_token=end, extra_special_tokens=control[2:], chat_template=template
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [(LLAMA, "<|eot_id|>"), (MISTRAL, "</s>"), (FORGETFUL, "</s>")],
+    ids=["llama", "mistral", "drops"],
+)
+def test_other_families_grow_as_their_templates_render(bytes_tokenizer, template, end):
+    tokenizer = bytes_tokenizer(template, end)
+    builder = PromptBuilder(tokenizer, [TOOL])
+    prompt = builder.start(START)
+    text = tokenizer.decode(prompt)
+    assert "Act." in text and "What is 1+1?" in text and text.count("<s>") == 1
+    messages = list(START)
+    for results in (RESULTS[:1], RESULTS[:1], [{"role": "user", "content": "Go on."}]):
+        space = " " if template == MISTRAL else ""
+        sampled = tokenizer.encode(space + CALL + end, add_special_tokens=False)
+        prompt = builder.extend(prompt, sampled, results)
+        messages += [{"role": "assistant", "content": CALL}, *results]
+        assert prompt == PromptBuilder(tokenizer, [TOOL]).start(messages)
+
+
+def test_what_a_template_leaves_out_is_said_by_the_user(bytes_tokenizer):
+    builder = PromptBuilder(bytes_tokenizer(FORGETFUL, "</s>"))
+    text = builder.tokenizer.decode(builder.extend([], [], RESULTS))
+    assert text == "</s><user>2\n\n spaced \n</s><assistant>"

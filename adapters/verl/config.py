@@ -225,11 +225,11 @@ def first_line(error: BaseException) -> str:
 
 def build(
     *,
-    env: str,
-    algo: str,
+    env: str | None,
+    algo: str | None,
     preset: str,
     steps: int | None,
-    data: str,
+    data: str | None,
     split: str,
     env_kwargs: str | None,
     wrappers: Sequence[str],
@@ -249,7 +249,13 @@ def build(
     from agent_envs.adapters.estimators import get_estimator
 
     chosen = get_preset(preset)
+    env = _agreed("--env", env, chosen.env, preset)
+    if env is None:
+        raise ConfigError(f"preset {preset!r} goes with any environment: add --env ID")
+    algo = _agreed("--algo", algo, chosen.algo, preset) or "grpo"
     get_estimator(algo)
+    model = model or chosen.model
+    data = data or chosen.data
     given = _json_object(env_kwargs)
     preset_kwargs = chosen.env_kwargs.get(env, {})
     demo_kwargs = {**preset_kwargs, **chosen.generated_env_kwargs.get(env, {}), **given}
@@ -290,6 +296,15 @@ def build(
         overrides=tuple(overrides),
     )
     return config, chosen
+
+
+def _agreed(option: str, given: str | None, preset_value: str | None, preset: str) -> str | None:
+    """An option's value or the preset's, which must not say different things."""
+    if given is not None and preset_value is not None and given != preset_value:
+        raise ConfigError(
+            f"preset {preset!r} is for {preset_value!r}, and {option} says {given!r}; leave one of them out"
+        )
+    return given if given is not None else preset_value
 
 
 def _json_object(text: str | None) -> Mapping[str, Any]:

@@ -12,12 +12,26 @@ from typing import Any
 
 from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = ["PRESETS", "Preset", "get_preset"]
+__all__ = ["PRESETS", "Difference", "Preset", "get_preset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting that is not what was published."""
+
+    key: str
+    """Field of ``Preset``, ``env.ARGUMENT`` or verl's setting."""
+    released: Any
+    """The published value."""
+    ours: Any
+    """The preset's."""
+    why: str
+    """The reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Everything about a run that does not come from its environment or its algorithm."""
+    """Everything about a run that the command line does not say."""
 
     name: str
     """Name on the command line."""
@@ -65,6 +79,18 @@ class Preset:
     """Whether a tiny model is made where --model is not given."""
     overrides: tuple[str, ...] = ()
     """Further verl settings, in Hydra's form."""
+    nodes: int = 1
+    """Machines, each with `devices`."""
+    env: str | None = None
+    """Id it is for; None for any."""
+    algo: str | None = None
+    """Algorithm it is for; None for any."""
+    model: str | None = None
+    """Model where --model is not given."""
+    data: str = "generated"
+    """Tasks where --data is not given."""
+    differences: tuple[Difference, ...] = ()
+    """Where it differs from the published settings it follows."""
 
 
 _OPTIMIZER = (
@@ -152,7 +178,13 @@ PRESETS: dict[str, Preset] = {
 
 
 def get_preset(name: str) -> Preset:
-    """The preset called `name`. Raises ConfigError for a name that is none."""
+    """The preset called `name`, or made of the parts it names. Raises ConfigError for a name that is neither."""
+    if "/" in name:
+        from agent_envs.adapters.verl.compose import compose_preset
+
+        return compose_preset(name)
     if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}.{did_you_mean(name, PRESETS)}")
+        raise ConfigError(
+            f"unknown preset {name!r}, which is no MODEL/TASK/ALGORITHM either.{did_you_mean(name, PRESETS)}"
+        )
     return PRESETS[name]

@@ -56,6 +56,7 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
         f"critic.ppo_mini_batch_size={preset.tasks_per_step // preset.updates_per_step}",
         f"critic.ppo_max_token_len_per_gpu={preset.tokens_per_batch}",
         f"trainer.n_gpus_per_node={preset.devices}",
+        f"trainer.nnodes={preset.nodes}",
         "trainer.project_name=agent_envs",
         f"trainer.experiment_name={quoted(config.out.name)}",
         "trainer.logger=[console,file]",

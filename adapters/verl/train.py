@@ -31,7 +31,7 @@ from agent_envs.adapters.verl.process import run_verl
 from agent_envs.adapters.verl.settings import settle, verl_overrides
 from agent_envs.adapters.verl.version import check_version
 from agent_envs.command import run_command
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.files import write_text
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
@@ -43,11 +43,16 @@ DESCRIPTION = "Train a model on an environment with verl's own trainer. The same
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `agentr1 train`."""
     add = parser.add_argument
-    add("--env", required=True, metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
-    add("--algo", default="grpo", help="advantage estimator: grpo or gae (default: grpo)")
-    add("--preset", default="cpu-tiny", help=f"size and machine: {', '.join(PRESETS)} (default: cpu-tiny)")
+    add("--env", metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
+    add("--algo", help="advantage estimator: grpo or gae (default: the preset's, or grpo)")
+    add(
+        "--preset",
+        default="cpu-tiny",
+        help=f"size and machine: {', '.join(PRESETS)}, or MODEL/TASK/ALGORITHM[/HARDWARE] such as "
+        "qwen3-4b/alfworld/steppo/h100-8 (default: cpu-tiny)",
+    )
     add("--steps", type=int, help="training steps (default: the preset's)")
-    add("--data", default="generated", help="generated, official or a path (default: generated)")
+    add("--data", help="generated, official or a path (default: the preset's, or generated)")
     add("--split", default="train", help="split to train on (default: train)")
     add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
     add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
@@ -57,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warm-start", type=int, metavar="N", help="supervised steps of the tiny model; 0 to skip")
     add("--demo-noise", type=float, metavar="P", help="share of demonstrated calls that are wrong on purpose")
     add("--val-fraction", type=float, default=0.1, help="held-out share of data without such a split (default: 0.1)")
-    add("--dry-run", action="store_true", help="print the full verl configuration and stop")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what differs from published settings, the full configuration, stop",
+    )
     add("overrides", nargs="*", metavar="KEY=VALUE", help="verl settings, in Hydra's form; they win")
 
 
@@ -92,12 +101,12 @@ def run(arguments: argparse.Namespace) -> str:
     )  # fmt: skip
     paths = Paths(config.out.resolve())
     if config.model is not None:
-        _check_model(config.model)
+        _check_model(config.model, fetch=not options["dry_run"])
     model = config.model or str(paths.model)
     settled = settle(verl_overrides(config, preset, model=model))
-    tasks = choose_tasks(config, preset, tasks_per_step=settled.tasks_per_step)
     if options["dry_run"]:
-        return settled.yaml
+        return _explained(config, preset) + settled.yaml
+    tasks = choose_tasks(config, preset, tasks_per_step=settled.tasks_per_step)
     with _locked(paths):
         _remember(paths, config)
         if config.model is None and not paths.model.exists():
@@ -106,9 +115,25 @@ def run(arguments: argparse.Namespace) -> str:
     return _summary(config, paths, records)
 
 
-def _check_model(model: str) -> None:
-    from transformers import AutoTokenizer
+def _explained(config: RunConfig, preset: Preset) -> str:
+    """What the environment is made with and where a preset differs from published settings, over the configuration."""
+    lines = [
+        f"# {config.env}, {config.algo}, {config.steps} steps of {preset.tasks_per_step} tasks x "
+        f"{preset.episodes_per_task} episodes; data {config.data!r}, arguments {json.dumps(config.env_kwargs)}"
+    ]
+    try:
+        make_env(config).close()
+    except DataError as e:
+        if config.data != "official":
+            raise
+        lines.append(f"# before it can run: {e}")
+    for d in preset.differences:
+        lines.append(f"# {d.key}: {d.ours} (published: {'none' if d.released is None else d.released}): {d.why}")
+    return "\n".join(lines) + "\n"
 
+
+def _check_model(model: str, *, fetch: bool) -> None:
+    """Refuse what is no model with a chat template. A name on the hub is looked at only if `fetch`."""
     folder = Path(model)
     if not folder.is_dir() and (folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2):
         raise ConfigError(f"--model {model}: there is no such folder")
@@ -116,6 +141,10 @@ def _check_model(model: str) -> None:
         raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
     if folder.is_dir() and not any(folder.glob("tokenizer*.json")):
         raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
+    if not folder.is_dir() and not fetch:
+        return
+    from transformers import AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as e:
