@@ -1,0 +1,83 @@
+"""Losses over flat tensors of tokens: the same whether a row of the batch holds one step or several.
+
+No trainer is imported. Everything is a sum over tokens of ``weights * token_loss``: which tokens are trained, how much
+a token, a step and an episode count, and every normaliser are in ``weights`` alone, made once per mini-batch by
+``token_weights``. A trainer therefore adds the losses of micro-batches up without any division, and where it averages
+gradients over data-parallel ranks it multiplies by their number.
+
+    weights = token_weights("trajectory", lengths, trajectory, step_ids, mini_batch)     # driver, whole batch, once
+    loss, metrics = policy_loss("vanilla")(log_probs, old, advantages, weights, ids, options)    # per micro-batch
+    kl, kl_metrics = kl_loss(log_probs, ref, weights, "low_var_kl")
+    entropy, entropy_metrics = entropy_loss(token_entropy, weights)
+    total = loss + kl_coef * kl - entropy_coef * entropy
+    critic, critic_metrics = value_loss(values, old_values, returns, value_weights, clip=0.5)
+
+Arguments all losses share, flat over the tokens of a micro-batch in any order:
+
+============  ========================================================================================================
+weights       [tokens] float; exactly 0 for padding, prompts, tool results, rejected tokens and broken episodes, whose
+              other values then do not matter, NaN included
+step_ids      [tokens] int64; which step a token belongs to, 0..steps-1 within the micro-batch, -1 for untrained ones;
+              a step lies in one micro-batch as a whole
+metrics       name -> ``Tally`` (total and count, or a maximum): ``merge`` adds micro-batches and ranks up exactly,
+              ``averages`` divides at the end
+============  ========================================================================================================
+
+A micro-batch without a trained token has loss 0 with a graph: its gradients are zeros.
+"""
+
+from agent_envs.adapters.losses.kl import (
+    KL_KINDS,
+    AdaptiveKL,
+    FixedKL,
+    KLController,
+    kl_controller,
+    kl_in_reward,
+    kl_loss,
+    kl_penalty,
+)
+from agent_envs.adapters.losses.notice import RatioWatch
+from agent_envs.adapters.losses.policy import (
+    LOSS_PRESETS,
+    POLICY_LOSSES,
+    LossOptions,
+    PolicyLoss,
+    gspo,
+    loss_preset,
+    policy_loss,
+    reinforce,
+    vanilla,
+)
+from agent_envs.adapters.losses.tally import Tally, averages, merge
+from agent_envs.adapters.losses.value import entropy_loss, value_loss
+from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
+
+__all__ = [
+    "KL_KINDS",
+    "LOSS_PRESETS",
+    "POLICY_LOSSES",
+    "WEIGHTINGS",
+    "AdaptiveKL",
+    "FixedKL",
+    "KLController",
+    "LossOptions",
+    "PolicyLoss",
+    "RatioWatch",
+    "Tally",
+    "action_start",
+    "averages",
+    "entropy_loss",
+    "gspo",
+    "kl_controller",
+    "kl_in_reward",
+    "kl_loss",
+    "kl_penalty",
+    "loss_preset",
+    "merge",
+    "policy_loss",
+    "reinforce",
+    "step_weights",
+    "token_weights",
+    "value_loss",
+    "vanilla",
+]

@@ -1,0 +1,195 @@
+"""KL to a reference policy: estimators of it, as a loss, in the reward, and the controllers of its coefficient.
+
+With d = lp - ref of a token:
+
+==========================  =====================================================================================
+``kl``, ``k1``              d
+``abs``                     |d|
+``mse``, ``k2``             d^2 / 2
+``low_var_kl``, ``k3``      exp(-d) + d - 1, with d clamped to +-20 and the result to +-10 (as in verl)
+any of them with ``+``      the same value with the gradient of k2, whose expected gradient is that of the KL; the
+                            value itself is a constant to the gradient (straight-through)
+==========================  =====================================================================================
+
+k1, k2, k3: John Schulman, "Approximating KL Divergence" (2020).
+
+    >>> lp, ref = torch.tensor([-1.0], requires_grad=True), torch.tensor([-1.5])
+    >>> [round(float(kl_penalty(lp, ref, kind).detach()), 4) for kind in ("k1", "k2", "k3", "k3+")]
+    [0.5, 0.125, 0.1065, 0.1065]
+    >>> kl_penalty(lp, ref, "k3+").sum().backward(); round(float(lp.grad), 4)  # d, not 1 - exp(-d)
+    0.5
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from agent_envs.adapters.losses.tally import Tally, mean
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "KL_KINDS",
+    "AdaptiveKL",
+    "FixedKL",
+    "KLController",
+    "kl_controller",
+    "kl_in_reward",
+    "kl_loss",
+    "kl_penalty",
+]
+
+_PLAIN = ("abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse")
+KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
+"""Every kind by name."""
+
+
+def kl_penalty(log_probs: torch.Tensor, ref_log_probs: torch.Tensor, kind: str) -> torch.Tensor:
+    """The KL estimate of each token; see the module's docstring.
+
+    Args:
+        log_probs: Under the policy, any shape.
+        ref_log_probs: Under the reference, the same shape.
+        kind: One of ``KL_KINDS``.
+
+    Raises:
+        ConfigError: There is no such kind; lists what there is.
+    """
+    if kind not in KL_KINDS:
+        raise ConfigError(f"unknown KL estimator {kind!r}.{did_you_mean(kind, KL_KINDS)}")
+    d = log_probs - ref_log_probs
+    if kind.endswith("+"):
+        square = 0.5 * d.square()
+        return square - square.detach() + _plain(d, kind[:-1]).detach()
+    return _plain(d, kind)
+
+
+def _plain(d: torch.Tensor, kind: str) -> torch.Tensor:
+    if kind in ("kl", "k1"):
+        return d
+    if kind == "abs":
+        return d.abs()
+    if kind in ("mse", "k2"):
+        return 0.5 * d.square()
+    bounded = d.clamp(-20.0, 20.0)
+    return ((-bounded).exp() + bounded - 1).clamp(-10.0, 10.0)
+
+
+def kl_loss(
+    log_probs: torch.Tensor, ref_log_probs: torch.Tensor, weights: torch.Tensor, kind: str
+) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """sum(weights * KL estimate), without its coefficient.
+
+    Args:
+        log_probs: With a graph, shape [tokens].
+        ref_log_probs: Shape [tokens].
+        weights: 0 for untrained tokens, shape [tokens].
+        kind: One of ``KL_KINDS``.
+
+    Returns:
+        The loss, and ``kl``: the mean estimate over trained tokens.
+    """
+    trained = weights != 0
+    estimate = kl_penalty(torch.where(trained, log_probs, 0.0), torch.where(trained, ref_log_probs, 0.0), kind)
+    return (estimate * weights).sum(), {"kl": mean(estimate, trained)}
+
+
+def kl_in_reward(
+    old_log_probs: torch.Tensor,
+    ref_log_probs: torch.Tensor,
+    step_ids: torch.Tensor,
+    kind: str,
+    coefficient: float,
+) -> tuple[torch.Tensor, float]:
+    """What the KL takes from the reward of each token: -coefficient * KL estimate.
+
+    Args:
+        old_log_probs: Under the policy the batch was made with, shape [tokens].
+        ref_log_probs: Shape [tokens].
+        step_ids: The step of each token, -1 for untrained ones, int64, shape [tokens].
+        kind: One of ``KL_KINDS``.
+        coefficient: What the controller says.
+
+    Returns:
+        Rewards to add, 0 for untrained tokens, shape [tokens]; and the mean over steps of a step's mean estimate,
+        which the controller is updated with.
+
+    >>> lp, ref = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.5, -2.0, -2.0])
+    >>> rewards, kl = kl_in_reward(lp, ref, torch.tensor([0, 0, 1]), "k1", 0.5)
+    >>> rewards.tolist(), kl  # KL estimates .5, 0 and -1: step means .25 and -1
+    ([-0.25, -0.0, 0.5], -0.375)
+    """
+    trained = step_ids >= 0
+    estimate = kl_penalty(torch.where(trained, old_log_probs, 0.0), torch.where(trained, ref_log_probs, 0.0), kind)
+    if not bool(trained.any()):
+        return torch.zeros_like(estimate), 0.0
+    step = step_ids.clamp(min=0)
+    counts = torch.bincount(step[trained], minlength=1).double()
+    sums = torch.zeros_like(counts).index_add_(0, step, estimate.double())
+    present = counts > 0
+    return -coefficient * estimate, float((sums[present] / counts[present]).mean())
+
+
+class KLController(Protocol):
+    """The coefficient of the KL in the reward, from batch to batch."""
+
+    value: float
+    """The coefficient of the next batch."""
+
+    def update(self, kl: float, n: int) -> None:
+        """Take in the KL of a batch of ``n`` episodes."""
+
+
+@dataclass
+class FixedKL:
+    """A coefficient that stays."""
+
+    value: float
+
+    def update(self, kl: float, n: int) -> None:
+        """Nothing."""
+
+
+@dataclass
+class AdaptiveKL:
+    """A coefficient that steers the KL to a target (Ziegler et al., arXiv 1909.08593, section 2.2).
+
+    value <- value * (1 + clip(kl / target - 1, -0.2, 0.2) * n / horizon), with n the number of episodes of the batch
+    (verl counts its rows, which are the same where an episode is one row).
+
+    >>> controller = AdaptiveKL(0.1, target=0.1, horizon=10_000)
+    >>> controller.update(0.5, 128); controller.value  # 0.1 * (1 + 0.2 * 0.0128)
+    0.100256
+    """
+
+    value: float
+    target: float = 0.1
+    horizon: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        for name in ("target", "horizon"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"the adaptive KL controller's {name} must be larger than 0")
+
+    def update(self, kl: float, n: int) -> None:
+        """Take in the KL of a batch of ``n`` episodes; one that is not a number changes nothing."""
+        if math.isfinite(kl):
+            self.value *= 1 + min(max(kl / self.target - 1, -0.2), 0.2) * n / self.horizon
+
+
+def kl_controller(kind: str, value: float, *, target: float = 0.1, horizon: float = 10_000.0) -> KLController:
+    """A controller: ``fixed`` or ``adaptive``.
+
+    Raises:
+        ConfigError: There is no such kind, or a negative coefficient.
+    """
+    if value < 0:
+        raise ConfigError(f"the KL coefficient must be at least 0, got {value}")
+    if kind == "fixed":
+        return FixedKL(value)
+    if kind == "adaptive":
+        return AdaptiveKL(value, target, horizon)
+    raise ConfigError(f"unknown KL controller {kind!r}.{did_you_mean(kind, ('adaptive', 'fixed'))}")

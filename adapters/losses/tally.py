@@ -1,0 +1,67 @@
+"""Metrics that add up exactly: a total with its count, or a maximum, whatever the cut into micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+
+__all__ = ["Tally", "averages", "maximum", "mean", "merge"]
+
+
+class Tally(NamedTuple):
+    """One metric of a part of a batch."""
+
+    total: torch.Tensor
+    """Sum over the counted elements, or the largest of them, scalar without a graph."""
+    count: torch.Tensor
+    """How many elements, scalar."""
+    largest: bool = False
+    """Whether ``total`` is a maximum."""
+
+
+def mean(x: torch.Tensor, counted: torch.Tensor) -> Tally:
+    """The mean of ``x`` over the elements that count; both of one shape, ``counted`` bool."""
+    kept = torch.where(counted, x.detach().double(), 0.0)
+    return Tally(kept.sum(), counted.sum())
+
+
+def maximum(x: torch.Tensor, counted: torch.Tensor) -> Tally:
+    """The largest of the elements that count; minus infinity where none does."""
+    kept = torch.where(counted, x.detach().double(), -torch.inf)
+    return Tally(kept.amax() if kept.numel() else kept.new_tensor(-torch.inf), counted.sum(), largest=True)
+
+
+def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+    """The metrics of all parts together.
+
+    >>> a = {"x": Tally(torch.tensor(3.0), torch.tensor(2))}
+    >>> b = {"x": Tally(torch.tensor(6.0), torch.tensor(1))}
+    >>> averages(merge([a, b]))
+    {'x': 3.0}
+    """
+    out: dict[str, Tally] = {}
+    for part in parts:
+        for name, new in part.items():
+            old = out.get(name)
+            if old is None:
+                out[name] = new
+            elif old.largest:
+                out[name] = Tally(torch.maximum(old.total, new.total), old.count + new.count, largest=True)
+            else:
+                out[name] = Tally(old.total + new.total, old.count + new.count)
+    return out
+
+
+def averages(metrics: Mapping[str, Tally]) -> dict[str, float]:
+    """Plain numbers; a metric over nothing is left out.
+
+    >>> averages({"x": Tally(torch.tensor(0.0), torch.tensor(0))})
+    {}
+    """
+    return {
+        name: float(tally.total if tally.largest else tally.total / tally.count)
+        for name, tally in metrics.items()
+        if int(tally.count)
+    }

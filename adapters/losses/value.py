@@ -1,0 +1,62 @@
+"""What the critic learns, and the entropy of the policy: sums over flat tokens, as all losses here."""
+
+from __future__ import annotations
+
+import torch
+
+from agent_envs.adapters.losses.tally import Tally, mean
+
+__all__ = ["entropy_loss", "value_loss"]
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    returns: torch.Tensor,
+    weights: torch.Tensor,
+    *,
+    clip: float | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """sum(weights * max((V - R)^2, (clip(V, V_old +- clip) - R)^2)) / 2.
+
+    The weights say at which tokens the critic learns: the first of every step for the value of the state before acting
+    (``action_start``), all trained ones for token-level estimators.
+
+    Args:
+        values: With a graph, shape [tokens].
+        old_values: What the critic said when the batch was made, shape [tokens].
+        returns: What it should say, shape [tokens].
+        weights: 0 where it does not learn, shape [tokens].
+        clip: How far a value may move from the old one; None for any.
+
+    Returns:
+        The loss, and ``vf_clipfrac`` and ``vpred_mean`` over the tokens it learns at.
+
+    >>> zero, one = torch.tensor([0.0]), torch.tensor([1.0])
+    >>> float(value_loss(one, zero, torch.tensor([3.0]), one, clip=0.5)[0])  # max((1 - 3)^2, (.5 - 3)^2) / 2
+    3.125
+    """
+    learned = weights != 0
+    v, old, r = (torch.where(learned, x, 0.0) for x in (values, old_values, returns))
+    free = (v - r).square()
+    losses, clipped = free, torch.zeros_like(learned)
+    if clip is not None:
+        bounded = (torch.maximum(torch.minimum(v, old + clip), old - clip) - r).square()
+        losses, clipped = torch.maximum(free, bounded), bounded > free
+    metrics = {"vf_clipfrac": mean(clipped, learned), "vpred_mean": mean(v, learned)}
+    return 0.5 * (losses * weights).sum(), metrics
+
+
+def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """sum(weights * entropy): subtract it times a coefficient to keep the policy open.
+
+    Args:
+        entropy: Of the distribution each token was drawn from (nats), shape [tokens].
+        weights: 0 for untrained tokens, shape [tokens].
+
+    Returns:
+        The weighted entropy, and ``entropy``: its mean over trained tokens.
+    """
+    trained = weights != 0
+    kept = torch.where(trained, entropy, 0.0)
+    return (kept * weights).sum(), {"entropy": mean(kept, trained)}

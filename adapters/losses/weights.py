@@ -1,0 +1,125 @@
+"""How much a token counts: 1 over what the loss is a mean of, made once per mini-batch.
+
+With N_steps steps and N_traj trajectories in the mini-batch, T_i steps in trajectory i, n_t trained tokens in step t:
+
+==============  ====================  ===============================================================================
+``trajectory``  1/(N_traj T_i n_t)    every episode counts the same, within it every step, within it every token
+``row``         1/(N_steps n_t)       every step counts the same: verl's and Agent-R1's seq-mean-token-mean over step
+                                      rows; an episode's share of the gradient grows with its number of steps
+``token``       1/N_tokens            every token counts the same: verl's token-mean
+==============  ====================  ===============================================================================
+
+The weights of a mini-batch add up to 1. Steps without a trained token and padding count nowhere.
+
+    Two episodes, one of a single step with 2 tokens, one of two steps with 1 and 4 tokens:
+
+    >>> lengths, trajectory = torch.tensor([2, 1, 4]), torch.tensor([0, 1, 1])
+    >>> step_weights("trajectory", lengths, trajectory).tolist()
+    [0.25, 0.25, 0.0625]
+    >>> [round(w, 4) for w in step_weights("row", lengths, trajectory).tolist()]
+    [0.1667, 0.3333, 0.0833]
+    >>> [round(w, 4) for w in step_weights("token", lengths, trajectory).tolist()]
+    [0.1429, 0.1429, 0.1429]
+"""
+
+from __future__ import annotations
+
+import torch
+
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = ["WEIGHTINGS", "action_start", "step_weights", "token_weights"]
+
+WEIGHTINGS = ("row", "token", "trajectory")
+"""What a mini-batch's loss can be a mean over."""
+
+
+def step_weights(
+    weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, mini_batch: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The weight of one trained token of every step.
+
+    Args:
+        weighting: ``trajectory``, ``row`` or ``token``.
+        lengths: Trained tokens of each step, 0 for padding and broken episodes, int64, shape [steps].
+        trajectory: Number of the step's trajectory, any int64, shape [steps].
+        mini_batch: Number of the step's mini-batch, int64, shape [steps]; None for a single one. All steps of a
+            trajectory are in one.
+
+    Returns:
+        float32, shape [steps]; 0 where ``lengths`` is 0.
+
+    Raises:
+        ConfigError: There is no such weighting; lists what there is.
+    """
+    if weighting not in WEIGHTINGS:
+        raise ConfigError(f"unknown weighting {weighting!r}.{did_you_mean(weighting, WEIGHTINGS)}")
+    out = torch.zeros(lengths.shape[0], dtype=torch.float64, device=lengths.device)
+    kept = (lengths > 0).nonzero().squeeze(1)  # [kept steps]
+    if not kept.numel():
+        return out.float()
+    n = lengths[kept].double()
+    batch = torch.zeros_like(kept) if mini_batch is None else mini_batch[kept].unique(return_inverse=True)[1]
+    count = int(batch.max()) + 1
+
+    def total(x: torch.Tensor) -> torch.Tensor:  # [kept steps] -> its sum over the step's mini-batch, [kept steps]
+        return torch.zeros(count, dtype=torch.float64, device=x.device).index_add_(0, batch, x)[batch]
+
+    if weighting == "token":
+        out[kept] = 1.0 / total(n)
+    elif weighting == "row":
+        out[kept] = 1.0 / (total(torch.ones_like(n)) * n)
+    else:
+        which = trajectory[kept].unique(return_inverse=True)[1]
+        steps = torch.bincount(which)[which].double()  # [kept steps] T_i of the step's trajectory
+        out[kept] = 1.0 / (total(1.0 / steps) * steps * n)  # the T_i-th parts of all its steps make one trajectory
+    return out.float()
+
+
+def token_weights(
+    weighting: str,
+    lengths: torch.Tensor,
+    trajectory: torch.Tensor,
+    step_ids: torch.Tensor,
+    mini_batch: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``step_weights`` for every token.
+
+    Args:
+        weighting: As for ``step_weights``, like ``lengths``, ``trajectory`` and ``mini_batch``.
+        lengths: Trained tokens per step, shape [steps].
+        trajectory: Shape [steps].
+        step_ids: The step of each token, -1 for tokens that are not trained, int64, any shape.
+        mini_batch: Shape [steps] or None.
+
+    Returns:
+        float32 in the shape of ``step_ids``.
+
+    >>> token_weights("row", torch.tensor([2, 1]), torch.tensor([0, 0]), torch.tensor([-1, 0, 0, -1, 1])).tolist()
+    [0.0, 0.25, 0.25, 0.0, 0.5]
+    """
+    per_step = step_weights(weighting, lengths, trajectory, mini_batch)
+    padded = torch.cat([per_step, per_step.new_zeros(1)])  # -1 reads the last one
+    return padded[step_ids]
+
+
+def action_start(step_ids: torch.Tensor) -> torch.Tensor:
+    """True at the first token of every step: where a step-level critic reads V of the state before acting.
+
+    Args:
+        step_ids: The step of each token in the order of the tokens, -1 for untrained ones, int64, shape [tokens]. The
+            same step's tokens stand together but for untrained ones.
+
+    Returns:
+        bool, shape [tokens]. The critic's weights are ``token_weights`` with lengths of 1 at these tokens, 0 elsewhere.
+
+    >>> action_start(torch.tensor([-1, 0, 0, -1, 0, 1, 1, 2])).tolist()
+    [False, True, False, False, False, True, False, True]
+    """
+    trained = (step_ids >= 0).nonzero().squeeze(1)
+    ids = step_ids[trained]
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[1:] = ids[1:] != ids[:-1]
+    out = torch.zeros_like(step_ids, dtype=torch.bool)
+    out[trained[first]] = True
+    return out

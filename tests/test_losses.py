@@ -1,0 +1,415 @@
+"""Losses over flat tokens.
+
+1. every loss by hand, and equal to verl 0.9.1's on rows of one step
+2. merging rows, permuting tokens, adding padding or cutting into micro-batches changes nothing
+3. untrained tokens may hold NaN; a micro-batch of padding alone has loss 0 and zero gradients
+4. gradients agree with finite differences
+5. StepPO with two mini-batches: ratios leave 1, the clip acts, the update is not PPO's
+6. KL kinds, their gradients, in the reward, controllers; entropy; value loss at the action's start
+7. a run whose ratios never leave 1 says so once
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+hypothesis = pytest.importorskip("hypothesis")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from agent_envs.adapters.losses import (  # noqa: E402
+    KL_KINDS,
+    POLICY_LOSSES,
+    WEIGHTINGS,
+    LossOptions,
+    RatioWatch,
+    action_start,
+    averages,
+    entropy_loss,
+    kl_controller,
+    kl_in_reward,
+    kl_loss,
+    kl_penalty,
+    loss_preset,
+    merge,
+    policy_loss,
+    step_weights,
+    token_weights,
+    value_loss,
+)
+from agent_envs.errors import ConfigError  # noqa: E402
+
+NAMES = ("gspo", "reinforce", "vanilla")
+OPTIONS = LossOptions(clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0)
+
+
+def batch(seed, lengths=(3, 1, 4, 2, 5), trajectory=(0, 0, 1, 2, 2), spread=0.3, weighting="trajectory"):
+    """Flat tensors of a few steps, in float64, log-probabilities with a graph."""
+    g = torch.Generator().manual_seed(seed)
+    n = sum(lengths)
+    step_ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    old = -torch.rand(n, generator=g, dtype=torch.float64) * 3
+    new = (old + torch.randn(n, generator=g, dtype=torch.float64) * spread).requires_grad_()
+    advantages = torch.randn(len(lengths), generator=g, dtype=torch.float64)[step_ids]
+    weights = token_weights(weighting, torch.tensor(lengths), torch.tensor(trajectory), step_ids).double()
+    return {
+        "log_probs": new, "old_log_probs": old, "advantages": advantages, "weights": weights, "step_ids": step_ids
+    }  # fmt: skip
+
+
+def gradient(name, data, options=OPTIONS, **more):
+    loss, metrics = policy_loss(name)(**data, options=options, **more)
+    return loss.detach(), torch.autograd.grad(loss, data["log_probs"])[0], metrics
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_vanilla_by_hand():
+    # ratios 1.5, 0.5, 1.5, 4; advantages 1, 1, -1, -1; clip .8..1.2, c = 3
+    ratio, a = torch.tensor([1.5, 0.5, 1.5, 4.0]), torch.tensor([1.0, 1.0, -1.0, -1.0])
+    w, ids = torch.full((4,), 0.25), torch.arange(4)
+    loss, metrics = policy_loss("vanilla")(ratio.log(), torch.zeros(4), a, w, ids, LossOptions())
+    # max(-1.5, -1.2) = -1.2; max(-.5, -.8) = -.5; max(1.5, 1.2) = 1.5; max(4, 1.2) = 4, dual clip 3
+    assert float(loss) == pytest.approx((-1.2 - 0.5 + 1.5 + 3.0) / 4)
+    out = averages(metrics)
+    assert out["pg_clipfrac"] == 0.25 and out["pg_clipfrac_lower"] == 0.25
+    assert out["ratio/max"] == pytest.approx(4.0) and out["ratio/mean"] == pytest.approx(7.5 / 4)
+    assert out["ppo_kl"] == pytest.approx(-float(ratio.log().mean()))
+    assert out["ratio/moved"] == 1.0
+    single, _ = policy_loss("vanilla")(ratio.log(), torch.zeros(4), a, w, ids, LossOptions(clip_ratio_c=None))
+    assert float(single) == pytest.approx((-1.2 - 0.5 + 1.5 + 4.0) / 4)
+
+
+def test_gspo_by_hand():
+    # step 0: log ratios .1 and .3, s = e^.2; step 1: one token, log ratio -.5, s = e^-.5 = .60653
+    log_ratio = torch.tensor([0.1, 0.3, -0.5], requires_grad=True)
+    ids, a = torch.tensor([0, 0, 1]), torch.tensor([-1.0, -1.0, 2.0])
+    w = token_weights("row", torch.tensor([2, 1]), torch.tensor([0, 0]), ids)
+    loss, metrics = policy_loss("steppo")(log_ratio, torch.zeros(3), a, w, ids, LossOptions())
+    # A<0: max(s, min(s, 1.2)) = e^.2, no dual clip; A=2: max(-2 s, -2 * .8) = -2 s
+    assert float(loss.detach()) == pytest.approx((math.exp(0.2) - 2 * math.exp(-0.5)) / 2)
+    loss.backward()  # -A w s per token: the step's gradient is that of its mean log ratio times s
+    expected = [math.exp(0.2) / 4, math.exp(0.2) / 4, -2 * math.exp(-0.5) / 2]
+    assert log_ratio.grad.tolist() == pytest.approx(expected)
+    out = averages(metrics)
+    assert out["ratio/mean"] == pytest.approx((math.exp(0.2) + math.exp(-0.5)) / 2)  # over steps
+    assert out["ratio/moved"] == 1.0 and out["pg_clipfrac"] == 0.0
+
+
+def test_reinforce_by_hand():
+    lp = torch.tensor([-1.0, -2.0], requires_grad=True)
+    args = (lp, torch.tensor([-9.0, -9.0]), torch.tensor([2.0, -1.0]), torch.full((2,), 0.5), torch.arange(2))
+    loss, _ = policy_loss("reinforce")(*args, LossOptions(), is_weights=torch.tensor([1.0, 0.5]))
+    assert float(loss.detach()) == pytest.approx((2.0 + -2.0 * 0.5) / 2)
+    loss.backward()
+    assert lp.grad.tolist() == [-1.0, 0.25]
+
+
+def test_pspo_is_gspo_with_its_clip():
+    preset = loss_preset("pspo")
+    assert (preset.clip_ratio_low, preset.clip_ratio_high, preset.clip_ratio_c) == (3e-4, 4e-4, 10.0)
+    assert policy_loss("pspo") is policy_loss("gspo") is policy_loss("steppo")
+    data = batch(0)
+    tight, _, metrics = gradient("pspo", data, preset)
+    assert float(metrics["pg_clipfrac"].total) > 0
+    assert float(tight) != pytest.approx(float(gradient("gspo", data, LossOptions())[0]))
+
+
+def test_importance_weights_multiply_token_losses():
+    for name in NAMES:
+        data = batch(1)
+        factors = torch.rand(15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        weighted = gradient(name, data, is_weights=factors)[0]
+        by_hand = gradient(name, {**data, "weights": data["weights"] * factors})[0]
+        torch.testing.assert_close(weighted, by_hand)
+
+
+@pytest.mark.parametrize("name", sorted(POLICY_LOSSES))
+@pytest.mark.filterwarnings("ignore")
+def test_equal_to_verl_on_rows_of_one_step(name):
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig
+
+    lengths = (3, 1, 4, 2, 5)
+    for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean")):
+        for seed in range(5):
+            data = batch(seed, weighting=weighting)
+            mask = torch.arange(5)[None] < torch.tensor(lengths)[:, None]
+
+            def padded(x, mask=mask):
+                out = torch.zeros(mask.shape, dtype=x.dtype)
+                out[mask] = x
+                return out
+
+            config = FSDPActorConfig(
+                strategy="fsdp2", ppo_mini_batch_size=5, ppo_micro_batch_size_per_gpu=5, rollout_n=1,
+                clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, use_kl_loss=False,
+                optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+            )  # fmt: skip
+            args = [padded(data[k]) for k in ("old_log_probs", "log_probs", "advantages")]
+            if name == "reinforce":
+                theirs, their_metrics = core.compute_policy_loss_reinforce(*args, mask, mode, config)
+            else:
+                theirs, their_metrics = core.get_policy_loss_fn("vanilla" if name == "vanilla" else "gspo")(
+                    *args, mask, mode, config
+                )
+            expected = torch.autograd.grad(theirs, data["log_probs"])[0]
+            loss, grad, metrics = gradient(name, data)
+            torch.testing.assert_close(loss, theirs.detach(), rtol=0, atol=1e-6)
+            torch.testing.assert_close(grad, expected, rtol=0, atol=1e-6)
+            ours = averages(metrics)
+            for key, value in their_metrics.items():
+                assert ours[key.removeprefix("actor/")] == pytest.approx(value, abs=1e-6)
+
+
+# ---------------------------------------------------------------- layouts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(NAMES),
+    weighting=st.sampled_from(WEIGHTINGS),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+)
+def test_order_padding_step_names_and_cuts_change_nothing(seed, name, weighting, lengths):
+    g = torch.Generator().manual_seed(seed)
+    trajectory = torch.randint(0, 3, (len(lengths),), generator=g).tolist()
+    data = batch(seed, lengths, trajectory, weighting=weighting)
+    assert float(data["weights"].sum()) == pytest.approx(1.0, abs=1e-6)
+    loss, grad, metrics = gradient(name, data)
+    n = len(grad)
+
+    # tokens anywhere, steps under other numbers, padding with nonsense in between
+    order = torch.randperm(n, generator=g)
+    names = torch.randperm(len(lengths) + 3, generator=g)
+    nonsense = torch.tensor([math.nan, math.inf, -5.0], dtype=torch.float64)
+    moved = {k: torch.cat([nonsense, v.detach()[order]]) for k, v in data.items() if k not in ("weights", "step_ids")}
+    moved["log_probs"] = moved["log_probs"].requires_grad_()
+    moved["weights"] = torch.cat([torch.zeros(3, dtype=torch.float64), data["weights"][order]])
+    moved["step_ids"] = torch.cat([torch.tensor([-1, -1, 0]), names[data["step_ids"][order]]])
+    loss2, grad2, metrics2 = gradient(name, moved)
+    torch.testing.assert_close(loss2, loss)
+    torch.testing.assert_close(grad2[3:], grad[order])
+    assert grad2[:3].tolist() == [0, 0, 0]
+    assert averages(metrics2) == pytest.approx(averages(metrics))
+
+    # two micro-batches, whole steps in each
+    first = data["step_ids"] < len(lengths) // 2
+    parts = [gradient(name, {k: v.detach()[half].requires_grad_(k == "log_probs") for k, v in data.items()})
+             for half in (first, ~first)]  # fmt: skip
+    torch.testing.assert_close(parts[0][0] + parts[1][0], loss)
+    torch.testing.assert_close(torch.cat([parts[0][1], parts[1][1]]), grad)
+    assert averages(merge(part[2] for part in parts)) == pytest.approx(averages(metrics))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_padding_alone_has_no_gradient(name, tokens):
+    lp = torch.full((tokens,), math.nan, requires_grad=True)
+    rest = torch.full((tokens,), math.nan)
+    loss, metrics = policy_loss(name)(
+        lp, rest, rest, torch.zeros(tokens), torch.full((tokens,), -1), OPTIONS, is_weights=rest
+    )
+    loss.backward()
+    assert float(loss.detach()) == 0.0 and lp.grad.tolist() == [0.0] * tokens
+    assert averages(metrics) == {}
+    for other, _ in (kl_loss(lp, rest, torch.zeros(tokens), "k3"), entropy_loss(lp, torch.zeros(tokens)),
+                     value_loss(lp, rest, rest, torch.zeros(tokens), clip=0.5)):  # fmt: skip
+        assert float(other.detach()) == 0.0
+        assert torch.autograd.grad(other, lp)[0].tolist() == [0.0] * tokens
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_agree_with_finite_differences(name):
+    data = batch(3)
+    if name == "gspo":
+        # its token form is not the derivative of its value; with A/|y| on every token the step's gradient is that of s
+        def of(lp):
+            s = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], lp - data["old_log_probs"])
+            n = torch.bincount(data["step_ids"]).double()
+            s, a = (s / n).exp(), torch.zeros(5, dtype=torch.float64)
+            a[data["step_ids"]] = data["advantages"]
+            w = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], data["weights"])
+            return (w * torch.maximum(-a * s, -a * s.clamp(0.9, 1.2))).sum()
+    else:
+
+        def of(lp):
+            return policy_loss(name)(**{**data, "log_probs": lp}, options=OPTIONS)[0]
+
+    lp = data["log_probs"].detach().clone()
+    numeric = torch.zeros_like(lp)
+    for k in range(len(lp)):
+        step = torch.zeros_like(lp)
+        step[k] = 1e-6
+        numeric[k] = (of(lp + step) - of(lp - step)).detach() / 2e-6
+    torch.testing.assert_close(gradient(name, data)[1], numeric, rtol=1e-5, atol=1e-8)
+
+
+def test_weights_by_hand():
+    lengths, trajectory = torch.tensor([2, 0, 1, 4, 3]), torch.tensor([0, 0, 1, 1, 9])
+    assert step_weights("trajectory", lengths, trajectory).tolist() == pytest.approx([1 / 6, 0, 1 / 6, 1 / 24, 1 / 9])
+    assert step_weights("row", lengths, trajectory).tolist() == pytest.approx([1 / 8, 0, 1 / 4, 1 / 16, 1 / 12])
+    assert step_weights("token", lengths, trajectory).tolist() == pytest.approx([0.1, 0, 0.1, 0.1, 0.1])
+    mini = torch.tensor([0, 0, 1, 1, 0])
+    assert step_weights("trajectory", lengths, trajectory, mini).tolist() == pytest.approx(
+        [1 / 4, 0, 1 / 2, 1 / 8, 1 / 6]
+    )
+    assert step_weights("row", lengths, trajectory, mini).tolist() == pytest.approx([1 / 4, 0, 1 / 2, 1 / 8, 1 / 6])
+    assert step_weights("token", lengths, trajectory, mini).tolist() == pytest.approx([0.2, 0, 0.2, 0.2, 0.2])
+    assert step_weights("row", torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)).tolist() == [0, 0]
+    with pytest.raises(ConfigError, match="'tokn'.*'row'.*'trajectory'"):
+        step_weights("tokn", lengths, trajectory)
+
+
+# ---------------------------------------------------------------- StepPO
+
+
+def test_steppo_needs_two_mini_batches_and_then_differs_from_ppo():
+    """A softmax policy over 5 tokens, two mini-batches: the second one sees ratios that have left 1."""
+    g = torch.Generator().manual_seed(0)
+    ids = torch.repeat_interleave(torch.arange(8), 3)
+    actions = torch.randint(0, 5, (24,), generator=g)
+    advantages = torch.randn(8, generator=g)[ids]
+    start = torch.randn(6, 5, generator=g)
+    state = torch.arange(24) % 6
+
+    def train(name, mini_batches, options):
+        logits = start.clone().requires_grad_()
+        old = logits.log_softmax(-1)[state, actions].detach()
+        seen = []
+        for part in torch.arange(8).chunk(mini_batches):
+            chosen = (ids[:, None] == part).any(1)
+            weights = torch.where(chosen, 1.0 / (3 * len(part)), 0.0)
+            lp = logits.log_softmax(-1)[state, actions]
+            loss, metrics = policy_loss(name)(lp, old, advantages, weights, ids, options)
+            (grad,) = torch.autograd.grad(loss, logits)
+            logits = (logits - 2.0 * grad).detach().requires_grad_()
+            seen.append(averages(metrics))
+        return logits.detach(), seen
+
+    options = LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4)
+    steppo, seen = train("steppo", 2, options)
+    ppo, _ = train("vanilla", 2, options)
+    assert seen[0]["ratio/moved"] == 0.0 and seen[0]["pg_clipfrac"] == 0.0
+    assert seen[1]["ratio/moved"] > 0.9 and seen[1]["pg_clipfrac"] > 0.1
+    assert float((steppo - ppo).abs().max()) > 1e-3
+    alone, seen = train("steppo", 1, options)  # on-policy: the same update as PPO's
+    torch.testing.assert_close(alone, train("vanilla", 1, options)[0])
+    assert seen[0]["ratio/moved"] == 0.0
+
+
+def test_a_run_whose_ratios_never_leave_1_says_so_once():
+    watch = RatioWatch("steppo", patience=3)
+    said = [watch.update(0.0) for _ in range(6)]
+    assert [bool(x) for x in said] == [False, False, True, False, False, False]
+    assert "mini-batches" in said[2] and "steppo" in said[2]
+    moving = RatioWatch("steppo", patience=2)
+    assert [moving.update(x) for x in (0.0, 0.3, 0.0, 0.0, 0.0)] == [None] * 5
+    assert [RatioWatch("reinforce", 1).update(0.0) for _ in range(3)] == [None] * 3
+
+
+# ---------------------------------------------------------------- KL, entropy, value
+
+
+@pytest.mark.parametrize("kind", KL_KINDS)
+def test_kl_kinds_have_the_value_of_their_base_and_with_plus_the_gradient_of_k2(kind):
+    d = torch.tensor([0.5, -0.25, 0.0, 30.0, -30.0], dtype=torch.float64)
+    lp = d.clone().requires_grad_()
+    value = kl_penalty(lp, torch.zeros_like(d), kind)
+    base = kind.removesuffix("+")
+    expected = {
+        "kl": d, "k1": d, "abs": d.abs(), "mse": d * d / 2, "k2": d * d / 2,
+        "low_var_kl": torch.tensor([math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25, 0.0, 10.0, 10.0]).double(),
+    }  # fmt: skip
+    torch.testing.assert_close(value.detach(), expected["low_var_kl" if base == "k3" else base])
+    value.sum().backward()
+    if kind.endswith("+") or base in ("k2", "mse"):
+        assert lp.grad.tolist() == d.tolist()
+    elif base in ("kl", "k1"):
+        assert lp.grad.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("kind", KL_KINDS)
+@pytest.mark.filterwarnings("ignore")
+def test_kl_equals_verl(kind):
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    a, b = torch.randn(2, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours, theirs = a.clone().requires_grad_(), a.clone().requires_grad_()
+    x, y = kl_penalty(ours, b, kind), core.kl_penalty(theirs, b, kind)
+    torch.testing.assert_close(x, y)
+    x.sum().backward()
+    y.sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_kl_in_reward_and_controllers():
+    lp, ref = torch.tensor([-1.0, math.nan, -2.0, -3.0]), torch.tensor([-1.5, -1.0, -2.0, -2.0])
+    rewards, kl = kl_in_reward(lp, ref, torch.tensor([0, -1, 0, 2]), "k1", 0.5)
+    assert rewards.tolist() == [-0.25, 0.0, 0.0, 0.5]
+    assert kl == pytest.approx((0.25 - 1.0) / 2)
+    assert kl_in_reward(lp, ref, torch.full((4,), -1), "k1", 0.5)[1] == 0.0
+    adaptive = kl_controller("adaptive", 0.2, target=0.1, horizon=100)
+    adaptive.update(0.11, 50)  # 1 + .1 * .5
+    assert adaptive.value == pytest.approx(0.2 * 1.05)
+    adaptive.update(0.0, 50)  # clipped at -.2
+    assert adaptive.value == pytest.approx(0.2 * 1.05 * 0.9)
+    adaptive.update(math.nan, 50)
+    assert adaptive.value == pytest.approx(0.2 * 1.05 * 0.9)
+    fixed = kl_controller("fixed", 0.2)
+    fixed.update(5.0, 50)
+    assert fixed.value == 0.2
+    for bad in (("adaptiv", 0.1), ("fixed", -1.0)):
+        with pytest.raises(ConfigError):
+            kl_controller(*bad)
+    with pytest.raises(ConfigError, match="target"):
+        kl_controller("adaptive", 0.1, target=0.0)
+
+
+def test_kl_loss_and_entropy_by_hand():
+    lp = torch.tensor([-1.0, -2.0, math.nan], requires_grad=True)
+    weights = torch.tensor([0.75, 0.25, 0.0])
+    loss, metrics = kl_loss(lp, torch.tensor([-2.0, -2.5, -1.0]), weights, "k2")
+    assert float(loss.detach()) == pytest.approx(0.75 * 0.5 + 0.25 * 0.125)
+    assert averages(metrics) == pytest.approx({"kl": (0.5 + 0.125) / 2})
+    loss.backward()
+    assert lp.grad.tolist() == [0.75, 0.125, 0.0]
+    entropy, metrics = entropy_loss(torch.tensor([2.0, 1.0, math.nan]), weights)
+    assert float(entropy) == 1.75 and averages(metrics) == {"entropy": 1.5}
+
+
+def test_value_loss_at_the_action_start_by_hand():
+    ids = torch.tensor([-1, 0, 0, 1, -1, 2, 2, 2])
+    start = action_start(ids)
+    assert start.tolist() == [False, True, False, True, False, True, False, False]
+    g = torch.Generator().manual_seed(0)
+    values, old, returns = torch.randn(3, 8, generator=g)
+    values = values.requires_grad_()
+    weights = token_weights("row", torch.ones(3, dtype=torch.int64), torch.arange(3), ids.where(start, -1))
+    loss, metrics = value_loss(values, old, returns, weights, clip=0.5)
+    v, o, r = (x[start].detach() for x in (values, old, returns))
+    bounded = o + (v - o).clamp(-0.5, 0.5)
+    by_hand = 0.5 * torch.maximum((v - r) ** 2, (bounded - r) ** 2).mean()
+    assert float(loss.detach()) == pytest.approx(float(by_hand))
+    assert averages(metrics)["vpred_mean"] == pytest.approx(float(v.mean()))
+    grad = torch.autograd.grad(loss, values)[0]
+    assert (grad[~start] == 0).all() and (grad[start] != 0).any()
+    free, _ = value_loss(values, old, returns, weights)
+    assert float(free.detach()) == pytest.approx(float(0.5 * ((v - r) ** 2).mean()))
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_unknown_names_and_values():
+    with pytest.raises(ConfigError, match=r"'vanila'.*'gspo'.*'vanilla'"):
+        policy_loss("vanila")
+    with pytest.raises(ConfigError, match="'k4'.*'k3'"):
+        kl_penalty(torch.zeros(1), torch.zeros(1), "k4")
+    for wrong in ({"clip_ratio_low": -0.1}, {"clip_ratio_c": 1.0}, {"clip_ratio_high": math.nan}):
+        with pytest.raises(ConfigError, match="clip_ratio"):
+            LossOptions(**wrong)
