@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
@@ -29,3 +37,85 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"no real test data: {path} is not a folder; set AGENT_ENVS_TEST_DATA")
     return path
+
+
+class FakeService:
+    """An HTTP server on the loopback that answers what `answer(request, number)` returns.
+
+    An answer is (status, body) or (status, body, headers); a body is bytes, or anything that JSON can hold. None closes
+    the connection without a word.
+    """
+
+    def __init__(self, answer: Callable[[Asked, int], Any]) -> None:
+        self.asked: list[Asked] = []
+        service, lock = self, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                parts = urlsplit(self.path)
+                params = dict(parse_qsl(parts.query, keep_blank_values=True))
+                asked = Asked(self.command, unquote(parts.path), params, body, dict(self.headers), time.monotonic())
+                with lock:
+                    service.asked.append(asked)
+                    number = len(service.asked)
+                given = answer(asked, number)
+                if given is None:
+                    self.close_connection = True
+                    return
+                status, content, *more = given
+                content = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(content)), **(more[0] if more else {})}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                pass  # a client that went away
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Close the door: from now on nothing answers."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as a `FakeService` got it."""
+
+    method: str
+    path: str
+    params: dict[str, str]
+    body: bytes
+    headers: dict[str, str]
+    time: float
+
+
+@pytest.fixture
+def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeService]]:
+    """Starts `FakeService`s, which end with the test."""
+    running: list[FakeService] = []
+
+    def start(answer: Callable[[Asked, int], Any]) -> FakeService:
+        running.append(FakeService(answer))
+        return running[-1]
+
+    yield start
+    for service in running:
+        service.stop()

@@ -12,7 +12,14 @@ from agent_envs.papers.base import PaperBackend, Selector
 
 __all__ = ["BACKENDS", "SELECTORS", "open_backend", "open_selector"]
 
-BACKENDS: dict[str, str] = {}
+BACKENDS: dict[str, str] = {
+    "arxiv": "agent_envs.papers.arxiv_api:arxiv_backend",
+    "http": "agent_envs.papers.http_papers:http_backend",
+    "https": "agent_envs.papers.http_papers:http_backend",
+    "record": "agent_envs.papers.replay:record_backend",
+    "replay": "agent_envs.papers.replay:replay_backend",
+    "semanticscholar": "agent_envs.papers.semantic_scholar:semantic_scholar_backend",
+}
 """Name -> "module:function", which is given what follows the name's colon ("" without one). "http" and "https" are
 given the whole address. "local" is none of these: its corpus is the environment's to open."""
 
