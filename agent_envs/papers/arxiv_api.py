@@ -19,7 +19,7 @@ from agent_envs.papers.service import SERVICE_OPTIONS, Service, cache_folder, pa
 from agent_envs.papers.store import ReplyStore
 from agent_envs.retrieval.http_pool import Reply, short
 
-__all__ = ["ArxivAPI", "arxiv_backend", "read_feed"]
+__all__ = ["ArxivAPI", "arxiv_backend", "read_feed", "search_text"]
 
 URL = "https://export.arxiv.org/api"
 _ATOM = "{http://www.w3.org/2005/Atom}"
