@@ -1,0 +1,255 @@
+"""One ALFWorld household as facts: what a game file says and a generator makes, and what the engines play.
+
+A `Problem` is independent of where it comes from. Its identifiers are lower-case and mangled as in the released files
+(`apple_bar__plus_00_dot_50_bar_...`): the planner language ignores case, so a writer may print them as they stand.
+
+What an engine's output depends on, and therefore what a writer has to keep:
+
+- the *set* of facts and the *set* of identifiers in them: the engines list things sorted by identifier, never in file
+  order, and an object that no fact mentions does not exist for them;
+- the identifiers themselves: `display_names` numbers the members of a class by sorting them, the greatest is number 1;
+- the type of every identifier, the goal formula, the task line, and the `Wording`.
+
+The order of objects and facts, repeated facts, layout, comments and letter case do not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_envs.errors import DataError
+
+__all__ = [
+    "FAMILIES",
+    "PACKAGED",
+    "PREDICATES",
+    "RELEASED",
+    "TYPES",
+    "Formula",
+    "Problem",
+    "Wording",
+    "display_names",
+    "family_goal",
+]
+
+Formula = tuple[Any, ...]
+"""A condition: ("and", f, ...), ("or", f, ...), ("not", f), ("exists", ((variable, type), ...), f) or an atom such as
+("inreceptacle", "?o", "?r") and ("=", "?a", "?b"); all lower-case, variables with their question mark."""
+
+FAMILIES: tuple[str, ...] = (
+    "look_at_obj_in_light",
+    "pick_and_place_simple",
+    "pick_clean_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_two_obj_and_place",
+)
+"""The six families of tasks, sorted."""
+
+TYPES: tuple[str, ...] = ("agent", "location", "object", "otype", "receptacle", "rtype")
+"""The types of identifiers. `object` is also what all others derive from."""
+
+PREDICATES: Mapping[str, int] = {
+    "atlocation": 2,
+    "cancontain": 2,
+    "checked": 1,
+    "cleanable": 1,
+    "coolable": 1,
+    "examined": 1,
+    "full": 1,
+    "heatable": 1,
+    "holds": 2,
+    "holdsany": 1,
+    "holdsanyreceptacleobject": 1,
+    "inreceptacle": 2,
+    "inreceptacleobject": 2,
+    "isclean": 1,
+    "iscool": 1,
+    "ishot": 1,
+    "ison": 1,
+    "isreceptacleobject": 1,
+    "isreceptacleobjectfull": 1,
+    "issliced": 1,
+    "istoggled": 1,
+    "moveable": 1,
+    "objectatlocation": 2,
+    "objecttype": 2,
+    "openable": 1,
+    "opened": 1,
+    "pickupable": 1,
+    "receptacleatlocation": 2,
+    "receptacletype": 2,
+    "sliceable": 1,
+    "toggleable": 1,
+    "wasinreceptacle": 2,
+}
+"""The domain's predicates and how many arguments each takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """In what two editions of the game differ: the released files, and those written with the package of today."""
+
+    put: str
+    """The command that puts {o} into {r}."""
+    put_done: str
+    """What it answers."""
+    arrive: str
+    """The beginning of what going to {r}, which is at the place {lend}, answers."""
+    help: str | None
+    """The answer to `help`; None where the game has no such command."""
+    sink_cleans: bool
+    """Whether a receptacle of the type `sinktype` cleans, beside those of `sinkbasintype`."""
+
+
+RELEASED = Wording("put {o} in/on {r}", "You put the {o} in/on the {r}.", "You arrive at {lend}. ", None, True)
+"""As in the files of json_2.1.1."""
+
+_HELP = (
+    ("look", "look around your current location"),
+    ("inventory", "check your current inventory"),
+    ("go to (receptacle)", "move to a receptacle"),
+    ("open (receptacle)", "open a receptacle"),
+    ("close (receptacle)", "close a receptacle"),
+    ("take (object) from (receptacle)", "take an object from a receptacle"),
+    ("move (object) to (receptacle)", "place an object in or on a receptacle"),
+    ("examine (something)", "examine a receptacle or an object"),
+    ("use (object)", "use an object"),
+    ("heat (object) with (receptacle)", "heat an object using a receptacle"),
+    ("clean (object) with (receptacle)", "clean an object using a receptacle"),
+    ("cool (object) with (receptacle)", "cool an object using a receptacle"),
+    ("slice (object) with (object)", "slice an object using a sharp object"),
+)
+
+
+def _help_text() -> str:
+    """The help of today's games: a column of 34 characters, which the line of `move` falls short of."""
+    lines = [
+        f"  {command}:  {what}" if command.startswith("move") else f"  {command + ':':<34}{what}"
+        for command, what in _HELP
+    ]
+    return "\nAvailable commands:\n" + "\n".join(lines) + "\n"
+
+
+PACKAGED = Wording("move {o} to {r}", "You move the {o} to the {r}.", "You arrive at {r}. ", _help_text(), False)
+"""As in the domain and grammar that alfworld 0.4.2 brings, and so in files generated with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A household, where everything stands in it, and what is to be done."""
+
+    name: str
+    """Name of the problem."""
+    objects: Mapping[str, str]
+    """Identifier -> type (one of `TYPES`), classes (`apple` of type `object`, `appletype` of `otype`) included."""
+    facts: tuple[tuple[str, ...], ...]
+    """What holds at the start: (predicate, argument, ...), without negative facts."""
+    goal: Formula
+    """What wins the game."""
+    task: str
+    """The task in words, as in "Your task is to: TASK.", without the full stop."""
+    family: str
+    """One of `FAMILIES`, or another name where the game is none of them."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Classes of the task in the files' spelling: object_target, parent_target, toggle_target, mrecep_target."""
+    wording: Wording = PACKAGED
+    """Which edition of the texts the game speaks."""
+
+
+def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:
+    """The goal of a family for the classes given, such as "Apple" and "SideTable".
+
+    >>> family_goal("pick_and_place_simple", "Apple", "SideTable")[1][1]
+    (('?r', 'receptacle'),)
+
+    Raises:
+        DataError: There is no such family.
+    """
+    otype, rtype = f"{obj.lower()}type", f"{recep.lower()}type"
+    if family == "look_at_obj_in_light":
+        lamp = (
+            "and",
+            ("objecttype", "?ot", f"{toggle.lower()}type"),
+            ("toggleable", "?ot"),
+            ("istoggled", "?ot"),
+            ("receptacleatlocation", "?r", "?l"),
+            ("atlocation", "?a", "?l"),
+            ("inreceptacle", "?ot", "?r"),
+        )
+        held = ("and", ("objecttype", "?o", otype), ("holds", "?a", "?o"))
+        where = (("?ot", "object"), ("?r", "receptacle"), ("?a", "agent"), ("?l", "location"))
+        return ("and", ("exists", where, lamp), ("exists", (("?o", "object"), ("?a", "agent")), held))
+    first: tuple[Formula, ...]
+    if family == "pick_and_place_simple":
+        first = (("inreceptacle", "?o", "?r"), ("objecttype", "?o", otype), ("receptacletype", "?r", rtype))
+    elif family == "pick_two_obj_and_place":
+        second = (
+            "and",
+            ("not", ("=", "?o1", "?o2")),
+            ("objecttype", "?o2", otype),
+            ("receptacletype", "?r", rtype),
+            ("inreceptacle", "?o2", "?r"),
+        )
+        first = (
+            ("objecttype", "?o1", otype),
+            ("receptacletype", "?r", rtype),
+            ("inreceptacle", "?o1", "?r"),
+            ("exists", (("?o2", "object"),), second),
+        )
+    elif family in _CHANGES:
+        can, done = _CHANGES[family]
+        first = (
+            (can, "?o"),
+            ("objecttype", "?o", otype),
+            ("receptacletype", "?r", rtype),
+            (done, "?o"),
+            ("inreceptacle", "?o", "?r"),
+        )
+    else:
+        raise DataError(f"there is no task family {family!r}; there are: {', '.join(FAMILIES)}")
+    variable = "?o1" if family == "pick_two_obj_and_place" else "?o"
+    inner = ("exists", ((variable, "object"),), ("and", *first))
+    return ("and", ("exists", (("?r", "receptacle"),), inner))
+
+
+_CHANGES = {
+    "pick_clean_then_place_in_recep": ("cleanable", "isclean"),
+    "pick_cool_then_place_in_recep": ("coolable", "iscool"),
+    "pick_heat_then_place_in_recep": ("heatable", "ishot"),
+}
+
+
+def display_names(identifiers: Iterable[str]) -> dict[str, str]:
+    """What the game calls things: class and number, numbered by sorting, from the end.
+
+    An identifier is `class_bar_position`; one with `basin` in it is a basin. What has no position keeps its name, and
+    ends in a blank.
+
+    >>> names = display_names(["apple_bar__plus_1", "apple_bar__plus_2", "sink_bar__plus_1_bar_sinkbasin", "agent1"])
+    >>> sorted(names.values())
+    ['agent1 ', 'apple 1', 'apple 2', 'sinkbasin 1']
+    >>> names["apple_bar__plus_2"]
+    'apple 1'
+    """
+    classes = {}
+    for identifier in sorted(set(identifiers)):
+        name, bar, _ = identifier.partition("_bar_")
+        classes[identifier] = name + ("basin" if bar and "basin" in identifier else ""), bool(bar)
+    left = Counter(name for name, numbered in classes.values() if numbered)
+    names = {}
+    for identifier, (name, numbered) in classes.items():
+        if numbered:
+            names[identifier] = f"{name} {left[name]}"
+            left[name] -= 1
+        else:
+            plain = re.sub(r"_(minus|plus|dot|comma)_", lambda match: _MARKS[match[1]], identifier)
+            names[identifier] = f"{plain} "
+    return names
+
+
+_MARKS = {"minus": "-", "plus": "+", "dot": ".", "comma": ","}
