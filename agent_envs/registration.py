@@ -11,6 +11,7 @@ _SPECS: dict[str, dict[str, object]] = {
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KToolEnv", "max_episode_steps": 10},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa:HotpotQAEnv", "max_episode_steps": 10},
     "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa:MuSiQueEnv", "max_episode_steps": 10},
+    "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papers:PaperSearchEnv", "max_episode_steps": 5},
     "AgentR1/TwoWikiMultihopQA-v0": {"entry_point": "agent_envs.envs.qa:TwoWikiMultihopQAEnv", "max_episode_steps": 10},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from agent_envs.errors import DataError
@@ -81,6 +82,7 @@ class Selector(Protocol):
         ...
 
 
+@lru_cache(maxsize=1 << 14)
 def title_key(title: str) -> str:
     """What two titles are compared by: their letters, in lower case.
 

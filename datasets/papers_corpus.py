@@ -1,0 +1,83 @@
+"""The corpora that paper search is played on, indexed once per process or once on disk, and shared by all environments.
+
+Small ones are indexed in less than a second and live with the process. Larger ones are written to
+`data_dir() / "indexes"`, once for each state of their source, and opened from there by every process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from agent_envs.datasets.papers_generated import Literature, literature
+from agent_envs.datasets.prepare import data_dir
+from agent_envs.datasets.rows import Stamp, file_stamps
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.papers.corpus import PaperRow, read_papers
+from agent_envs.papers.local import LocalPapers
+from agent_envs.retrieval.corpus import corpus_files
+
+__all__ = ["corpus_papers", "generated_papers"]
+
+PAPERS_IN_MEMORY = 20_000
+BYTES_IN_MEMORY = 32 << 20
+_LONGEST_WAIT = 3600.0  # seconds for another process that builds the same corpus
+_lock = threading.Lock()
+
+
+def generated_papers(world: Literature) -> LocalPapers:
+    """The papers of a generated literature, to search and expand."""
+    with _lock:
+        return _generated(world.split, world.papers, world.hidden)
+
+
+@functools.lru_cache(maxsize=8)
+def _generated(split: str, papers: int, hidden: float) -> LocalPapers:
+    world = literature(split, papers, hidden)
+    return _opened(world.name, world.rows, small=papers <= PAPERS_IN_MEMORY)
+
+
+def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
+    """The papers of a papers.jsonl (.gz too), of a folder of them, or of a folder that `LocalPapers.build` made.
+
+    Raises:
+        DataError: Nothing is there, or it cannot be used.
+    """
+    path = Path(corpus).expanduser()
+    manifest = path / "index.json"
+    stamps = file_stamps([manifest] if manifest.is_file() else corpus_files(path))
+    with _lock:
+        return _corpus(str(path.resolve()), stamps)
+
+
+@functools.lru_cache(maxsize=8)
+def _corpus(path: str, stamps: tuple[Stamp, ...]) -> LocalPapers:
+    if (Path(path) / "index.json").is_file():
+        return LocalPapers(path)
+    digest = hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()
+    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
+    return _opened(f"papers-{digest}", lambda: read_papers(path), small=small)
+
+
+def _opened(name: str, rows: Callable[[], Iterable[PaperRow]], *, small: bool) -> LocalPapers:
+    """The corpus of that name, built where it is not there yet; on disk it appears whole or not at all."""
+    if small:
+        return LocalPapers.build(rows())
+    folder = data_dir() / "indexes" / name
+    until = time.monotonic() + _LONGEST_WAIT
+    while not folder.exists():
+        try:
+            return LocalPapers.build(rows(), folder, progress=True)
+        except ConfigError:
+            if not folder.exists():  # otherwise another process was faster
+                raise
+        except BackendError:  # another process is building it
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+    return LocalPapers(folder)
