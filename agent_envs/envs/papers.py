@@ -63,7 +63,8 @@ class PaperSearchEnv(ToolEnv):
     ## Description
     A query as a researcher would ask it, a search engine for papers, and their references and citations. What is found
     is judged by a selector; papers that fit join a pool, which is the answer. Search alone does not find all of it:
-    some papers on a topic never name it, and only citations lead there. Nothing published after the query's date is shown.
+    some papers on a topic never name it, and only citations lead there. Nothing published after the query's date is
+    shown.
 
     ## Action Space
     Any text with tool calls in Hermes form, up to `max_calls` a step, which run side by side:
@@ -84,8 +85,8 @@ class PaperSearchEnv(ToolEnv):
     - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for a search or an
       expansion made before; 0 for a call that fails or brings nothing.
     - `reward="paperscout"`: each call earns the number of new papers with a score of at least 0.4, minus 0.1 for a
-      search and 0.05 for an expansion; -0.5 for one made before or for a paper that is not in the pool; 0 for a call that
-      cannot be read.
+      search and 0.05 for an expansion; -0.5 for one made before or for a paper that is not in the pool; 0 for a call
+      that cannot be read.
     - `reward="f1"`: the F1 of the pool when the policy finishes, and 0 before it and at the step limit.
 
     ## Episode End
@@ -123,9 +124,9 @@ class PaperSearchEnv(ToolEnv):
     ## Data
     Generated: a literature of invented papers per split, whose invented words no other split has; 100,000 train, 1,000
     validation and 1,000 test queries, which 2 to 30 papers answer: 8 of 20 ask for a topic, 6 for a topic in one
-    setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic some call it by another
-    name, which surveys and some others give away, and `hidden` of them by none. `expert_action()` solves them from what
-    it is shown.
+    setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic some call it by
+    another name, which surveys and some others give away, and `hidden` of them by none. `expert_action()` solves them
+    from what it is shown.
 
     ## Version History
     - v0: first version
