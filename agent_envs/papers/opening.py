@@ -23,7 +23,13 @@ BACKENDS: dict[str, str] = {
 """Name -> "module:function", which is given what follows the name's colon ("" without one). "http" and "https" are
 given the whole address. "local" is none of these: its corpus is the environment's to open."""
 
-SELECTORS: dict[str, str] = {"lexical": "agent_envs.papers.selectors:lexical_selector"}
+SELECTORS: dict[str, str] = {
+    "classify": "agent_envs.papers.classifier:classifier_selector",
+    "http": "agent_envs.papers.classifier:classifier_selector",
+    "https": "agent_envs.papers.classifier:classifier_selector",
+    "judge": "agent_envs.papers.judge:judge_selector",
+    "lexical": "agent_envs.papers.selectors:lexical_selector",
+}
 """The same for selectors. "gold" is none of these: it belongs to a task."""
 
 _lock = threading.Lock()

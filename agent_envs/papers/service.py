@@ -139,25 +139,32 @@ class Service:
         query = urlencode({key: _clean(str(value)) for key, value in params.items()}, quote_via=quote)
         return self._ask("GET", f"{path}?{query}" if query else path, None, read)
 
-    def post(self, path: str, body: object, read: Callable[[Reply], T]) -> T:
-        """What `read` makes of the answer to a POST request with a JSON body; as `get`."""
-        return self._ask("POST", path, json.dumps(body, sort_keys=True).encode(), read)
+    def post(self, path: str, body: object, read: Callable[[Reply], T], *, keep: bool = True) -> T:
+        """What `read` makes of the answer to a POST request with a JSON body; as `get`.
 
-    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[Reply], T]) -> T:
-        url = self.url + path
+        Args:
+            path: What follows the address.
+            body: The request.
+            read: As for `get`.
+            keep: Whether the reply may be kept, or come from what is kept.
+        """
+        return self._ask("POST", path, _json(body), read, keep)
+
+    def kept(self, path: str, body: object, read: Callable[[Reply], T]) -> T | None:
+        """What the kept answer to a POST request gives, None without one; as `post`, but nobody is asked."""
+        return self._from_store("POST", self.url + path, _json(body), read)
+
+    def keep(self, path: str, body: object, content: object) -> None:
+        """Keep an answer to a POST request that came as a part of another, where replies are kept."""
         if self._store is not None:
-            kept = self._kept(method, url, body)
-            if kept is not None:
-                try:
-                    return read(kept)
-                except BackendReplyError:
-                    if self.offline:
-                        raise
-            elif self.offline:
-                raise NotRecordedError(
-                    f"no reply to {method} {url[:300]} is kept in {self._store.folder}; record it while the service "
-                    "can be reached"
-                )
+            self._store.put("POST", self.url + path, _json(body), Reply(200, _json(content)))
+
+    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[Reply], T], keep: bool = True) -> T:
+        url = self.url + path
+        if keep:
+            value = self._from_store(method, url, body, read)
+            if value is not None:
+                return value
         reply = self._pool.request(method, path, body)
         try:
             value = read(reply)
@@ -165,17 +172,30 @@ class Service:
             if self._recording and self._store is not None:
                 self._store.put(method, url, body, reply)
             raise
-        if self._store is not None:
+        if keep and self._store is not None:
             self._store.put(method, url, body, reply)
         return value
 
-    def _kept(self, method: str, url: str, body: bytes | None) -> Reply | None:
+    def _from_store(self, method: str, url: str, body: bytes | None, read: Callable[[Reply], T]) -> T | None:
         if self._store is None:
             return None
         try:
-            return self._store.get(method, url, body)
+            reply = self._store.get(method, url, body)
         except DataError as e:
             raise BackendReplyError(str(e)) from e
+        if reply is None:
+            if self.offline:
+                raise NotRecordedError(
+                    f"no reply to {method} {url[:300]} is kept in {self._store.folder}; record it while the service "
+                    "can be reached"
+                )
+            return None
+        try:
+            return read(reply)
+        except BackendReplyError:
+            if self.offline:
+                raise
+            return None  # from another version of the service: asked for again
 
 
 def read_json(reply: Reply, service: str) -> Any:
@@ -190,6 +210,10 @@ def read_json(reply: Reply, service: str) -> Any:
         return json.loads(reply.content)
     except (ValueError, RecursionError) as e:
         raise BackendReplyError(f"{service} sent what is not JSON: {short(reply.content)}") from e
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
 
 
 def _clean(text: str) -> str:
