@@ -385,5 +385,9 @@ class DocumentStore:
 
     def row(self, number: int) -> dict[str, Any]:
         """The row of a document, by its number."""
-        row: dict[str, Any] = json.loads(self._documents[number])
+        row: dict[str, Any] = json.loads(self.raw(number))
         return row
+
+    def raw(self, number: int) -> bytes:
+        """The row of a document as it is kept: the JSON that was given beside it, if any was."""
+        return self._documents[number]

@@ -1,0 +1,174 @@
+"""JSON files of any size, read piece by piece: the elements of one array, or the members of one object.
+
+A piece is decoded by the standard library's C scanner from a buffer that holds little more than the piece, so that a
+file of several GB takes as much memory as its longest element.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from agent_envs.errors import DataError
+
+__all__ = ["JSONStream"]
+
+_CHUNK = 1 << 20
+_WORDS = ("true", "false", "null", "NaN", "-Infinity", "Infinity")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class JSONStream:
+    """Reads one file from its beginning to its end.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.json")
+    ...     _ = path.write_text('[{"a": 1}, "b"]')
+    ...     list(JSONStream(path).items())
+    [{'a': 1}, 'b']
+
+    Args:
+        path: The file.
+        read: Is told how many bytes were read, each time some are.
+    """
+
+    def __init__(self, path: str | Path, read: Callable[[int], object] | None = None) -> None:
+        self.path = Path(path)
+        self.number = 0
+        """How many pieces were given out."""
+        self._report = read
+        self._decoder = json.JSONDecoder()
+        self._buffer, self._at = "", 0
+        self._bytes = 0
+        self._ended = False
+
+    @property
+    def where(self) -> str:
+        """The piece that was given out last, for error messages."""
+        return f"{self.path}, item {self.number}"
+
+    def items(self) -> Iterator[Any]:
+        """The elements of an array.
+
+        Raises:
+            DataError: The file cannot be read, or is no whole array; the message says where.
+        """
+        with self._opened("[") as file:
+            while self._another(file, "]"):
+                value = self._value(file)
+                self.number += 1
+                yield value
+            self._finish(file)
+
+    def pairs(self) -> Iterator[tuple[str, Any]]:
+        """The members of an object; a name that occurs twice is given out twice.
+
+        Raises:
+            DataError: The file cannot be read, or is no whole object; the message says where.
+        """
+        with self._opened("{") as file:
+            while self._another(file, "}"):
+                name = self._value(file)
+                if not isinstance(name, str):
+                    raise self._error(f"expected a name in quotation marks, found {name!r:.40}")
+                self._expect(file, ":")
+                value = self._value(file)
+                self.number += 1
+                yield name, value
+            self._finish(file)
+
+    def _opened(self, first: str) -> BinaryIO:
+        try:
+            file = self.path.open("rb")
+        except OSError as e:
+            raise DataError(f"{self.path} cannot be read: {e.strerror}") from e
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        try:
+            self._more(file)
+            found = self._next(file)
+            if found != first:
+                kind = "array [...]" if first == "[" else "object {...}"
+                raise DataError(f"{self.path}: expected a JSON {kind}, found {self._buffer[:40]!r}")
+            self._at += 1
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _more(self, file: BinaryIO) -> None:
+        """Read on; pieces longer than a chunk cost no more than twice their reading."""
+        size = max(_CHUNK, len(self._buffer) - self._at)
+        try:
+            data = file.read(size)
+            text = self._decode(data, not data)
+        except UnicodeDecodeError as e:
+            place = self._bytes + e.start
+            raise DataError(f"{self.path}, after item {self.number}, near byte {place}: not UTF-8 ({e.reason})") from e
+        except OSError as e:
+            raise DataError(f"{self.path}, after item {self.number}: cannot be read: {e.strerror}") from e
+        self._ended = not data
+        self._bytes += len(data)
+        if self._report and data:
+            self._report(len(data))
+        self._buffer, self._at = self._buffer[self._at :] + text, 0
+
+    def _next(self, file: BinaryIO) -> str:
+        """The next character that is no space, not taken; "" at the end of the file."""
+        while True:
+            self._at = _SPACE.match(self._buffer, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._buffer):
+                return self._buffer[self._at]
+            if self._ended:
+                return ""
+            self._more(file)
+
+    def _another(self, file: BinaryIO, last: str) -> bool:
+        """Whether there is another piece; takes the comma before it, or the bracket after the last one."""
+        found = self._next(file)
+        if found == last:
+            self._at += 1
+            return False
+        if self.number:
+            self._expect(file, ",")
+        return True
+
+    def _expect(self, file: BinaryIO, character: str) -> None:
+        found = self._next(file)
+        if found != character:
+            raise self._error(
+                f"expected {character!r}, found {self._buffer[self._at : self._at + 20]!r}" if found else ""
+            )
+        self._at += 1
+
+    def _value(self, file: BinaryIO) -> Any:
+        self._next(file)
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except json.JSONDecodeError as e:
+                rest = self._buffer[e.pos : e.pos + 10]
+                cut = e.msg.startswith("Unterminated") or any(word.startswith(rest.rstrip()) for word in _WORDS)
+                if (cut or len(rest) < 10) and not self._ended:
+                    self._more(file)
+                    continue
+                raise self._error("" if cut else e.msg) from e
+            except (ValueError, RecursionError) as e:  # a number of over 4,300 digits, a thousand brackets
+                raise self._error(str(e)) from e
+            if end + 3 > len(self._buffer) and not self._ended:  # a number may go on, as after 2 in 2.5 or 2e-5
+                self._more(file)
+                continue
+            self._at = end
+            return value
+
+    def _finish(self, file: BinaryIO) -> None:
+        if self._next(file):
+            raise self._error(f"expected the end of the file, found {self._buffer[self._at : self._at + 20]!r}")
+
+    def _error(self, said: str) -> DataError:
+        what = said or "the file ends in the middle, as after a download that was cut short"
+        return DataError(f"{self.path}, after item {self.number}, before byte {self._bytes}: {what}")
