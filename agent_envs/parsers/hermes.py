@@ -14,11 +14,9 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, too_many, written_json
 
-__all__ = ["MAX_CALLS", "HermesParser"]
-
-MAX_CALLS = 100
-"""Calls read in one text; what follows is one more failure, so that reading takes time in proportion to the text."""
+__all__ = ["HermesParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile(r"</?tool_call>|<think>")
@@ -56,7 +54,7 @@ class HermesParser:
         while (tag := _TAG.search(text, position)) is not None:
             outside.append(text[position : tag.start()])
             if tag[0] == _OPEN and len(calls) == MAX_CALLS:
-                calls.append(ParseFailure(f"at most {MAX_CALLS} calls are read in one text: the rest was not"))
+                calls.append(too_many())
                 position = len(text)
             elif tag[0] == _OPEN:
                 call, position = _read_call(text, tag.start())
@@ -79,9 +77,8 @@ class HermesParser:
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
-        body = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-        # A closing tag within a string would end the call: JSON's own escape keeps it whole.
-        return f"{_OPEN}\n{body.replace('<', chr(92) + 'u003c')}\n{_CLOSE}"
+        body = written_json({"name": call.name, "arguments": call.arguments})
+        return f"{_OPEN}\n{body}\n{_CLOSE}"
 
     def describe(self) -> str:
         """The format in words."""
@@ -114,7 +111,7 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
     except (ValueError, RecursionError):
         end = -1
     if end >= 0 and text.startswith(_CLOSE, end):
-        return _check_call(value, text[begin:end]), end + len(_CLOSE)
+        return check_call(value, text[begin:end]), end + len(_CLOSE)
     end, following = text.find(_CLOSE, begin), text.find(_OPEN, begin)
     if end < 0 or 0 <= following < end:
         end = following if following >= 0 else len(text)
@@ -126,24 +123,3 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
     except (ValueError, RecursionError) as e:
         reason = "nested too deeply" if isinstance(e, RecursionError) else str(e)
     return ParseFailure(f"the tool call is not valid JSON: {reason}", body), end + len(_CLOSE)
-
-
-def _check_call(value: object, body: str) -> ToolCall | ParseFailure:
-    if not isinstance(value, dict):
-        return ParseFailure(f"a tool call is a JSON object with name and arguments, got {_kind(value)}", body)
-    name = value.get("name")
-    if not isinstance(name, str) or not name:
-        return ParseFailure('the tool call has no name: expected {"name": ..., "arguments": {...}}', body)
-    arguments = value.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return ParseFailure("the arguments are a string that is not valid JSON: expected an object", body)
-    if not isinstance(arguments, dict):
-        return ParseFailure(f"the arguments must be a JSON object, got {_kind(arguments)}", body)
-    return ToolCall(name, arguments, body)
-
-
-def _kind(value: object) -> str:
-    return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")

@@ -1,0 +1,56 @@
+"""A fenced block of Python as the call of a tool named python.
+
+    ```python
+    print(6 * 7)
+    ```
+
+Format: ToRA (arXiv 2309.17452) and its followers, which answer with an ``output`` block.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import split_reasoning
+
+__all__ = ["FencedPythonParser"]
+
+_OPEN = re.compile(r"^(`{3,})(?:python|py)[ \t]*\n", re.MULTILINE)
+
+
+class FencedPythonParser:
+    """Reads and writes fenced Python; the first block is the call, and what follows it is not read.
+
+    >>> FencedPythonParser().parse("I compute.\\n```python\\nprint(1)\\n```").calls[0].arguments
+    {'code': 'print(1)\\n'}
+    """
+
+    name = "fenced_python"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart: one call, or an answer."""
+        reasoning, body = split_reasoning(text)
+        start = _OPEN.search(body)
+        if start is None:
+            return ParsedAction(body, (), reasoning)
+        end = re.compile(rf"^{start[1]}[ \t]*$", re.MULTILINE).search(body, start.end())
+        if end is None:
+            problem = f"the code block is not closed: expected {start[1]} on a line of its own"
+            return ParsedAction(
+                body[: start.start()].strip(), (ParseFailure(problem, body[start.start() :]),), reasoning
+            )
+        call = ToolCall("python", {"code": body[start.end() : end.start()]}, body[start.start() : end.end()])
+        return ParsedAction(body[: start.start()].strip(), (call,), reasoning)
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        code = str(call.arguments["code"])
+        longest = max((len(run) for run in re.findall(r"^`{3,}", code, re.MULTILINE)), default=2)
+        fence = "`" * (longest + 1)
+        return f"{fence}python\n{code if code.endswith(chr(10)) else code + chr(10)}{fence}"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return "```python\n...\n```"

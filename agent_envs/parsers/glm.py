@@ -1,0 +1,100 @@
+"""GLM-4.5 tool calls: the tool's name, then a pair of tags per argument.
+
+    <tool_call>search
+    <arg_key>query</arg_key>
+    <arg_value>gymnasium</arg_value>
+    </tool_call>
+
+Format: the chat template of GLM-4.5 (zai-org). Strings are written without quotes, all else as JSON: the tools' schemas
+say which is which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import (
+    MAX_CALLS,
+    argument_types,
+    split_reasoning,
+    too_many,
+    typed_argument,
+    written_argument,
+)
+
+__all__ = ["GlmParser"]
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_KEY = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
+_END_VALUE = "</arg_value>"
+
+
+class GlmParser:
+    """Reads and writes GLM-4.5's tool calls.
+
+    Args:
+        tools: The tools, whose schemas say which values are strings; without them, what is valid JSON is read as JSON.
+
+    >>> GlmParser().parse("<tool_call>add\\n<arg_key>a</arg_key>\\n<arg_value>1</arg_value>\\n</tool_call>").calls[0]
+    ToolCall(name='add', arguments={'a': 1}, raw='add\\n<arg_key>a</arg_key>\\n<arg_value>1</arg_value>\\n')
+    """
+
+    name = "glm"
+
+    def __init__(self, tools: Sequence[ToolSpec] | None = None) -> None:
+        self._types = argument_types(tools)
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart."""
+        reasoning, body = split_reasoning(text)
+        outside: list[str] = []
+        calls: list[ToolCall | ParseFailure] = []
+        position = 0
+        while (start := body.find(_OPEN, position)) >= 0:
+            outside.append(body[position:start])
+            if len(calls) == MAX_CALLS:
+                calls.append(too_many())
+                position = len(body)
+                break
+            call, position = self._read(body, start + len(_OPEN))
+            calls.append(call)
+        outside.append(body[position:])
+        rest = "".join(outside)
+        return ParsedAction(rest.strip() if calls else rest, tuple(calls), reasoning)
+
+    def _read(self, body: str, begin: int) -> tuple[ToolCall | ParseFailure, int]:
+        key = re.compile(r"<arg_key>|</tool_call>|<tool_call>").search(body, begin)
+        if key is None or key[0] == _OPEN:
+            end = len(body) if key is None else key.start()
+            return ParseFailure(f"{_OPEN} is not closed: expected {_CLOSE}", body[begin:end]), end
+        name = body[begin : key.start()].strip()
+        types = self._types.get(name, {})
+        arguments, position = {}, key.start()
+        while (pair := _KEY.match(body, position)) is not None:
+            end = body.find(_END_VALUE, pair.end())
+            if end < 0:
+                return ParseFailure(f"<arg_value> is not closed: expected {_END_VALUE}", body[begin:]), len(body)
+            arguments[pair[1].strip()] = typed_argument(body[pair.end() : end], types.get(pair[1].strip()))
+            position = end + len(_END_VALUE)
+        end = body.find(_CLOSE, position)
+        after = len(body) if end < 0 else end + len(_CLOSE)
+        if end < 0 or body[position:end].strip():
+            return ParseFailure(f"expected {_CLOSE} or another <arg_key> after the arguments", body[begin:after]), after
+        if not name:
+            return ParseFailure(f"the tool call has no name: expected {self.describe()}", body[begin:end]), after
+        return ToolCall(name, arguments, body[begin:end]), after
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        pairs = "".join(
+            f"<arg_key>{key}</arg_key>\n<arg_value>{written_argument(value)}{_END_VALUE}\n"
+            for key, value in call.arguments.items()
+        )
+        return f"{_OPEN}{call.name}\n{pairs}{_CLOSE}"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return f"{_OPEN}NAME<arg_key>argument</arg_key><arg_value>value{_END_VALUE}{_CLOSE}"

@@ -1,0 +1,78 @@
+"""Harmony, the format of gpt-oss: messages in channels, a tool call being one that is addressed to a function.
+
+    <|channel|>analysis<|message|>I need to search.<|end|><|start|>assistant<|channel|>commentary
+    to=functions.search <|constrain|>json<|message|>{"query": "gymnasium"}<|call|>
+
+Format: https://cookbook.openai.com/articles/openai-harmony. The first ``<|start|>assistant`` is in the prompt.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+
+__all__ = ["HarmonyParser"]
+
+_MESSAGE = "<|message|>"
+_ENDS = re.compile(r"<\|end\|>|<\|call\|>|<\|return\|>")
+_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,200})")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+
+
+class HarmonyParser:
+    """Reads and writes Harmony's tool calls; the analysis channel is reasoning, the final channel the answer.
+
+    >>> text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>4<|return|>"
+    >>> HarmonyParser().parse(text)
+    ParsedAction(text='4', calls=(), reasoning='hm')
+    """
+
+    name = "harmony"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart."""
+        if _MESSAGE not in text:
+            if "<|channel|>" in text:
+                return ParsedAction("", (ParseFailure(f"a message has no {_MESSAGE}", text),))
+            return ParsedAction(text)
+        said: list[str] = []
+        reasoning: list[str] = []
+        calls: list[ToolCall | ParseFailure] = []
+        for message in _ENDS.split(text):
+            header, begun, content = message.partition(_MESSAGE)
+            if not begun:
+                said.append(header.replace("<|start|>assistant", ""))
+                continue
+            recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
+            if recipient is not None:
+                if len(calls) == MAX_CALLS:
+                    calls.append(too_many())
+                    break
+                calls.append(_read(recipient[1], content))
+            elif channel is not None and channel[1] == "analysis":
+                reasoning.append(content)
+            else:
+                said.append(content)
+        return ParsedAction("".join(said).strip(), tuple(calls), "\n".join(reasoning))
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        body = written_json(call.arguments)
+        return f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{_MESSAGE}{body}<|call|>"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return f"<|channel|>commentary to=functions.NAME <|constrain|>json{_MESSAGE}{{...}}<|call|>"
+
+
+def _read(name: str, content: str) -> ToolCall | ParseFailure:
+    try:
+        value, end = read_json(content, 0)
+    except ValueError as e:
+        return ParseFailure(f"the arguments are not valid JSON: {e}", content)
+    if end < len(content):
+        return ParseFailure("something follows the arguments", content)
+    return check_call({"name": name, "arguments": value}, content)

@@ -1,0 +1,68 @@
+"""Llama 3.1 tool calls: a JSON object with name and parameters, and nothing else.
+
+    {"name": "search", "parameters": {"query": "gymnasium"}}
+
+Format: Meta's prompt format of Llama 3.1 (custom tools); several calls are separated by semicolons, and
+``<|python_tag|>`` may stand before them.
+"""
+
+from __future__ import annotations
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+
+__all__ = ["LlamaParser"]
+
+_TAG = "<|python_tag|>"
+_ENDS = ("<|eom_id|>", "<|eot_id|>")
+
+
+class LlamaParser:
+    """Reads and writes Llama 3.1 tool calls.
+
+    >>> LlamaParser().parse('<|python_tag|>{"name": "add", "parameters": {"a": 1}}<|eom_id|>').calls[0].arguments
+    {'a': 1}
+    >>> LlamaParser().parse("The answer is 4.").text
+    'The answer is 4.'
+    """
+
+    name = "llama"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart: calls where a JSON object begins it (or follows the tag), else an answer."""
+        reasoning, body = split_reasoning(text)
+        for token in _ENDS:
+            body = body.removesuffix(token)
+        before, tagged, rest = body.partition(_TAG)
+        if not tagged:
+            before, rest = "", body
+        if not rest.lstrip().startswith("{"):
+            if tagged:
+                return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),), reasoning)
+            return ParsedAction(body, (), reasoning)
+        calls: list[ToolCall | ParseFailure] = []
+        position = 0
+        while position < len(rest):
+            if len(calls) == MAX_CALLS:
+                calls.append(too_many())
+                break
+            try:
+                value, end = read_json(rest, position)
+            except ValueError as e:
+                calls.append(ParseFailure(f"the tool call is not valid JSON: {e}", rest[position:]))
+                break
+            calls.append(check_call(value, rest[position:end], "parameters"))
+            if end < len(rest) and rest[end] != ";":
+                calls.append(ParseFailure("something follows the tool call: expected ; and another one", rest[end:]))
+                break
+            position = end + 1
+        return ParsedAction(before.strip(), tuple(calls), reasoning)
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        return written_json({"name": call.name, "parameters": call.arguments})
+
+    def describe(self) -> str:
+        """The format in words."""
+        return '{"name": <tool>, "parameters": {...}} and nothing else'

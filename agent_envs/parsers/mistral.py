@@ -1,0 +1,78 @@
+"""Mistral tool calls: ``[TOOL_CALLS]`` and a JSON array, or, since Mistral Small 3.2, a name and its arguments.
+
+    [TOOL_CALLS][{"name": "search", "arguments": {"query": "gymnasium"}}]
+    [TOOL_CALLS]search[ARGS]{"query": "gymnasium"}
+
+Format: https://github.com/mistralai/mistral-common (tokenizers v3 and v11 up).
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+
+__all__ = ["MistralParser"]
+
+_TAG = "[TOOL_CALLS]"
+_NAMED = re.compile(r"\s*([\w.-]{1,200})(?:\[CALL_ID\]\w{1,64})?\[ARGS\]")
+
+
+class MistralParser:
+    """Reads both forms of Mistral's tool calls and writes the array.
+
+    >>> parsed = MistralParser().parse('Wait.[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]</s>')
+    >>> parsed.text, parsed.calls[0].arguments
+    ('Wait.', {'a': 1})
+    >>> MistralParser().parse('[TOOL_CALLS]add[ARGS]{"a": 1}').calls[0].name
+    'add'
+    """
+
+    name = "mistral"
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart."""
+        reasoning, body = _split_think(text)
+        outside, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
+        if not parts:
+            return ParsedAction(body, (), reasoning)
+        calls: list[ToolCall | ParseFailure] = []
+        for part in parts:
+            calls += _read(part)
+        if len(calls) > MAX_CALLS:
+            calls = [*calls[:MAX_CALLS], too_many()]
+        return ParsedAction(outside.strip(), tuple(calls), reasoning)
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        body = written_json([{"name": call.name, "arguments": call.arguments}])
+        return _TAG + body.replace(_TAG, "\\u005b" + _TAG[1:]).replace("[/THINK]", "\\u005b/THINK]")
+
+    def describe(self) -> str:
+        """The format in words."""
+        return f'{_TAG}[{{"name": <tool>, "arguments": {{...}}}}]'
+
+
+def _split_think(text: str) -> tuple[str, str]:
+    """Mistral's reasoning models write ``[THINK]...[/THINK]``."""
+    before, closed, after = text.rpartition("[/THINK]")
+    return (before.replace("[THINK]", "", 1).strip(), after) if closed else split_reasoning(text)
+
+
+def _read(part: str) -> list[ToolCall | ParseFailure]:
+    named = _NAMED.match(part)
+    try:
+        value, end = read_json(part, named.end() if named else 0)
+    except ValueError as e:
+        return [ParseFailure(f"the tool call is not valid JSON: {e}", part)]
+    if named:
+        value = {"name": named[1], "arguments": value}
+    entries = value if isinstance(value, list) else [value]
+    calls = [check_call(entry, part[:end]) for entry in entries[: MAX_CALLS + 1]]
+    if not calls:
+        return [ParseFailure("the array of tool calls is empty", part)]
+    if end < len(part):
+        calls.append(ParseFailure("something follows the tool calls", part[end:]))
+    return calls

@@ -1,0 +1,104 @@
+"""Qwen3-Coder tool calls: a function tag with a tag per parameter.
+
+    <tool_call>
+    <function=search>
+    <parameter=query>
+    gymnasium
+    </parameter>
+    </function>
+    </tool_call>
+
+Format: the chat template of Qwen3-Coder. Values are written without quotes: the tools' schemas say their types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.json_calls import (
+    MAX_CALLS,
+    argument_types,
+    split_reasoning,
+    too_many,
+    typed_argument,
+    written_argument,
+)
+
+__all__ = ["QwenCoderParser"]
+
+_FUNCTION = re.compile(r"<function=([^>\n]{1,200})>")
+_PARAMETER = re.compile(r"\s*<parameter=([^>\n]{1,200})>\n?")
+_CLOSE_FUNCTION, _CLOSE_PARAMETER = "</function>", "</parameter>"
+
+
+class QwenCoderParser:
+    """Reads and writes Qwen3-Coder's tool calls.
+
+    Args:
+        tools: The tools, whose schemas say which values are strings; without them, what is valid JSON is read as JSON.
+
+    >>> call = "<tool_call>\\n<function=add>\\n<parameter=a>\\n1\\n</parameter>\\n</function>\\n</tool_call>"
+    >>> QwenCoderParser().parse(call).calls[0].arguments
+    {'a': 1}
+    """
+
+    name = "qwen_coder"
+
+    def __init__(self, tools: Sequence[ToolSpec] | None = None) -> None:
+        self._types = argument_types(tools)
+
+    def parse(self, text: str) -> ParsedAction:
+        """Take a policy's text apart."""
+        reasoning, body = split_reasoning(text)
+        outside: list[str] = []
+        calls: list[ToolCall | ParseFailure] = []
+        position = 0
+        while (match := _FUNCTION.search(body, position)) is not None:
+            outside.append(body[position : match.start()])
+            if len(calls) == MAX_CALLS:
+                calls.append(too_many())
+                position = len(body)
+                break
+            call, position = self._read(body, match)
+            calls.append(call)
+        outside.append(body[position:])
+        if not calls:
+            if "<tool_call>" in body:
+                return ParsedAction("", (ParseFailure(f"expected {self.describe()}", body),), reasoning)
+            return ParsedAction(body, (), reasoning)
+        rest = re.sub(r"</?tool_call>", "", "".join(outside))
+        return ParsedAction(rest.strip(), tuple(calls), reasoning)
+
+    def _read(self, body: str, match: re.Match[str]) -> tuple[ToolCall | ParseFailure, int]:
+        name, position = match[1].strip(), match.end()
+        types = self._types.get(name, {})
+        arguments = {}
+        while (parameter := _PARAMETER.match(body, position)) is not None:
+            end = body.find(_CLOSE_PARAMETER, parameter.end())
+            if end < 0:
+                problem = f"<parameter={parameter[1]}> is not closed: expected {_CLOSE_PARAMETER}"
+                return ParseFailure(problem, body[match.start() :]), len(body)
+            value = body[parameter.end() : end].removesuffix("\n")
+            arguments[parameter[1].strip()] = typed_argument(value, types.get(parameter[1].strip()))
+            position = end + len(_CLOSE_PARAMETER)
+        end = body.find(_CLOSE_FUNCTION, position)
+        if end < 0 or body[position:end].strip():
+            problem = f"<function={name}> is not closed: expected {_CLOSE_FUNCTION} or another parameter"
+            return ParseFailure(problem, body[match.start() :]), len(body) if end < 0 else end + len(_CLOSE_FUNCTION)
+        end += len(_CLOSE_FUNCTION)
+        return ToolCall(name, arguments, body[match.start() : end]), end
+
+    def format(self, call: ToolCall) -> str:
+        """Write a call so that ``parse`` reads it."""
+        parameters = "".join(
+            f"<parameter={key}>\n{written_argument(value)}\n{_CLOSE_PARAMETER}\n"
+            for key, value in call.arguments.items()
+        )
+        return f"<tool_call>\n<function={call.name}>\n{parameters}{_CLOSE_FUNCTION}\n</tool_call>"
+
+    def describe(self) -> str:
+        """The format in words."""
+        return "<tool_call><function=NAME><parameter=ARGUMENT>value</parameter></function></tool_call>"

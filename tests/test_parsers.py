@@ -1,0 +1,209 @@
+"""Wire formats of tool calls: every format reads what it writes, says what is wrong with the rest, and never raises.
+
+Behaviours pinned here:
+1. What a model of each family writes is read, reasoning and answer apart from the calls.
+2. ``parse(format(call))`` is the call, for the 300 real calls and for generated ones, several in a text included.
+3. A malformed call is a failure with a reason, beside the calls that could be read.
+4. Any text is read in time in proportion to its length.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.parsers import PARSERS, Parser, get_parser
+
+GENERAL = sorted(set(PARSERS) - {"react", "search_r1", "fenced_python"})
+BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+
+
+def _spec(name: str, arguments: dict[str, Any]) -> ToolSpec:
+    kinds = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    properties = {key: {"type": kinds.get(type(value), "null")} for key, value in arguments.items()}
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+
+def _parser(name: str, *calls: ToolCall) -> Parser:
+    return get_parser(name, [_spec(call.name, call.arguments) for call in calls])
+
+
+def _read(parser: Parser, text: str) -> list[tuple[str, dict[str, Any]]]:
+    calls = parser.parse(text).calls
+    assert all(isinstance(call, ToolCall) for call in calls), calls
+    return [(call.name, call.arguments) for call in calls]  # type: ignore[union-attr]
+
+
+ADD = [("add", {"a": 1, "b": "x y"})]
+BODY = '{"a": 1, "b": "x y"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "calls", "rest", "reasoning"),
+    [
+        ("llama", f'{{"name": "add", "parameters": {BODY}}}', ADD, "", ""),
+        ("llama", f'<|python_tag|>{{"name": "add", "arguments": {BODY}}}<|eom_id|>', ADD, "", ""),
+        ("llama", f'{{"name": "add", "parameters": {BODY}}}; {{"name": "add", "parameters": {BODY}}}', ADD * 2, "", ""),
+        ("llama", "It is 4.<|eot_id|>", [], "It is 4.", ""),
+        ("mistral", f'Wait. [TOOL_CALLS] [{{"name": "add", "arguments": {BODY}}}]</s>', ADD, "Wait.", ""),
+        ("mistral", f"[TOOL_CALLS]add[ARGS]{BODY}[TOOL_CALLS]add[CALL_ID]a1b2c3d4e[ARGS]{BODY}</s>", ADD * 2, "", ""),
+        ("mistral", f"[THINK]hm[/THINK][TOOL_CALLS]add[ARGS]{BODY}", ADD, "", "hm"),
+        ("qwen_coder", "<think>hm</think>I add.<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
+         "<parameter=b>\nx y\n</parameter>\n</function>\n</tool_call>", ADD, "I add.", "hm"),
+        ("qwen_coder", "<function=add></function>", [("add", {})], "", ""),
+        ("qwen_coder", "<function=run>\n<parameter=code>\nif a:\n    b()\n\n</parameter>\n</function>",
+         [("run", {"code": "if a:\n    b()\n"})], "", ""),
+        ("glm", "I add.<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n"
+         "<arg_value>x y</arg_value>\n</tool_call>", ADD, "I add.", ""),
+        ("glm", "<tool_call>now</tool_call><tool_call>now\n</tool_call>", [("now", {})] * 2, "", ""),
+        ("deepseek", f"Ok.<｜tool▁calls▁begin｜>{BEGIN}add{SEPARATOR}{BODY}{END}{BEGIN}add{SEPARATOR}{BODY}{END}"
+         "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>", ADD * 2, "Ok.", ""),
+        ("deepseek", f"<think>\nhm\n</think>\n\n<｜tool▁calls▁begin｜>{BEGIN}function{SEPARATOR}add\n"
+         f"```json\n{BODY}\n```{END}<｜tool▁calls▁end｜>", ADD, "", "hm"),
+        ("harmony", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.add "
+         f"<|constrain|>json<|message|>{BODY}<|call|>", ADD, "", "hm"),
+        ("harmony", f"<|start|>assistant to=functions.add<|channel|>commentary<|message|>{BODY}<|call|>", ADD, "", ""),
+        ("harmony", "<|channel|>final<|message|>It is 4.<|return|>", [], "It is 4.", ""),
+        ("json", f'Sure:\n```json\n{{"name": "add", "arguments": {BODY}}}\n```\nDone.', ADD, "Sure:\nDone.", ""),
+        ("json", f'[{{"name": "add", "arguments": {BODY}}}, {{"name": "add", "parameters": {BODY}}}]', ADD * 2, "", ""),
+        ("json", '{"answer": {"name": 3}}', [], '{"answer": {"name": 3}}', ""),
+        ("fenced_python", "I run.\n```python\nprint(1)\n```\n```output\n1\n```", [("python", {"code": "print(1)\n"})],
+         "I run.", ""),
+        ("fenced_python", "````py\n```\n````", [("python", {"code": "```\n"})], "", ""),
+    ],
+)  # fmt: skip
+def test_what_models_write_is_read(
+    name: str, text: str, calls: list[tuple[str, dict[str, Any]]], rest: str, reasoning: str
+) -> None:
+    parser = get_parser(name)
+    assert _read(parser, text) == calls
+    parsed = parser.parse(text)
+    assert (parsed.text, parsed.reasoning) == (rest, reasoning)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("llama", '{"name": "add", "parameters": {"a": 1}', "not valid JSON"),
+        ("llama", '<|python_tag|>add(1)', "expected {"),
+        ("llama", '{"name": "add"} and more', "something follows"),
+        ("llama", '{"parameters": {}}', "has no name"),
+        ("mistral", "[TOOL_CALLS]", "not valid JSON"),
+        ("mistral", "[TOOL_CALLS][]", "array of tool calls is empty"),
+        ("mistral", "[TOOL_CALLS]add[ARGS][1]", "must be a JSON object, got an array"),
+        ("qwen_coder", "<tool_call>\n<function=add>\n<parameter=a>\n1", "<parameter=a> is not closed"),
+        ("qwen_coder", "<tool_call>\n<function=add>\n", "<function=add> is not closed"),
+        ("qwen_coder", "<tool_call>add</tool_call>", "expected <tool_call><function=NAME>"),
+        ("glm", "<tool_call>add<arg_key>a</arg_key><arg_value>1", "<arg_value> is not closed"),
+        ("glm", "<tool_call>add", "<tool_call> is not closed"),
+        ("glm", "<tool_call></tool_call>", "has no name"),
+        ("deepseek", f"<｜tool▁calls▁begin｜>{BEGIN}add{END}", "expected the tool's name"),
+        ("deepseek", f"{BEGIN}add{SEPARATOR}{{", "not valid JSON"),
+        ("deepseek", "<｜tool▁calls▁begin｜>", "expected <"),
+        ("harmony", "<|channel|>commentary to=functions.add", "no <|message|>"),
+        ("harmony", "<|channel|>commentary to=functions.add<|message|>{a}<|call|>", "not valid JSON"),
+        ("json", '{"name": "add", "arguments": {"a": }}', "not valid JSON"),
+        ("json", '{"name": "add", "arguments": 3}', "must be a JSON object, got a number"),
+        ("fenced_python", "```python\nprint(1)", "code block is not closed"),
+    ],
+)  # fmt: skip
+def test_malformed_calls_say_what_is_wrong(name: str, text: str, error: str) -> None:
+    calls = get_parser(name).parse(text).calls
+    (failure,) = [call for call in calls if isinstance(call, ParseFailure)]
+    assert error in failure.error
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_real_calls_survive(name: str, data_dir: Any) -> None:
+    lines = (data_dir / "toolcalls" / "openai_tool_calls_300.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 300
+    for line in lines:
+        row = json.loads(line)
+        call = ToolCall(row["name"], json.loads(row["arguments"]))
+        parser = _parser(name, call)
+        assert _read(parser, parser.format(call)) == [(call.name, call.arguments)]
+        assert parser.format(parser.parse(parser.format(call)).calls[0]) == parser.format(call)  # type: ignore[arg-type]
+
+
+def test_the_examples_of_hermes_are_read(data_dir: Any) -> None:
+    text = (data_dir / "toolcalls" / "hermes_few_shot.json").read_text(encoding="utf-8")
+    for row in json.loads(text):
+        calls = get_parser("hermes").parse(row["example"].partition("ASSISTANT:")[2]).calls
+        assert calls and all(isinstance(call, ToolCall) for call in calls)
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_generated_calls_survive(name: str) -> None:
+    seed = 20
+    print("seed", seed)  # noqa: T201
+    rng = random.Random(seed)
+    words = [
+        "a",
+        "é中😀",
+        '"',
+        "\\",
+        "</think>",
+        "<tool_call>",
+        "[TOOL_CALLS]",
+        "\n",
+        " ",
+        "5",
+        "null",
+        "{",
+        "}",
+        "[/THINK]",
+    ]
+    if name in ("glm", "qwen_coder"):  # their strings are not quoted, so that tags and outer line breaks cannot be told
+        words = [word for word in words if not word.startswith(("<", "\n"))]
+    for _ in range(300):
+        values: dict[str, Any] = {"s": "x" + "".join(rng.choices(words, k=rng.randrange(6)))}
+        values |= {
+            "i": rng.randrange(-9, 9),
+            "f": rng.random(),
+            "b": rng.random() < 0.5,
+            "l": ["1", 2, None],
+            "d": {"k": {}},
+        }
+        call = ToolCall(
+            "a_tool", {key: values[key] for key in rng.sample(sorted(values), rng.randrange(len(values) + 1))}
+        )
+        parser = _parser(name, call)
+        texts = parser.format(call) + ("; " if name == "llama" else "\n") + parser.format(call)
+        assert _read(parser, texts) == [(call.name, call.arguments)] * 2
+
+
+PIECES = [
+    "<tool_call>", "</tool_call>", "<think>", "</think>", "{", "[", '"name": "a"', '{"name": "a", "arguments": {', "}}",
+    "]", "<function=a>", "<parameter=b>", "</parameter>", "<arg_key>", "<arg_value>", "[TOOL_CALLS]", "a[ARGS]", BEGIN,
+    SEPARATOR, "<｜tool▁calls▁begin｜>", "<|channel|>", "<|message|>", "to=functions.a", "<|end|>", "```python\n",
+    "```", "\n", "search[", "<search>", ";", "\ud800", "\x00", "text",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+def test_any_text_is_read_without_an_error_and_in_linear_time(name: str) -> None:
+    seed = 4
+    print("seed", seed)  # noqa: T201
+    rng = random.Random(seed)
+    parser = get_parser(name)
+    for _ in range(500):
+        parser.parse("".join(rng.choices(PIECES, k=rng.randrange(30))))
+    for piece in PIECES:
+        started = time.process_time()
+        parser.parse(piece * (200_000 // len(piece)))
+        assert time.process_time() - started < 2, (
+            piece
+        )  # linear time takes hundredths; quadratic time would take minutes
+
+
+def test_strings_that_look_like_numbers_stay_strings() -> None:
+    call = ToolCall("call", {"phone": "0123", "count": 3, "flag": "true"})
+    for name in ("glm", "qwen_coder"):
+        parser = _parser(name, call)
+        assert _read(parser, parser.format(call)) == [("call", call.arguments)]
