@@ -1,0 +1,84 @@
+"""Advantage estimators over (trajectory, step): pure tensor functions, no trainer import.
+
+A row is one step of one trajectory: a prompt and the response sampled for it, wherever its tokens stand in a
+trainer's batch. ``StepRows`` hold what is known per step and, for estimators that look at tokens, ``TokenRows`` the
+same tokens flat.
+
+    estimator = get_estimator("gae")
+    result = estimator.compute(rows, EstimatorOptions(gamma=0.99))
+    advantages, returns = result.on_tokens(rows.tokens.step_row)    # [tokens]
+
+=========================  ==============  ===========================================================================
+name                       advantage of    formula, for trajectory i, step t, token k, score S_i = sum_t r_t
+=========================  ==============  ===========================================================================
+``gae``                    steps, critic   delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}
+``token_gae``              tokens, critic  the same over the tokens of the whole trajectory
+``bi_level_gae``           tokens, critic  over turns first, their returns as rewards of the tokens then
+``grpo``                   trajectories    (S_i - mean_g) / (std_g + 1e-6); Dr.GRPO: S_i - mean_g
+``rloo``                   trajectories    S_i - mean of the group's other scores
+``reinforce``              steps           G_t = r_t + gamma G_{t+1}, whitened over steps
+``reinforce_pp``           tokens          G_k = r_k + gamma G_{k+1} over the whole trajectory, whitened over tokens
+``reinforce_pp_baseline``  trajectories    S_i - mean_g, whitened over tokens
+``remax``                  trajectories    S_i - the return of the group's greedy episode
+``gigpo``                  steps           grpo + w (G_t compared among steps from the same state)
+=========================  ==============  ===========================================================================
+
+Each function's docstring has its paper, a worked example and what differs from the code that was released; the examples
+are in ``tests/test_estimators.py`` too. What holds for all: rows that are not valid (padding, broken episodes) enter no
+sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened to 0.
+
+Before an estimator: ``process_rewards`` mixes reward components, ``RewardScale`` scales rewards, ``check_log_probs``
+and ``check_episodes`` look at what is not in the rows.
+"""
+
+from agent_envs.adapters.estimators.checks import (
+    GroupsSeen,
+    check_episodes,
+    check_log_probs,
+    check_rows,
+    say_once,
+)
+from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
+from agent_envs.adapters.estimators.gigpo import gigpo
+from agent_envs.adapters.estimators.groups import grpo, reinforce_pp_baseline, remax, rloo
+from agent_envs.adapters.estimators.process import (
+    ProcessRewards,
+    RewardScale,
+    prime_normalised,
+    process_rewards,
+)
+from agent_envs.adapters.estimators.registry import ESTIMATORS, Estimator, get_estimator
+from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows
+from agent_envs.adapters.estimators.segments import masked_whiten, whiten
+
+__all__ = [
+    "ESTIMATORS",
+    "Advantages",
+    "Estimator",
+    "EstimatorOptions",
+    "GroupsSeen",
+    "ProcessRewards",
+    "RewardScale",
+    "StepRows",
+    "TokenRows",
+    "bi_level_gae",
+    "check_episodes",
+    "check_log_probs",
+    "check_rows",
+    "gae",
+    "get_estimator",
+    "gigpo",
+    "grpo",
+    "masked_whiten",
+    "prime_normalised",
+    "process_rewards",
+    "reinforce",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "remax",
+    "rloo",
+    "say_once",
+    "token_gae",
+    "whiten",
+]

@@ -1,0 +1,233 @@
+"""What must hold of a batch before anything is computed from it: errors that name the episode, counts for the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import torch
+
+from agent_envs.adapters.estimators.rows import StepRows
+from agent_envs.errors import DataError
+
+__all__ = ["GroupsSeen", "check_episodes", "check_log_probs", "check_rows", "note_zero_advantages", "say_once"]
+
+_log = logging.getLogger(__name__)
+
+
+@cache
+def say_once(message: str) -> None:
+    """Log a warning, the first time only."""
+    _log.warning("%s", message)
+
+
+def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float]:
+    """Check what every estimator relies on, for valid rows.
+
+    Args:
+        rows: The batch.
+        group_size: Trajectories a group should have; None: any number.
+
+    Returns:
+        Counts: ``missing_steps`` (indices skipped within a trajectory: steps that were not sampled, or were lost),
+        ``groups_incomplete`` (groups with another number of trajectories than asked for), ``steps_without_tokens``.
+        Each is said once in the log where it is not 0.
+
+    Raises:
+        DataError: A tensor of another length; a reward, value or baseline that is infinite or not a number; a
+        negative or a
+            repeated step index; a trajectory in two groups. Names the trajectory and step.
+    """
+    _check_shapes(rows)
+    valid = rows.valid.nonzero().squeeze(1)
+    trajectory, step = rows.trajectory[valid], rows.step[valid]
+    for what, x in (("reward", rows.rewards), ("value", rows.values)):
+        if x is not None:
+            _check_finite(rows, what, x[valid], valid)
+    if rows.baseline is not None:
+        _check_finite(rows, "greedy baseline", rows.baseline[valid].nan_to_num(0.0, torch.inf, -torch.inf), valid)
+    if len(valid) and int(step.min()) < 0:
+        row = int(valid[step.argmin()])
+        raise DataError(f"{rows.name(int(rows.trajectory[row]))} has a step with index {int(rows.step[row])}")
+
+    order = torch.argsort(step, stable=True)
+    order = order[torch.argsort(trajectory[order], stable=True)]
+    t, s, group = trajectory[order], step[order], rows.group[valid][order]
+    same = t[1:] == t[:-1]
+    twice = same & (s[1:] == s[:-1])
+    if bool(twice.any()):
+        k = int(twice.nonzero()[0])
+        raise DataError(f"{rows.name(int(t[k]))} has step {int(s[k])} more than once: a step is one row")
+    parted = same & (group[1:] != group[:-1])
+    if bool(parted.any()):
+        raise DataError(f"{rows.name(int(t[int(parted.nonzero()[0])]))} is in two groups")
+
+    begins = torch.cat([torch.ones(min(len(t), 1), dtype=torch.bool), ~same]) if len(t) else same
+    previous = torch.where(begins, -1, torch.cat([s[:1], s[:-1]])) if len(t) else s
+    counts = {"missing_steps": float((s - previous - 1).sum())}
+    if counts["missing_steps"]:
+        say_once("some steps are missing from their trajectories; the others are taken as consecutive")
+    if group_size is not None:
+        sizes = torch.bincount(group[begins].unique(return_inverse=True)[1]) if len(t) else t
+        counts["groups_incomplete"] = float((sizes != group_size).sum())
+        if counts["groups_incomplete"]:
+            say_once(f"some groups do not have {group_size} trajectories: they broke, or are split over batches")
+    if rows.tokens is not None:
+        counts |= _check_tokens(rows)
+    return counts
+
+
+def check_log_probs(
+    what: str,
+    log_probs: torch.Tensor,
+    step_row: torch.Tensor,
+    trajectory: torch.Tensor,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Refuse log-probabilities that are infinite, positive beyond round-off or not a number at a trained token.
+
+    Args:
+        what: Whose they are, for the message: "old", "reference".
+        log_probs: Shape [tokens].
+        step_row: The step of each token, -1 for untrained ones, shape [tokens].
+        trajectory: The trajectory of each step, shape [steps].
+        names: Names of trajectories by number.
+
+    Raises:
+        DataError: There is one; names the trajectory.
+    """
+    wrong = (~log_probs.isfinite() | (log_probs > 1e-3)) & (step_row >= 0)
+    if bool(wrong.any()):
+        k = int(wrong.nonzero()[0])
+        number = int(trajectory[int(step_row[k])])
+        name = repr(names[number]) if names is not None else str(number)
+        raise DataError(
+            f"the {what} log-probability of a token of trajectory {name} is {float(log_probs[k])}; expected a "
+            f"number of at most 0 ({int(wrong.sum())} such tokens)"
+        )
+
+
+def check_episodes(steps: Sequence[int], tokens: Sequence[int]) -> dict[str, float]:
+    """Count episodes that have nothing to train.
+
+    Args:
+        steps: Steps of each episode, shape [episodes].
+        tokens: Response tokens of each episode, shape [episodes].
+
+    Returns:
+        ``episodes_without_steps`` and, among the others, ``episodes_without_tokens``; each is said once in the log.
+
+    >>> check_episodes([2, 0, 1], [10, 0, 3])
+    {'episodes_without_steps': 1.0, 'episodes_without_tokens': 0.0}
+    """
+    without_steps = sum(s == 0 for s in steps)
+    without_tokens = sum(s > 0 and n == 0 for s, n in zip(steps, tokens, strict=True))
+    if without_steps:
+        say_once("some episodes have no step: they are not trained, and count in the metrics alone")
+    if without_tokens:
+        say_once("some episodes have no response token: they are not trained, and count in the metrics alone")
+    return {"episodes_without_steps": float(without_steps), "episodes_without_tokens": float(without_tokens)}
+
+
+def note_zero_advantages(advantages: torch.Tensor, valid: torch.Tensor, estimator: str) -> dict[str, float]:
+    """Count, and say once, that a batch teaches nothing: every advantage is 0."""
+    zero = bool(valid.any()) and not bool(advantages[valid].any())
+    if zero:
+        say_once(
+            f"every advantage of a batch is 0 ({estimator}): all rewards that are compared are equal, so the policy "
+            "loss has no gradient. Harder or easier tasks, larger groups or a denser reward would change that"
+        )
+    return {"zero_advantage_batch": float(zero)}
+
+
+class GroupsSeen:
+    """Notices groups whose trajectories come in more than one batch, where they would be compared in parts.
+
+    Args:
+        memory: How many groups are remembered.
+
+    >>> seen = GroupsSeen()
+    >>> seen.update(["a", "b", "a"]), seen.update(["c", "b"])
+    ([], ['b'])
+    """
+
+    def __init__(self, memory: int = 100_000) -> None:
+        self._order: deque[str] = deque()
+        self._names: set[str] = set()
+        self._memory = memory
+
+    def update(self, groups: Iterable[str]) -> list[str]:
+        """Take in the names of a batch's groups; those that an earlier batch had, in order."""
+        names = list(dict.fromkeys(groups))
+        again = [name for name in names if name in self._names]
+        if again:
+            say_once("some groups come in more than one batch: their trajectories are compared in parts")
+        for name in names:
+            if name not in self._names:
+                self._names.add(name)
+                self._order.append(name)
+        while len(self._order) > self._memory:
+            self._names.discard(self._order.popleft())
+        return again
+
+
+def _check_shapes(rows: StepRows) -> None:
+    n = rows.rewards.shape[0]
+    names = (
+        "rewards",
+        "trajectory",
+        "step",
+        "group",
+        "valid",
+        "truncated",
+        "values",
+        "final_values",
+        "baseline",
+        "anchor",
+    )
+    for name in names:
+        x = getattr(rows, name)
+        if x is not None and tuple(x.shape) != (n,):
+            raise DataError(f"StepRows.{name} has shape {tuple(x.shape)}, expected {(n,)} like rewards")
+    if rows.tokens is not None:
+        k = rows.tokens.step_row.shape
+        for name in ("rewards", "values"):
+            x = getattr(rows.tokens, name)
+            if x is not None and x.shape != k:
+                raise DataError(f"TokenRows.{name} has shape {tuple(x.shape)}, expected {tuple(k)} like step_row")
+
+
+def _check_finite(rows: StepRows, what: str, x: torch.Tensor, valid: torch.Tensor) -> None:
+    wrong = ~x.isfinite()
+    if bool(wrong.any()):
+        k = int(wrong.nonzero()[0])
+        row = int(valid[k])
+        raise DataError(
+            f"the {what} of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is {float(x[k])}; "
+            f"expected a finite number ({int(wrong.sum())} such rows)"
+        )
+
+
+def _check_tokens(rows: StepRows) -> dict[str, float]:
+    tokens = rows.tokens
+    if tokens is None:
+        return {}
+    n = rows.rewards.shape[0]
+    if tokens.step_row.numel() and not -1 <= int(tokens.step_row.min()) <= int(tokens.step_row.max()) < n:
+        raise DataError(f"TokenRows.step_row must be -1 or the number of one of {n} rows")
+    of_valid = torch.cat([rows.valid, torch.zeros(1, dtype=torch.bool)])[tokens.step_row]
+    for what, x in (("reward", tokens.rewards), ("value", tokens.values)):
+        wrong = ~x.isfinite() & of_valid if x is not None else of_valid[:0]
+        if x is not None and bool(wrong.any()):
+            row = int(tokens.step_row[int(wrong.nonzero()[0])])
+            raise DataError(
+                f"the {what} of a token of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is not "
+                f"a finite number ({int(wrong.sum())} such tokens)"
+            )
+    counts = torch.bincount(tokens.step_row[of_valid], minlength=n)
+    empty = int((rows.valid & (counts == 0)).sum())
+    if empty:
+        say_once("some steps have no trained token: no token has their advantage")
+    return {"steps_without_tokens": float(empty)}

@@ -1,0 +1,176 @@
+"""Estimators with a critic: generalised advantage estimation over steps, over tokens, and over both.
+
+All of them (Schulman et al., arXiv 1506.02438, eq. 11-16) are delta_k = r_k + gamma V_{k+1} - V_k and
+A_k = delta_k + gamma lam A_{k+1}, and differ in what k counts and where V is read.
+
+Deviations from what was released, for all three: a trajectory that a limit ended bootstraps, V_T = V(final state),
+where that value is known (``bootstrap_truncated=False`` is the released rule, V_T = 0).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
+from agent_envs.adapters.estimators.segments import (
+    StepLayout,
+    TokenLayout,
+    discounted_sums,
+    lay_out,
+    lay_out_tokens,
+    masked_whiten,
+    next_in_segment,
+    segment_sums,
+    whiten,
+)
+from agent_envs.errors import ConfigError
+
+__all__ = ["bi_level_gae", "gae", "token_gae", "token_rewards"]
+
+
+def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """Step-level GAE (Agent-R1, arXiv 2511.14460; StepPO, arXiv 2604.18401, section 3).
+
+    k counts steps; V_t is the value of the state before acting, at the last prompt token:
+    delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1},  R_t = A_t + V_t. A is whitened over step
+    rows, (A - mean) / (std + 1e-8) with the unbiased std.
+
+    Rewards 0, 1 and values 1/2, 1/4 with gamma = 0.9, lam = 0.8: delta_1 = 1 - 1/4 = 0.75,
+    delta_0 = 0.9/4 - 1/2 = -0.275, A_0 = -0.275 + 0.72 * 0.75 = 0.265:
+
+    >>> one = torch.tensor([0, 0])
+    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0,
+    ...                 values=torch.tensor([0.5, 0.25]))
+    >>> out = gae(rows, EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
+    >>> [round(a, 4) for a in out.advantages.tolist()], [round(r, 4) for r in out.returns.tolist()]
+    ([0.265, 0.75], [0.765, 1.0])
+
+    Raises:
+        ConfigError: There are no values.
+    """
+    if rows.values is None:
+        raise ConfigError("the estimator 'gae' needs values: train with a critic, or use 'grpo'")
+    steps = lay_out(rows)
+    v = steps.take(rows.values)
+    final, metrics = steps.final_values(rows, options.bootstrap_truncated)
+    delta = steps.take(rows.rewards) + options.gamma * next_in_segment(v, steps.lengths, final) - v
+    a = discounted_sums(delta, steps.lengths, options.gamma * options.lam)
+    return Advantages(steps.spread(whiten(a) if options.whiten else a), steps.spread(a + v), metrics)
+
+
+def token_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """GAE over the generated tokens of a trajectory: "PPO" in StepPO's comparison, and the stream layout's.
+
+    k counts the tokens that the policy wrote; other tokens do not advance the recursion. Across a step boundary
+    V_{k+1} is the value of the following step's first token, and A carries over. The step's reward is on its last
+    token. A is whitened over tokens, (A - mean) / sqrt(var + 1e-8); R = A + V before that, at every token. With gamma
+    or lam below 1 the discount counts tokens.
+
+    Two steps of 2 and 1 tokens, values .5, .4, .2, reward 1 at the end, gamma = 1, lam = 0.5: delta = -.1, -.2, .8,
+    A_2 = .8, A_1 = -.2 + .4 = .2, A_0 = -.1 + .1 = 0:
+
+    >>> from agent_envs.adapters.estimators import TokenRows
+    >>> one = torch.tensor([0, 0])
+    >>> tokens = TokenRows(torch.tensor([0, 0, -1, 1]), values=torch.tensor([0.5, 0.4, 9.0, 0.2]))
+    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0, tokens=tokens)
+    >>> out = token_gae(rows, EstimatorOptions(lam=0.5, whiten=False))
+    >>> [round(a, 4) + 0.0 for a in out.token_advantages.tolist()]
+    [0.0, 0.2, 0.0, 0.8]
+
+    On one-step episodes this is verl's ``gae``, and on stream rows (tool tokens masked) too.
+
+    Raises:
+        ConfigError: There are no tokens, or they have no values.
+    """
+    steps = lay_out(rows)
+    tokens = lay_out_tokens(rows, steps, "token_gae")
+    v = _token_values(rows, tokens, "token_gae")
+    final, metrics = steps.final_values(rows, options.bootstrap_truncated)
+    delta = token_rewards(rows, steps, tokens, metrics) + options.gamma * next_in_segment(v, tokens.lengths, final) - v
+    a = discounted_sums(delta, tokens.lengths, options.gamma * options.lam)
+    return _from_tokens(steps, options, tokens, a, a + v, metrics)
+
+
+def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """GAE over turns, then over the tokens of each turn (RAGEN, arXiv 2504.20073; its "bi-level GAE").
+
+    First over turns with gamma_turn (0.95), where V_t is read at the turn's last token: A^turn_t, and the turn's return
+    G_t = A^turn_t + V_t. Then over tokens within each turn, with G_t in the place of the turn's reward, nothing beyond
+    the turn's end, and gamma and lam per token. A is whitened over tokens; R = A + V before that.
+
+    Two turns of 2 and 1 tokens, values .5, .4, .2, rewards 0 and 1, gamma_turn = .5, gamma = lam = 1:
+    delta_1 = 1 - .2 = .8, G_1 = 1; delta_0 = .5 * .2 - .4 = -.3, A_0 = -.3 + .5 * .8 = .1, G_0 = .5.
+    Tokens: .5 - .5 = 0, .5 - .4 = .1, 1 - .2 = .8:
+
+    >>> from agent_envs.adapters.estimators import TokenRows
+    >>> one = torch.tensor([0, 0])
+    >>> tokens = TokenRows(torch.tensor([0, 0, 1]), values=torch.tensor([0.5, 0.4, 0.2]))
+    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0, tokens=tokens)
+    >>> out = bi_level_gae(rows, EstimatorOptions(turn_gamma=0.5, whiten=False))
+    >>> [round(a, 4) + 0.0 for a in out.token_advantages.tolist()]
+    [0.0, 0.1, 0.8]
+
+    Deviations from RAGEN's code: a turn is a step of the episode, so that one with reward 0 counts too (there a turn's
+    end is a token whose reward is not 0). Rewards of tokens inside a turn (a KL in the reward) count in the turn's
+    reward and are paid at their token, once: the turn's last token gets G_t minus them.
+
+    Raises:
+        ConfigError: There are no tokens, or they have no values.
+    """
+    steps = lay_out(rows)
+    tokens = lay_out_tokens(rows, steps, "bi_level_gae")
+    v = _token_values(rows, tokens, "bi_level_gae")
+    final, metrics = steps.final_values(rows, options.bootstrap_truncated)
+    r = token_rewards(rows, steps, tokens, metrics)
+    written, last = tokens.written, tokens.last
+    turns = torch.bincount(steps.trajectory[written], minlength=len(steps.lengths))
+    reward = segment_sums(r, tokens.step, len(tokens.counts))[written]
+    v_turn = v[last]
+    delta = reward + options.turn_gamma * next_in_segment(v_turn, turns, final) - v_turn
+    turn_return = discounted_sums(delta, turns, options.turn_gamma * options.lam) + v_turn
+    r[last] += turn_return - reward
+    counts = tokens.counts[written]
+    delta = r + options.gamma * next_in_segment(v, counts) - v
+    a = discounted_sums(delta, counts, options.gamma * options.lam)
+    return _from_tokens(steps, options, tokens, a, a + v, metrics)
+
+
+def token_rewards(rows: StepRows, steps: StepLayout, tokens: TokenLayout, metrics: dict[str, float]) -> torch.Tensor:
+    """Rewards of the tokens laid out: their own, or each step's on its last token; float64, shape [tokens laid out].
+
+    Steps whose reward has no token to sit on are counted in ``metrics``.
+    """
+    reward = steps.take(rows.rewards)
+    lost = (tokens.counts == 0) & (reward != 0)
+    metrics["rewards_without_tokens"] = float(lost.sum())
+    if rows.tokens is not None and rows.tokens.rewards is not None:
+        return rows.tokens.rewards[tokens.token].double()
+    out = torch.zeros(len(tokens.token), dtype=torch.float64)
+    out[tokens.last] = reward[tokens.written]
+    return out
+
+
+def _token_values(rows: StepRows, tokens: TokenLayout, estimator: str) -> torch.Tensor:
+    if rows.tokens is None or rows.tokens.values is None:
+        raise ConfigError(f"the estimator {estimator!r} needs values of tokens: train with a critic, or use 'grpo'")
+    return rows.tokens.values[tokens.token].double()
+
+
+def _from_tokens(
+    steps: StepLayout,
+    options: EstimatorOptions,
+    tokens: TokenLayout,
+    a: torch.Tensor,
+    returns: torch.Tensor,
+    metrics: dict[str, float],
+) -> Advantages:
+    white = masked_whiten(a) if options.whiten else a
+    at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)
+    at_start[tokens.written] = returns[tokens.first[tokens.written]]
+    return Advantages(
+        steps.spread(tokens.step_means(white)),
+        steps.spread(at_start),
+        metrics,
+        token_advantages=tokens.spread(white),
+        token_returns=tokens.spread(returns),
+    )

@@ -1,0 +1,138 @@
+"""GiGPO: a second comparison, among the steps of a group that start from the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
+from agent_envs.adapters.estimators.segments import discounted_sums, group_centred, lay_out
+from agent_envs.errors import ConfigError
+
+__all__ = ["gigpo", "similar_anchors"]
+
+_BUCKETS = 64
+
+
+def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """GiGPO (arXiv 2505.10978, eq. 3-8): A = A^E + w A^S.
+
+    A^E compares the scores S_i of a group's trajectories, as ``grpo`` does. A^S compares the discounted returns G_t =
+    r_t + gamma G_{t+1} of the steps of a group whose states before acting are the same anchor: equal texts, or with
+    ``similar_anchors`` texts whose ``difflib.SequenceMatcher`` ratio is at least ``similarity``, clustered greedily
+    in the order of trajectories and steps. Both are x - mean, over (std + 1e-6) with ``mean_std_norm``; a comparison
+    with nobody is 0. w is ``step_advantage_weight``.
+
+    Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, gamma = 1,
+    ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2:
+
+    >>> i = torch.tensor([0, 0, 1, 1])
+    >>> rows = StepRows(torch.tensor([0.0, 1.0, 0.0, 0.0]), i, torch.tensor([0, 1, 0, 1]), i * 0, i >= 0, i > 9,
+    ...                 anchor=torch.tensor([5, 7, 5, 7]))
+    >>> gigpo(rows, EstimatorOptions(gigpo_norm="mean_norm", step_advantage_weight=2.0)).advantages.tolist()
+    [1.5, 1.5, -1.5, -1.5]
+
+    Deviations from verl-agent, the paper's code: mean and std of A^E are over trajectories, not over step rows, and the
+    default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0.
+
+    Raises:
+        ConfigError: There are no anchors, or no texts to compare.
+    """
+    if rows.anchor is None:
+        raise ConfigError("the estimator 'gigpo' needs the states before acting: give StepRows.anchor")
+    steps = lay_out(rows)
+    by_std = options.gigpo_norm == "mean_std_norm"
+    group, groups = steps.groups(rows)
+    episode, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
+    metrics = {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}
+
+    g = discounted_sums(steps.take(rows.rewards), steps.lengths, options.gamma)
+    of = group[steps.trajectory]  # [steps]
+    anchor = rows.anchor[steps.row]
+    if options.similar_anchors:
+        if rows.anchor_texts is None:
+            raise ConfigError("gigpo with similar_anchors compares texts: give StepRows.anchor_texts")
+        anchor = similar_anchors(of, anchor, rows.anchor_texts, options.similarity)
+    anchor = anchor.unique(return_inverse=True)[1]
+    count = int(anchor.max()) + 1 if len(anchor) else 0
+    state = (of * count + anchor).unique(return_inverse=True)[1]
+    states = int(state.max()) + 1 if len(state) else 0
+    step, sizes, _ = group_centred(g, state, states, by_std=by_std)
+    metrics["anchor_groups"] = float(states)
+    metrics["anchor_groups_of_one"] = float((sizes == 1).sum())
+    metrics["anchor_group_size"] = float(len(g) / states) if states else 0.0
+
+    a = steps.spread(episode[steps.trajectory] + options.step_advantage_weight * step)
+    return Advantages(a, a.clone(), metrics)
+
+
+def similar_anchors(group: torch.Tensor, anchor: torch.Tensor, texts: Sequence[str], similarity: float) -> torch.Tensor:
+    """The anchors with similar ones replaced by the first of their cluster.
+
+    Per group and in the order given, a text joins the first cluster whose first text it is similar to:
+    ``SequenceMatcher(None, text, first).ratio() >= similarity``; otherwise it starts one. Equal texts have the same
+    number and are looked at once. An upper bound on the ratio, from the counts of characters, spares most comparisons.
+
+    Args:
+        group: Shape [steps].
+        anchor: Numbers of texts, shape [steps].
+        texts: By number.
+        similarity: Least ratio.
+
+    Returns:
+        Shape [steps].
+
+    >>> texts = ["You are in a kitchen. Step 1 of 50.", "You are in a kitchen. Step 2 of 50.", "A garden."]
+    >>> similar_anchors(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 2, 1]), texts, 0.95).tolist()
+    [0, 0, 2, 1]
+    """
+    pairs = np.stack([group.numpy(), anchor.numpy()], axis=1)
+    distinct, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    counts = {int(a): _character_counts(texts[a]) for a in np.unique(anchor.numpy())}
+    chosen = distinct[:, 1].copy()
+    # distinct is ordered by group; within a group clusters grow in the order of first appearance
+    bounds = np.flatnonzero(np.diff(distinct[:, 0], prepend=-1, append=-1)) if len(distinct) else np.array([0])
+    for begin, end in pairwise(bounds):
+        order = begin + np.argsort(first[begin:end], kind="stable")
+        clusters: list[int] = []
+        table = np.zeros((end - begin, _BUCKETS), dtype=np.int64)
+        for k in order:
+            own = int(distinct[k, 1])
+            found = _first_similar(own, clusters, table, counts, texts, similarity)
+            if found is None:
+                table[len(clusters)] = counts[own]
+                clusters.append(own)
+            chosen[k] = own if found is None else found
+    return torch.from_numpy(chosen[inverse.reshape(-1)])
+
+
+def _first_similar(
+    own: int,
+    clusters: list[int],
+    table: np.ndarray,
+    counts: dict[int, np.ndarray],
+    texts: Sequence[str],
+    similarity: float,
+) -> int | None:
+    known = table[: len(clusters)]
+    common = np.minimum(known, counts[own]).sum(1)  # no alignment has more equal characters
+    total = known.sum(1) + counts[own].sum()
+    # a rounding's worth below, so that what the exact ratio lets through is never held back
+    possible = 2.0 * common >= (similarity - 1e-12) * total
+    matcher = SequenceMatcher(None, texts[own], "")
+    for c in np.flatnonzero(possible):
+        if texts[own] == texts[clusters[c]]:
+            return clusters[c]
+        matcher.set_seq2(texts[clusters[c]])
+        if matcher.ratio() >= similarity:
+            return clusters[c]
+    return None
+
+
+def _character_counts(text: str) -> np.ndarray:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return np.bincount(codes % _BUCKETS, minlength=_BUCKETS)

@@ -1,0 +1,156 @@
+"""Estimators that compare the episodes of a group, or an episode with a greedy one: one score per trajectory.
+
+S_i = sum_t r_t is the score of trajectory i, g its prompt group with n trajectories; every step and token of a
+trajectory has the same advantage (but for ``remax`` with reward-to-go). None has a critic.
+
+Deviation from what was released, for all that compare within a group: the only trajectory of a group has advantage 0
+and is counted; there its advantage is its score, so that success alone in a group is pushed up and nothing pushes
+back.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows
+from agent_envs.adapters.estimators.segments import (
+    StepLayout,
+    discounted_sums,
+    group_centred,
+    lay_out,
+    lay_out_tokens,
+    masked_whiten,
+)
+from agent_envs.errors import ConfigError
+
+__all__ = ["grpo", "reinforce_pp_baseline", "remax", "rloo"]
+
+
+def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """GRPO over trajectories (arXiv 2402.03300, section 4.1.2), or Dr.GRPO (arXiv 2503.20783).
+
+    A_i = (S_i - mean_g) / (std_g + 1e-6) with the unbiased std; ``norm_by_std=False`` leaves out the division.
+
+    Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071:
+
+    >>> rows = _example([0.25, 0.75, 0.0], [0, 0, 1], [0, 1, 0])
+    >>> [round(a, 4) for a in grpo(rows, EstimatorOptions()).advantages.tolist()]
+    [0.7071, 0.7071, -0.7071]
+    >>> grpo(rows, EstimatorOptions(norm_by_std=False)).advantages.tolist()
+    [0.5, 0.5, -0.5]
+    """
+    steps = lay_out(rows)
+    a, metrics = _centred(steps, rows, by_std=options.norm_by_std)
+    return _from_trajectories(steps, a[steps.trajectory], metrics)
+
+
+def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """RLOO (arXiv 2402.14740, eq. 8): A_i = S_i - mean of the others' scores = n / (n - 1) (S_i - mean_g).
+
+    Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2:
+
+    >>> rloo(_example([1.0, 0.0, 0.0], [0, 1, 2], [0, 0, 0]), EstimatorOptions()).advantages.tolist()
+    [1.0, -0.5, -0.5]
+    """
+    steps = lay_out(rows)
+    a, metrics = _centred(steps, rows, by_std=False)
+    group, groups = steps.groups(rows)
+    n = torch.bincount(group, minlength=groups)[group].double()
+    a = a * n / (n - 1).clamp(min=1)
+    return _from_trajectories(steps, a[steps.trajectory], metrics)
+
+
+def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """REINFORCE++ with a baseline (arXiv 2501.03262, section 3.2): S_i - mean_g, whitened over the batch's tokens.
+
+    (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group count
+    neither in that mean and variance nor otherwise: their advantage is 0.
+
+    Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; (1/3) sqrt(3) = 0.5774:
+
+    >>> rows = _example([1.0, 0.0], [0, 1], [0, 0], tokens=[0, 0, 1])
+    >>> [round(a, 4) for a in reinforce_pp_baseline(rows, EstimatorOptions()).advantages.tolist()]
+    [0.5774, -1.1547]
+
+    Raises:
+        ConfigError: There are no tokens.
+    """
+    steps = lay_out(rows)
+    counts = lay_out_tokens(rows, steps, "reinforce_pp_baseline").counts.double()
+    a, metrics = _centred(steps, rows, by_std=False)
+    group, groups = steps.groups(rows)
+    compared = (torch.bincount(group, minlength=groups)[group] > 1)[steps.trajectory]
+    a = a[steps.trajectory]
+    if options.whiten:
+        a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
+    return _from_trajectories(steps, a, metrics)
+
+
+def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """ReMax (arXiv 2310.10505, algorithm 1): A_i = S_i - b_g, with b_g the return of the group's greedy episode.
+
+    The greedy episode is played for the same task at temperature 0 and is not trained on. ``reward_to_go=True``: step t
+    has r_t + r_{t+1} + ... - b_g instead. A trajectory whose group has no greedy episode (it broke) has advantage 0 and
+    is counted.
+
+    Rewards 1 and 2 in two steps against a greedy return of 2:
+
+    >>> rows = _example([1.0, 2.0], [0, 0], [0, 1], baseline=[2.0, 2.0])
+    >>> remax(rows, EstimatorOptions()).advantages.tolist()
+    [1.0, 1.0]
+    >>> remax(rows, EstimatorOptions(reward_to_go=True)).advantages.tolist()
+    [1.0, 0.0]
+
+    Raises:
+        ConfigError: There are no baselines.
+    """
+    if rows.baseline is None:
+        raise ConfigError(
+            "the estimator 'remax' needs the return of a greedy episode per group: give StepRows.baseline"
+        )
+    steps = lay_out(rows)
+    baseline = steps.take(rows.baseline)
+    if options.reward_to_go:
+        gain = discounted_sums(steps.take(rows.rewards), steps.lengths, 1.0)
+    else:
+        gain = steps.scores(rows)[steps.trajectory]
+    missing = baseline.isnan()
+    a = torch.where(missing, 0.0, gain - baseline)
+    lacking = steps.trajectory[missing].unique()
+    return _from_trajectories(steps, a, {"baselines_missing": float(len(lacking))})
+
+
+def _centred(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.Tensor, dict[str, float]]:
+    """Each trajectory's score against its group, shape [trajectories], and counts."""
+    group, groups = steps.groups(rows)
+    a, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
+    return a, {
+        "groups_of_one": float((n == 1).sum()),
+        "groups_without_signal": float((equal & (n > 1)).sum()),
+    }
+
+
+def _from_trajectories(steps: StepLayout, a: torch.Tensor, metrics: dict[str, float]) -> Advantages:
+    spread = steps.spread(a)
+    return Advantages(spread, spread.clone(), metrics)
+
+
+def _example(
+    rewards: list[float],
+    trajectory: list[int],
+    step: list[int],
+    tokens: list[int] | None = None,
+    baseline: list[float] | None = None,
+) -> StepRows:
+    """Rows of one group, for the examples above."""
+    n = len(rewards)
+    return StepRows(
+        torch.tensor(rewards),
+        torch.tensor(trajectory),
+        torch.tensor(step),
+        group=torch.zeros(n, dtype=torch.int64),
+        valid=torch.ones(n, dtype=torch.bool),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        tokens=None if tokens is None else TokenRows(torch.tensor(tokens)),
+        baseline=None if baseline is None else torch.tensor(baseline),
+    )

@@ -1,0 +1,199 @@
+"""Rewards before the estimator: components of steps as process rewards, and scaling by the deviation of returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from agent_envs.adapters.estimators.rows import StepRows
+from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
+from agent_envs.errors import ConfigError, DataError, did_you_mean
+
+__all__ = ["ProcessRewards", "RewardScale", "prime_normalised", "process_rewards"]
+
+
+@dataclass(frozen=True)
+class ProcessRewards:
+    """Which components of the steps' rewards are process rewards, and how they are mixed with the rest. Off by default.
+
+    Raises:
+        ConfigError: An unknown normalisation.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each component (a name of ``info["reward_components"]``) within the process reward; empty: off."""
+    normalize: str | None = None
+    """``prime``: see ``prime_normalised``. None: as they are."""
+    weight: float = 1.0
+    """Weight of the process reward, normalised or not, beside the rest of the reward."""
+    included: bool = True
+    """Whether the step's reward holds the components already: they are then replaced. False: they are added."""
+
+    def __post_init__(self) -> None:
+        if self.normalize not in (None, "prime"):
+            raise ConfigError(f"normalize_process_rewards must be 'prime' or None, got {self.normalize!r}")
+        for name, weight in {**self.weights, "the process reward": self.weight}.items():
+            if not math.isfinite(weight):
+                raise ConfigError(f"the weight of {name!r} must be a finite number, got {weight}")
+
+
+def process_rewards(
+    rows: StepRows, components: torch.Tensor, names: Sequence[str], options: ProcessRewards
+) -> tuple[StepRows, dict[str, float]]:
+    """The rows with the process reward mixed into the steps' rewards; the same rows where it is off.
+
+    With c_k the components and w_k their weights, p_t = sum_k w_k c_k,t is the process reward of a step and
+    o_t = r_t - sum_k c_k,t what is left of its reward: r_t <- o_t + weight * p_t, with p normalised if asked for.
+    Estimators over tokens place r_t on the step's last token, where a tool call ends.
+
+    Args:
+        rows: Without rewards of tokens: mix first, then place (and take a KL from the tokens' rewards).
+        components: Shape [rows, components]; 0 where a step lacks one.
+        names: Of the components, shape [components].
+        options: Which ones, how.
+
+    Returns:
+        The rows; and where it is on, ``process_rewards/{mean,max,min,count}`` over steps that have one as p was given,
+        and ``process_rewards/scale``, what it was divided by.
+
+    Raises:
+        ConfigError: A component that no step has.
+        DataError: Numbers that are not finite; rewards of tokens are already there.
+
+    >>> i = torch.tensor([0, 0, 1])
+    >>> rows = StepRows(torch.tensor([0.5, 2.0, 1.0]), i, torch.tensor([0, 1, 0]), i * 0, i >= 0, i > 9)
+    >>> components = torch.tensor([[0.5, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> mixed, _ = process_rewards(rows, components, ["search", "answer"], ProcessRewards({"search": 2.0}))
+    >>> mixed.rewards.tolist()  # rest 0, 1, 1 and twice 0.5, 1, 0
+    [1.0, 3.0, 1.0]
+    """
+    if not options.weights:
+        return rows, {}
+    unknown = [name for name in options.weights if name not in names]
+    if unknown:
+        raise ConfigError(f"no step has a reward component {unknown[0]!r}.{did_you_mean(unknown[0], names)}")
+    if rows.tokens is not None and rows.tokens.rewards is not None:
+        raise DataError("process rewards are mixed into rewards of steps; the rows have rewards of tokens already")
+    if components.shape != (len(rows.rewards), len(names)):
+        raise DataError(
+            f"components have shape {tuple(components.shape)}, expected {(len(rows.rewards), len(names))}: rows, names"
+        )
+    chosen = [list(names).index(name) for name in options.weights]
+    c = torch.where(rows.valid[:, None], components[:, chosen].double(), 0.0)  # [rows, chosen]
+    wrong = ~c.isfinite().all(1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise DataError(
+            f"a reward component of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is not a "
+            "finite number"
+        )
+    p = c @ torch.tensor(list(options.weights.values()), dtype=torch.float64)  # [rows]
+    there = p != 0
+    seen = p[there]
+    metrics = {"process_rewards/count": float(len(seen))}
+    if len(seen):
+        metrics |= {
+            "process_rewards/mean": float(seen.mean()),
+            "process_rewards/max": float(seen.max()),
+            "process_rewards/min": float(seen.min()),
+        }
+    if options.normalize == "prime":
+        p, metrics["process_rewards/scale"] = prime_normalised(rows, p)
+    rest = rows.rewards.double() - (c.sum(1) if options.included else 0.0)
+    mixed = torch.where(rows.valid, rest + options.weight * p, rows.rewards.double())
+    return replace(rows, rewards=mixed.to(rows.rewards.dtype)), metrics
+
+
+def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Process rewards over the largest reward-to-go of the batch (PRIME, arXiv 2502.01456, its ``batch_norm``).
+
+    c_t = p_t + p_{t+1} + ... within the trajectory; p <- p / (max |c| over the batch + 1e-6). Zeros stay zeros.
+
+    Args:
+        rows: The whole batch: the scale depends on all of it, so it is computed once, before it is divided over ranks.
+        p: Process rewards of the steps, shape [rows].
+
+    Returns:
+        float64, shape [rows]; and what it was divided by.
+
+    Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2:
+
+    >>> i = torch.tensor([0, 0, 1])
+    >>> rows = StepRows(torch.zeros(3), i, torch.tensor([0, 1, 0]), i * 0, i >= 0, i > 9)
+    >>> p, scale = prime_normalised(rows, torch.tensor([0.5, 1.5, -1.0]))
+    >>> [round(x, 4) for x in p.tolist()], round(scale, 4)
+    ([0.25, 0.75, -0.5], 2.0)
+    """
+    steps = lay_out(rows)
+    to_go = discounted_sums(steps.take(p), steps.lengths, 1.0)
+    scale = float(to_go.abs().max()) if len(to_go) else 0.0
+    return torch.where(rows.valid, p.double() / (scale + 1e-6), 0.0), scale + 1e-6
+
+
+class RewardScale:
+    """Divides rewards by the standard deviation of the episodes' discounted returns; the mean stays where it is.
+
+    sigma is the unbiased standard deviation of R_i = sum_t gamma^t r_t over trajectories: of the batch, or of all
+    batches so far, this one included (as in Engstrom et al., arXiv 2005.12729, section 3, there over running returns).
+    With fewer than two trajectories, or returns that are all equal, rewards stay as they are.
+
+    Args:
+        kind: ``batch`` or ``running``.
+        gamma: Discount per step.
+
+    Returns 1 and 3 have the standard deviation 1.4142:
+
+    >>> i = torch.tensor([0, 1])
+    >>> rows = StepRows(torch.tensor([1.0, 3.0]), i, i * 0, i * 0, i >= 0, i > 9)
+    >>> scaled, metrics = RewardScale("batch").scale(rows)
+    >>> [round(x, 4) for x in scaled.rewards.tolist()], round(metrics["reward_scale"], 4)
+    ([0.7071, 2.1213], 1.4142)
+    """
+
+    def __init__(self, kind: str, gamma: float = 1.0) -> None:
+        if kind not in ("batch", "running"):
+            raise ConfigError(f"reward scaling is 'batch' or 'running', got {kind!r}")
+        self.kind = kind
+        self.gamma = gamma
+        self._count, self._mean, self._squares = 0, 0.0, 0.0
+
+    def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
+        """The rows with scaled rewards (those of tokens too), and ``reward_scale``."""
+        steps = lay_out(rows)
+        to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, self.gamma)
+        returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
+        if self.kind == "batch":
+            self._count, self._mean, self._squares = 0, 0.0, 0.0
+        self._take_in(returns)
+        sigma = math.sqrt(self._squares / (self._count - 1)) if self._count > 1 else 0.0
+        if sigma <= 1e-8 * max(1.0, abs(self._mean)):
+            sigma = 1.0
+        tokens = rows.tokens
+        if tokens is not None and tokens.rewards is not None:
+            tokens = replace(tokens, rewards=tokens.rewards / sigma)
+        return replace(rows, rewards=rows.rewards / sigma, tokens=tokens), {"reward_scale": sigma}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that is continued needs."""
+        return {"count": self._count, "mean": self._mean, "squares": self._squares}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self._count, self._mean, self._squares = int(state["count"]), float(state["mean"]), float(state["squares"])
+
+    def _take_in(self, x: torch.Tensor) -> None:
+        """Join the moments of ``x`` to those kept (Chan et al. 1979)."""
+        n = len(x)
+        if not n:
+            return
+        mean = float(x.mean())
+        squares = float((x - mean).square().sum())
+        total = self._count + n
+        shift = mean - self._mean
+        self._squares += squares + shift * shift * self._count * n / total
+        self._mean += shift * n / total
+        self._count = total

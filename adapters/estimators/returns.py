@@ -1,0 +1,68 @@
+"""Estimators from returns alone: no critic and no group."""
+
+from __future__ import annotations
+
+import torch
+
+from agent_envs.adapters.estimators.critic import token_rewards
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
+from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens, masked_whiten, whiten
+
+__all__ = ["reinforce", "reinforce_pp"]
+
+
+def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """REINFORCE over steps (Williams 1992; Agent-R1's ``reinforce``): G_t = r_t + gamma G_{t+1}, whitened over steps.
+
+    A = (G - mean) / (std + 1e-8) with the unbiased std. Goes with the loss ``reinforce``.
+
+    Rewards 0 and 1 with gamma = 1/2: G = 1/2, 1; mean 3/4, std 0.3536:
+
+    >>> one = torch.tensor([0, 0])
+    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0)
+    >>> out = reinforce(rows, EstimatorOptions(gamma=0.5))
+    >>> out.returns.tolist(), [round(a, 4) for a in out.advantages.tolist()]
+    ([0.5, 1.0], [-0.7071, 0.7071])
+
+    No deviation. Without a critic a trajectory that a limit ended counts nothing beyond it.
+    """
+    steps = lay_out(rows)
+    g = discounted_sums(steps.take(rows.rewards), steps.lengths, options.gamma)
+    return Advantages(steps.spread(whiten(g) if options.whiten else g), steps.spread(g))
+
+
+def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """REINFORCE++ (arXiv 2501.03262, section 3.1): the discounted return at every token of the whole trajectory.
+
+    G_k = r_k + gamma G_{k+1} over the tokens the policy wrote, across steps; the step's reward is on its last token,
+    with a KL in the reward where there is one. A = (G - mean) / sqrt(var + 1e-8) over all tokens of the batch.
+
+    Two steps of 2 and 1 tokens, reward 1 at the end, gamma = 1/2: G = 1/4, 1/2, 1:
+
+    >>> from agent_envs.adapters.estimators import TokenRows
+    >>> one = torch.tensor([0, 0])
+    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0,
+    ...                 tokens=TokenRows(torch.tensor([0, 0, 1])))
+    >>> reinforce_pp(rows, EstimatorOptions(gamma=0.5)).token_returns.tolist()
+    [0.25, 0.5, 1.0]
+
+    Deviation from StepPO's comparison, which applies verl's function to each step row by itself: there a step without a
+    reward of its own has return 0. On one-step episodes, and on stream rows, this is verl's ``reinforce_plus_plus``.
+
+    Raises:
+        ConfigError: There are no tokens.
+    """
+    steps = lay_out(rows)
+    tokens = lay_out_tokens(rows, steps, "reinforce_pp")
+    metrics: dict[str, float] = {}
+    g = discounted_sums(token_rewards(rows, steps, tokens, metrics), tokens.lengths, options.gamma)
+    a = masked_whiten(g) if options.whiten else g
+    at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)
+    at_start[tokens.written] = g[tokens.first[tokens.written]]
+    return Advantages(
+        steps.spread(tokens.step_means(a)),
+        steps.spread(at_start),
+        metrics,
+        token_advantages=tokens.spread(a),
+        token_returns=tokens.spread(g),
+    )

@@ -1,0 +1,144 @@
+"""What estimators take and return: records of tensors, one element per step or per token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from agent_envs.errors import ConfigError
+
+__all__ = ["Advantages", "EstimatorOptions", "StepRows", "TokenRows"]
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """The tokens of all steps, flat: what token-level estimators need besides ``StepRows``.
+
+    Every tensor has shape [tokens]. Steps may come in any order and untrained tokens may stand anywhere; the tokens of
+    one step are in the order they were written in.
+    """
+
+    step_row: torch.Tensor
+    """Index into ``StepRows`` of the step that a token belongs to, -1 for tokens that no step trains, int64."""
+    rewards: torch.Tensor | None = None
+    """Reward at the token, float; None puts each step's reward on its last token. They add up to the steps' rewards."""
+    values: torch.Tensor | None = None
+    """V before the token was written, float; None without a critic."""
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """What an estimator sees. Every tensor has shape [rows], a row is a step; the order of rows is free."""
+
+    rewards: torch.Tensor
+    """Reward of the step, float."""
+    trajectory: torch.Tensor
+    """Number of the row's trajectory, int64."""
+    step: torch.Tensor
+    """Index of the step within its trajectory, int64."""
+    group: torch.Tensor
+    """Number of the prompt group the trajectory belongs to, int64."""
+    valid: torch.Tensor
+    """False for rows that must not count: padding and broken episodes, bool."""
+    truncated: torch.Tensor
+    """True on a trajectory's last row if a limit ended it and the task did not, bool."""
+    values: torch.Tensor | None = None
+    """V of the state before acting, float; None without a critic."""
+    final_values: torch.Tensor | None = None
+    """V of the state after the trajectory's last step, on its last row; NaN where unknown. None without a critic."""
+    tokens: TokenRows | None = None
+    """The tokens, for token-level estimators and for those that whiten over tokens."""
+    baseline: torch.Tensor | None = None
+    """remax: undiscounted return of the group's greedy episode, NaN where there is none, float."""
+    anchor: torch.Tensor | None = None
+    """gigpo: number of the state's text before acting, the same for equal texts, int64."""
+    anchor_texts: Sequence[str] | None = None
+    """gigpo with similarity: the text of each anchor number."""
+    names: Sequence[str] | None = None
+    """Names of trajectories by number, for error messages."""
+
+    def name(self, trajectory: int) -> str:
+        """How an error message calls a trajectory."""
+        known = self.names is not None and 0 <= trajectory < len(self.names)
+        return f"trajectory {self.names[trajectory]!r}" if known and self.names else f"trajectory {trajectory}"
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """Settings shared by the estimators; each reads what it needs.
+
+    Raises:
+        ConfigError: A value that no formula allows.
+    """
+
+    gamma: float = 1.0
+    """Discount per step; per token for token_gae, reinforce_pp and, within a turn, bi_level_gae."""
+    lam: float = 1.0
+    """GAE's lambda per step, or per token as ``gamma``; bi_level_gae takes it at both levels."""
+    whiten: bool = True
+    """gae, token_gae, bi_level_gae, reinforce, reinforce_pp, reinforce_pp_baseline: whiten advantages."""
+    bootstrap_truncated: bool = True
+    """With a critic: use V of the final state where a limit ended the trajectory; False: the released rule, 0."""
+    norm_by_std: bool = True
+    """grpo: divide by the group's standard deviation; False: Dr.GRPO."""
+    group_size: int | None = None
+    """Trajectories a group should have; smaller groups are counted. None: not checked."""
+    reward_to_go: bool = False
+    """remax: the (undiscounted) return from each step on minus the baseline, instead of the whole return."""
+    turn_gamma: float = 0.95
+    """bi_level_gae: discount per turn."""
+    step_advantage_weight: float = 1.0
+    """gigpo: weight of the step advantage beside the episode's."""
+    gigpo_norm: str = "mean_std_norm"
+    """gigpo: ``mean_std_norm`` divides by the standard deviation, ``mean_norm`` does not."""
+    similar_anchors: bool = False
+    """gigpo: states whose texts are similar count as one; False: only equal ones."""
+    similarity: float = 0.95
+    """gigpo: least ``difflib.SequenceMatcher`` ratio of similar texts."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam", "turn_gamma", "similarity"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        if self.gigpo_norm not in ("mean_norm", "mean_std_norm"):
+            raise ConfigError(f"gigpo_norm must be 'mean_norm' or 'mean_std_norm', got {self.gigpo_norm!r}")
+        if self.group_size is not None and self.group_size < 1:
+            raise ConfigError(f"group_size must be at least 1, got {self.group_size}")
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """What an estimator returns; 0 on rows that are not valid and on tokens that are not trained."""
+
+    advantages: torch.Tensor
+    """Advantage of the step's action, float32, shape [rows]; the mean over its tokens where tokens differ."""
+    returns: torch.Tensor
+    """What the critic is trained towards at the action's start (the advantage where there is no critic), [rows]."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Counts worth logging."""
+    token_advantages: torch.Tensor | None = None
+    """Advantage of each token where the tokens of a step differ, float32, shape [tokens]; else None."""
+    token_returns: torch.Tensor | None = None
+    """What the critic is trained towards at each token, shape [tokens]; None where it is the step's."""
+
+    def on_tokens(self, step_row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Advantages and returns of tokens: their own, or those of their step.
+
+        Args:
+            step_row: The row of each token's step, -1 for untrained ones, int64, any shape; for token-level estimators
+                the flat ``TokenRows.step_row`` they were computed from.
+
+        Returns:
+            Two tensors in the shape of ``step_row``.
+
+        >>> a = Advantages(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        >>> [x.tolist() for x in a.on_tokens(torch.tensor([1, -1, 0, 0]))]
+        [[2.0, 0.0, 1.0, 1.0], [4.0, 0.0, 3.0, 3.0]]
+        """
+        if self.token_advantages is not None and self.token_returns is not None:
+            return self.token_advantages, self.token_returns
+        both = torch.stack([self.advantages, self.returns])
+        spread = torch.cat([both, both.new_zeros(2, 1)], dim=1)[:, step_row]  # -1 reads the zeros
+        return spread[0], spread[1]
