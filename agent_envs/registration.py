@@ -13,6 +13,7 @@ _SPECS: dict[str, dict[str, object]] = {
     "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa:MuSiQueEnv", "max_episode_steps": 10},
     "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papers:PaperSearchEnv", "max_episode_steps": 5},
     "AgentR1/TwoWikiMultihopQA-v0": {"entry_point": "agent_envs.envs.qa:TwoWikiMultihopQAEnv", "max_episode_steps": 10},
+    "AgentR1/WebShop-v0": {"entry_point": "agent_envs.envs.webshop:WebShopEnv", "max_episode_steps": 15},
 }
 
 ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))

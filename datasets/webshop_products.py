@@ -114,6 +114,9 @@ class Catalog(Protocol):
     def product(self, asin: str) -> Product | None:
         """The product with this id."""
 
+    def product_at(self, number: int) -> Product:
+        """The product at a place of the file, from 0."""
+
     def products(self) -> Iterator[Product]:
         """All products in the file's order."""
 

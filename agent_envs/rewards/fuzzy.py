@@ -1,0 +1,85 @@
+"""How alike two texts are: thefuzz's token_set_ratio, number for number, decided fast where only a threshold counts.
+
+thefuzz 0.19.0 without python-Levenshtein, which is what its authors' users run by default, measures with difflib; an
+edit-distance library gives other numbers. Here difflib is asked only where bounds leave the answer open.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from difflib import SequenceMatcher
+
+__all__ = ["alike", "token_set_ratio"]
+
+_NOT_WORD = re.compile(r"\W")
+_DROPPED = dict.fromkeys(range(128, 256))  # what thefuzz calls not ASCII; characters above stay
+
+
+def token_set_ratio(first: object, second: object) -> int:
+    """0 to 100: how much the sets of words have in common.
+
+    Anything but a string counts as its `str()`, None as nothing.
+
+    >>> token_set_ratio("tea tree oil", "Tea-Tree"), token_set_ratio("grey camo", "gray camo")
+    (100, 89)
+    """
+    return max((_ratio(*pair) for pair in _pairs(first, second)), default=0)
+
+
+def alike(first: object, second: object, above: int = 85) -> bool:
+    """Whether `token_set_ratio` is above a number.
+
+    >>> alike("natural hair", "hair, natural"), alike("long lasting", "long sleeve")
+    (True, False)
+    """
+    if isinstance(first, str) and isinstance(second, str):
+        return _alike(first, second, above)
+    return _decide(first, second, above)
+
+
+def _decide(first: object, second: object, above: int) -> bool:
+    return any(_bound(*pair) > above and _ratio(*pair) > above for pair in _pairs(first, second))
+
+
+_alike = functools.lru_cache(maxsize=1 << 14)(_decide)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_NOT_WORD.sub(" ", text.translate(_DROPPED)).lower().split())
+
+
+def _pairs(first: object, second: object) -> list[tuple[str, str]]:
+    """What is compared: shared words, and these with the words of either side; the best of the three counts."""
+    if first is None or second is None:
+        return []
+    one, two = _words(str(first)), _words(str(second))
+    if not one or not two:
+        return []
+    shared = " ".join(sorted(one & two))
+    with_one = f"{shared} {' '.join(sorted(one - two))}".strip()
+    with_two = f"{shared} {' '.join(sorted(two - one))}".strip()
+    return [(shared, with_one), (shared, with_two), (with_one, with_two)]
+
+
+def _percent(ratio: float) -> int:
+    return round(100 * ratio)
+
+
+def _ratio(first: str, second: str) -> int:
+    if first == second:
+        return 100
+    if not first or not second:
+        return 0
+    return _percent(SequenceMatcher(None, first, second).ratio())
+
+
+def _bound(first: str, second: str) -> int:
+    """No less than `_ratio`: characters that both have, wherever they stand."""
+    if first == second:
+        return 100
+    total = len(first) + len(second)
+    bound = _percent(2.0 * min(len(first), len(second)) / total) if first and second else 0
+    return bound and min(bound, _percent(2.0 * (Counter(first) & Counter(second)).total() / total))
