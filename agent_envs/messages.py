@@ -85,7 +85,8 @@ def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Mess
     """The messages that show an observation to a chat model.
 
     Tool results become one message of role ``tool`` per call. Any other observation, and one that a wrapper or
-    a length limit has changed, is one message of role ``user``.
+    a length limit has changed, is one message of role ``user``. Where ``info["rebuilt"]`` is true, the observation is
+    all there is to know: the conversation begins anew with it.
     """
     results = info.get("tool_results")
     if results and join_tool_results(results) == observation:

@@ -17,6 +17,7 @@ __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
 WRAPPERS: dict[str, str] = {
     "FormatReward": "agent_envs.wrappers.format_reward:FormatReward",
     "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",
+    "RebuiltPapers": "agent_envs.wrappers.rebuilt_papers:RebuiltPapers",
 }
 """Entry points of the wrappers that a spec can name without a module."""
 

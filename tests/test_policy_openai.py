@@ -284,6 +284,22 @@ def test_a_wrapper_that_changes_the_observation(server: Server, policy: OpenAIPo
     assert [m["content"] for m in server.requests[1]["messages"][-2:]] == ["[5\n5]", "(shown with the first call)"]
 
 
+class Rebuilt(gym.Wrapper[str, str, str, str]):
+    """Shows the state instead of what is new."""
+
+    def step(self, action: str) -> Any:
+        _, *rest, info = self.env.step(action)
+        return "all there is to know", *rest, {**info, "rebuilt": True, "tool_results": []}
+
+
+def test_a_rebuilt_observation_begins_the_conversation_anew(server: Server, policy: OpenAIPolicy) -> None:
+    server.answer = in_turn(say(None, [call("add", '{"a": 2, "b": 3}', "x")]), say("5"))
+    assert run_episode(Rebuilt(make()), policy, seed=0).success
+    first, second = (request["messages"] for request in server.requests)
+    assert [m["role"] for m in first] == [m["role"] for m in second] and first[0] == second[0]
+    assert second[-1] == {"role": "user", "content": "all there is to know"}
+
+
 @pytest.mark.parametrize(
     "error",
     [

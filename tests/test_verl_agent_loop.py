@@ -6,6 +6,7 @@
 4. a cut episode brings the state after its last step for the critic, in training alone
 5. environments are made once and used again; a broken one is not
 6. another verl is refused with one clear message
+7. a rebuilt observation begins a new prompt
 """
 
 from __future__ import annotations
@@ -189,6 +190,23 @@ def test_tokens_are_trained_as_sampled(tokenizer, index):
             assert output.prompt_ids[: len(before)] == before
     # the characters were sampled one by one: tokenizing the text again gives fewer tokens, so nothing was re-tokenized
     assert any(len(tokenizer.encode(tokenizer.decode(ids))) < len(ids) for ids in sampled)
+
+
+class RebuiltEcho(EchoEnv):
+    def step(self, action):
+        observation, *rest, info = super().step(action)
+        return observation, *rest, {**info, "rebuilt": True}
+
+
+def test_a_rebuilt_observation_is_a_prompt_of_its_own(tokenizer):
+    gym.register("EchoRebuilt-v0", entry_point=RebuiltEcho)
+    try:
+        outputs = play(tokenizer, StubServer(answers(tokenizer, ["abc"])), "EchoRebuilt-v0")
+    finally:
+        del gym.registry["EchoRebuilt-v0"]
+    texts = [tokenizer.decode(output.prompt_ids) for output in outputs]
+    assert len(texts) == 4 and all(EchoEnv.instructions in text for text in texts)
+    assert AWKWARD[0] not in texts[1] and AWKWARD[1].split()[0] in texts[1] and AWKWARD[1].split()[0] not in texts[2]
 
 
 def test_every_step_has_its_own_fields(tokenizer):

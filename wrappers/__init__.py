@@ -3,5 +3,6 @@
 from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
 from agent_envs.wrappers.format_reward import FormatReward
 from agent_envs.wrappers.prepend_instructions import PrependInstructions
+from agent_envs.wrappers.rebuilt_papers import RebuiltPapers
 
-__all__ = ["FormatReward", "PrependInstructions", "apply_wrappers", "parse_wrapper"]
+__all__ = ["FormatReward", "PrependInstructions", "RebuiltPapers", "apply_wrappers", "parse_wrapper"]

@@ -89,9 +89,9 @@ class ServerActor:
         return Response(text, tuple(self.prompt_ids), tuple(self.response_ids), tuple(out.log_probs or ()) or None)
 
     def next_prompt(self, observation: str, info: Mapping[str, Any]) -> list[int]:
-        """Tokens of the prompt that shows this observation after everything so far, shape [prompt tokens]."""
+        """Tokens of the prompt that shows this observation: grown, or rebuilt where info says so; shape [tokens]."""
         messages: list[Message] = observation_messages(observation, info)
-        if self.steps:
+        if self.steps and not info.get("rebuilt", False):
             return self.builder.extend(self.prompt_ids, self.response_ids, messages)
         system: list[Message] = [{"role": "system", "content": self.instructions}] if self.instructions else []
         return self.builder.start([*system, *messages])

@@ -10,6 +10,7 @@ PaSa's evaluation: `agent_envs.rewards.papers`.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from typing import Any
 
@@ -180,6 +181,8 @@ class PaperSearchEnv(ToolEnv):
     def _open_tasks(self) -> TaskSource:
         tasks = generated_queries(self.split, self.papers, self.hidden)
         backend = self._open_backend()
+        if isinstance(self.selector, str) and self.selector != "gold":
+            _cached_selector(self.selector, os.getpid())
         self.registry = ToolRegistry(
             [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
         )
@@ -264,8 +267,8 @@ class PaperSearchEnv(ToolEnv):
             return {}
         papers: list[Paper] = list(fresh.values())
         scores = self._judge().scores(self.task.query, papers)
-        if len(scores) != len(papers):
-            raise BackendError(f"the selector gave {len(scores)} scores for {len(papers)} papers")
+        if len(scores) != len(papers) or not all(map(math.isfinite, scores)):
+            raise BackendError(f"the selector gave {len(scores)} scores for {len(papers)} papers, or no numbers")
         return dict(zip(fresh, map(float, scores), strict=True))
 
     def _is_repeated(self, found: Found) -> bool:

@@ -194,6 +194,9 @@ class _OpenAIActor:
             self._messages.append({"role": "system", "content": instructions})
 
     async def act(self, observation: str, info: dict[str, Any]) -> Response:
+        if info.get("rebuilt", False):
+            self._messages = [message for message in self._messages if message["role"] == "system"]
+            self._call_ids = []
         self._messages += self._show(observation, info)
         choice = await self._policy.complete(self._messages, self._tools)
         message = choice.message

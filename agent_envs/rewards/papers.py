@@ -85,7 +85,7 @@ def paperscout(call: ScoredCall) -> float:
         return _REPEATED
     if call.status != OK:
         return 0.0
-    return sum(score >= _RELEVANT for score in call.scores) - _COSTS[call.kind]
+    return sum(score >= _RELEVANT for score in call.scores) - _COSTS.get(call.kind, 0.0)
 
 
 def no_reward(call: ScoredCall) -> float:
