@@ -16,8 +16,12 @@ __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
 
 WRAPPERS: dict[str, str] = {
     "FormatReward": "agent_envs.wrappers.format_reward:FormatReward",
+    "InvalidActionPenalty": "agent_envs.wrappers.step_rewards:InvalidActionPenalty",
     "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",
     "RebuiltPapers": "agent_envs.wrappers.rebuilt_papers:RebuiltPapers",
+    "StepPenalty": "agent_envs.wrappers.step_rewards:StepPenalty",
+    "TextGame": "agent_envs.wrappers.text_game:TextGame",
+    "ToolCallReward": "agent_envs.wrappers.step_rewards:ToolCallReward",
 }
 """Entry points of the wrappers that a spec can name without a module."""
 

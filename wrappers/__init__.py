@@ -4,5 +4,17 @@ from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
 from agent_envs.wrappers.format_reward import FormatReward
 from agent_envs.wrappers.prepend_instructions import PrependInstructions
 from agent_envs.wrappers.rebuilt_papers import RebuiltPapers
+from agent_envs.wrappers.step_rewards import InvalidActionPenalty, StepPenalty, ToolCallReward
+from agent_envs.wrappers.text_game import TextGame
 
-__all__ = ["FormatReward", "PrependInstructions", "RebuiltPapers", "apply_wrappers", "parse_wrapper"]
+__all__ = [
+    "FormatReward",
+    "InvalidActionPenalty",
+    "PrependInstructions",
+    "RebuiltPapers",
+    "StepPenalty",
+    "TextGame",
+    "ToolCallReward",
+    "apply_wrappers",
+    "parse_wrapper",
+]

@@ -1,0 +1,107 @@
+"""Wrappers that add rewards, and games played by text.
+
+Behaviours pinned here:
+1. Every added reward is the step's, is a component of its own, and sums with others.
+2. A call is rewarded a limited number of times, a failed one never.
+3. A game with discrete actions plays by names, numbers and last words; anything else changes nothing.
+4. Episodes of a wrapped game run, and are the same for the same index.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.errors import ConfigError
+from agent_envs.policies import ScriptedPolicy
+from agent_envs.wrappers import InvalidActionPenalty, StepPenalty, TextGame, ToolCallReward, apply_wrappers
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+def _call(env: gym.Env, expression: str) -> str:
+    return env.get_wrapper_attr("format_call")("calculator", {"expression": expression})
+
+
+def test_parts_add_up_and_stand_apart() -> None:
+    env = apply_wrappers(
+        gym.make(ENV),
+        ["ToolCallReward(success=0.5, error=-0.25, limit=2)", "StepPenalty(penalty=0.125)", InvalidActionPenalty],
+    )
+    env.reset(seed=0)
+    good, bad = _call(env, "1+1"), _call(env, "1/0")
+    rewards = [env.step(action) for action in (good + bad, "<tool_call>", good + good)]
+    assert [reward for _, reward, *_ in rewards] == pytest.approx([0.125, -0.225 - 0.25, 0.375])
+    assert rewards[0][4]["reward_components"] == {"tool_call": 0.25, "step": -0.125, "invalid_action": 0.0}
+    assert rewards[1][4]["reward_components"]["invalid_action"] == -0.1
+    assert rewards[2][4]["reward_components"]["tool_call"] == 0.5  # the third good call is over the limit
+    env.reset(seed=0)
+    assert env.step(good)[4]["reward_components"]["tool_call"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda env: InvalidActionPenalty(env, penalty=-1), "at least 0"),
+        (lambda env: StepPenalty(env, penalty=float("nan")), "finite number"),
+        (lambda env: StepPenalty(env, penalty="1"), "finite number"),
+        (lambda env: ToolCallReward(env, error=1.0), "must not pay"),
+        (lambda env: ToolCallReward(env, tool="search"), "has the tools calculator, not 'search'"),
+        (lambda env: ToolCallReward(gym.make("AgentR1/GSM8K-v0")), "has no tools"),
+    ],
+)
+def test_bad_arguments_are_named(make, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(gym.make(ENV))
+
+
+def _lake(**kwargs: object) -> TextGame:
+    return TextGame(gym.make("FrozenLake-v1", render_mode="ansi", is_slippery=False), **kwargs)  # type: ignore[arg-type]
+
+
+def test_a_lake_is_crossed_by_words() -> None:
+    env = _lake()
+    _, info = env.reset(seed=0)
+    assert (info["invalid_action"], info["anchor"]) == (False, "[S]FFF\nFHFH\nFFFH\nHFFG")
+    same, reward, terminated, _, info = env.step("fly away")
+    assert same.startswith("Expected one of these actions: left, down, right, up.\n[S]FFF")
+    assert (reward, terminated, info["invalid_action"]) == (0.0, False, True)
+    for action in ("down", "1", "I go RIGHT.", "2", "Down", "right"):
+        _, reward, terminated, _, info = env.step(action)
+    assert (reward, terminated, info["success"], info["score"]) == (1, True, True, 1.0)
+    env.reset(seed=0)
+    env.step("right")
+    info = env.step("down")[4]  # into a hole
+    assert (info["success"], info["score"]) == (False, 0.0)
+
+
+def test_observations_of_numbers_and_names_of_ones_own() -> None:
+    env = TextGame(gym.make("CartPole-v1"))
+    text = env.reset(seed=3)[0]
+    assert text.startswith("[") and len(text.split(",")) == 4 and env.names == ["left", "right"]
+    assert env.reset(seed=3)[0] == text and env.reset(options={"index": 3})[1]["index"] == 3
+    assert env.step("left")[1] == 1.0
+    assert _lake(actions=["west", "south", "east", "north"], instructions="Cross.").instructions == (
+        "Cross.\nAnswer with one of these actions: west, south, east, north."
+    )
+    for actions in (["a"], ["a", "a", "b", "c"], ["a", "b", "c", ""]):
+        with pytest.raises(ConfigError, match="4 different names"):
+            _lake(actions=actions)
+    with pytest.raises(ConfigError, match="must be discrete"):
+        TextGame(gym.make("Pendulum-v1"))
+
+
+def test_episodes_of_a_game_run_and_repeat() -> None:
+    play = lambda: agent_envs.run_episodes(  # noqa: E731
+        "FrozenLake-v1",
+        ScriptedPolicy(["down", "down", "right", "right", "down", "right"]),
+        2,
+        options=[{"index": 5}, {"index": 6}],
+        env_kwargs={"render_mode": "ansi", "is_slippery": True},
+        wrappers=["TextGame"],
+        progress=False,
+    )
+    first, second = play(), play()
+    assert [[s.observation for s in e.steps] for e in first] == [[s.observation for s in e.steps] for e in second]
+    assert [e.index for e in first] == [5, 6] and all(e.error is None for e in first)

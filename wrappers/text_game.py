@@ -1,0 +1,155 @@
+"""Any Gymnasium environment with a few discrete actions, played by text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+
+from agent_envs.errors import ConfigError
+from agent_envs.messages import ToolSpec
+from agent_envs.spaces import UnicodeText
+
+__all__ = ["TextGame"]
+
+_COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
+_MAX_ACTIONS = 1000
+# Gymnasium's documentation names them and the environments do not.
+_NAMES = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+    "Blackjack": ("stick", "hit"),
+    "CartPole": ("left", "right"),
+    "MountainCar": ("left", "wait", "right"),
+    "Acrobot": ("-1", "0", "+1"),
+    "LunarLander": ("wait", "left", "main", "right"),
+}
+
+
+class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Plays an environment with discrete actions by their names, and shows its states as text.
+
+    An action is the name of one, its number, or a text whose last word is either. Any other text changes nothing and is
+    answered by what was expected, with ``info["invalid_action"]``. The observation is what the environment renders in
+    mode ``"ansi"``, with the square it marks by colour in brackets, or else its observation as numbers. The info keys
+    of this package's environments are there, so that rollouts and evaluation work as with any of them. ``success`` is a
+    return above 0 when the game ends.
+
+    Args:
+        env: The environment, its step limit included.
+        actions: Names of the actions, in order; None for those of Gymnasium's own games, else ``0``, ``1``...
+        instructions: What the policy is told beside the actions' names.
+
+    Raises:
+        ConfigError: The actions are not discrete, or there are more or fewer names than actions.
+
+    >>> env = TextGame(gym.make("FrozenLake-v1", render_mode="ansi", is_slippery=False))
+    >>> print(env.reset(seed=0)[0])
+    [S]FFF
+    FHFH
+    FFFH
+    HFFG
+    >>> env.step("I go down")[0].splitlines()[1]
+    '[F]HFH'
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], actions: Sequence[str] | None = None, instructions: str | None = None
+    ) -> None:
+        RecordConstructorArgs.__init__(self, actions=actions, instructions=instructions)
+        gym.Wrapper.__init__(self, env)
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Discrete) or space.n > _MAX_ACTIONS:
+            raise ConfigError(f"TextGame: the actions must be discrete, at most {_MAX_ACTIONS}, got {space}")
+        family = "" if env.spec is None else env.spec.name
+        names = actions if actions is not None else _NAMES.get(family, [str(i) for i in range(int(space.n))])
+        self.names = [str(name).strip().lower() for name in names]
+        if len(self.names) != space.n or len(set(self.names)) != len(self.names) or not all(self.names):
+            raise ConfigError(f"TextGame: expected {space.n} different names of actions, got {list(names)}")
+        self._numbers = {name: int(space.start) + i for i, name in enumerate(self.names)}
+        for number in range(int(space.start), int(space.start + space.n)):
+            self._numbers.setdefault(str(number), number)
+        self.observation_space = UnicodeText(65536)
+        self.action_space = UnicodeText(65536)
+        told = f"Answer with one of these actions: {', '.join(self.names)}."
+        self.instructions = f"{instructions}\n{told}" if instructions else told
+        self.tools: list[ToolSpec] = []
+        self.tool_instructions = ""
+        self._state = ""
+        self._return = 0.0
+        self._task_id = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Reset; ``options["index"]`` is the seed of a game that is always the same."""
+        options = dict(options or {})
+        index = options.pop("index", None)
+        observation, info = self.env.reset(seed=seed if index is None else int(index), options=options or None)
+        self._return = 0.0
+        name = type(self.unwrapped).__name__ if self.env.spec is None else self.env.spec.id
+        self._task_id = f"{name}/{'drawn' if index is None else index}"
+        self._state = self._show(observation)
+        return self._state, self._info(info, invalid=False, over=False, index=index)
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Play the action that the text names."""
+        number = self._number(action)
+        if number is None:
+            text = f"Expected one of these actions: {', '.join(self.names)}.\n{self._state}"
+            return text, 0.0, False, False, self._info({}, invalid=True, over=False)
+        observation, reward, terminated, truncated, info = self.env.step(number)
+        self._return += float(reward)
+        self._state = self._show(observation)
+        return self._state, float(reward), terminated, truncated, self._info(info, invalid=False, over=terminated)
+
+    def _number(self, action: str) -> int | None:
+        text = action.strip().lower()
+        if text in self._numbers:
+            return self._numbers[text]
+        words = text[-100:].rstrip(" .!\"'`*").split()
+        return self._numbers.get(words[-1]) if words else None
+
+    def _show(self, observation: Any) -> str:
+        if self.env.render_mode == "ansi":
+            return _plain(str(self.env.render()))
+        if isinstance(observation, np.ndarray):
+            return np.array2string(observation, precision=3, threshold=1000, separator=", ")
+        return str(observation)
+
+    def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:
+        won = over and self._return > 0
+        kept = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
+        if index is not None:
+            kept["index"] = int(index)
+        return {
+            **kept,
+            "task_id": self._task_id,
+            "invalid_action": invalid,
+            "score": self._return,
+            "success": won,
+            "reward_components": {},
+            "anchor": self._state,
+        }
+
+
+def _plain(rendered: str) -> str:
+    """A rendering without terminal codes: what stands out by colour is put in brackets.
+
+    >>> _plain("  (Down)\\nS\\x1b[41mF\\x1b[0mH\\n")
+    'S[F]H'
+    """
+    out, marked = [], False
+    for i, part in enumerate(_COLOUR.split(rendered)):
+        if i % 2 == 0:
+            out.append(f"[{part}]" if marked and part else part)
+        else:
+            marked = part not in ("", "0")
+    lines = "".join(out).strip("\n").splitlines()
+    # Gymnasium's toy games begin with the last action's name in parentheses, which is history, not state
+    if lines and lines[0].strip().startswith("(") and lines[0].strip().endswith(")"):
+        lines = lines[1:]
+    return "\n".join(line.rstrip() for line in lines)
