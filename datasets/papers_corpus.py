@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from agent_envs.datasets.papers import TASK
 from agent_envs.datasets.papers_generated import Literature, literature
+from agent_envs.datasets.papers_sources import paper_rows, paper_source_files
 from agent_envs.datasets.prepare import data_dir
 from agent_envs.datasets.rows import Stamp, file_stamps
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.papers.corpus import PaperRow, read_papers
+from agent_envs.papers.corpus import PaperRow
 from agent_envs.papers.local import LocalPapers
-from agent_envs.retrieval.corpus import corpus_files
 
-__all__ = ["corpus_papers", "generated_papers"]
+__all__ = ["corpus_papers", "data_papers", "generated_papers"]
 
 PAPERS_IN_MEMORY = 20_000
 BYTES_IN_MEMORY = 32 << 20
@@ -43,25 +44,41 @@ def _generated(split: str, papers: int, hidden: float) -> LocalPapers:
 
 
 def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
-    """The papers of a papers.jsonl (.gz too), of a folder of them, or of a folder that `LocalPapers.build` made.
+    """The papers of a papers.jsonl (.gz too), of unarXive's papers or of the answers of query rows, of a folder of any
+    of them, or of a folder that `LocalPapers.build` made.
 
     Raises:
         DataError: Nothing is there, or it cannot be used.
     """
     path = Path(corpus).expanduser()
     manifest = path / "index.json"
-    stamps = file_stamps([manifest] if manifest.is_file() else corpus_files(path))
     with _lock:
-        return _corpus(str(path.resolve()), stamps)
+        return _corpus(file_stamps([manifest] if manifest.is_file() else paper_source_files(path)))
+
+
+def data_papers(data: str) -> LocalPapers:
+    """The papers that real queries are searched in, where no corpus is given: what `agentr1 prepare papersearch` built,
+    or what lies in the same file or folder as the queries: files of papers, and the papers that answer them.
+
+    Args:
+        data: "official" or a path, as for `query_rows`.
+
+    Raises:
+        DataError: There is none.
+    """
+    path = data_dir() / TASK if data == "official" else Path(data).expanduser()
+    prepared = (path if path.is_dir() else path.parent) / "index"
+    return corpus_papers(prepared if (prepared / "index.json").is_file() else path)
 
 
 @functools.lru_cache(maxsize=8)
-def _corpus(path: str, stamps: tuple[Stamp, ...]) -> LocalPapers:
-    if (Path(path) / "index.json").is_file():
-        return LocalPapers(path)
+def _corpus(stamps: tuple[Stamp, ...]) -> LocalPapers:
+    files = [Path(name) for name, _, _ in stamps]
+    if files[0].name == "index.json":
+        return LocalPapers(files[0].parent)
     digest = hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()
     small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
-    return _opened(f"papers-{digest}", lambda: read_papers(path), small=small)
+    return _opened(f"papers-{digest}", lambda: paper_rows(files), small=small)
 
 
 def _opened(name: str, rows: Callable[[], Iterable[PaperRow]], *, small: bool) -> LocalPapers:

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -350,8 +350,10 @@ def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict
     }
 
 
-def fetch_splits(name: str, config: str | None, *, task: str) -> dict[str, Any]:
-    """The splits of a data set on the Hugging Face hub, by name.
+def fetch_splits(
+    name: str, config: str | None, *, task: str, data_files: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The splits of a data set on the Hugging Face hub, by name; of all its files, or of those named for each split.
 
     Raises:
         DataError: It cannot be fetched.
@@ -362,7 +364,7 @@ def fetch_splits(name: str, config: str | None, *, task: str) -> dict[str, Any]:
     except ImportError as e:
         raise MissingExtraError("datasets", extra="data") from e
     try:
-        loaded = load_dataset(name, config)
+        loaded = load_dataset(name, config, **({"data_files": dict(data_files)} if data_files else {}))
     except (OSError, ValueError, RuntimeError) as e:
         raise DataError(
             f"could not fetch {name} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); without a "

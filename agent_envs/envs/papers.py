@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.datasets.papers_corpus import corpus_papers, generated_papers
+from agent_envs.datasets.papers import query_rows
+from agent_envs.datasets.papers_corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papers_generated import literature
 from agent_envs.datasets.papers_queries import generated_queries
 from agent_envs.datasets.papers_task import PaperTask
@@ -105,13 +106,16 @@ class PaperSearchEnv(ToolEnv):
     `gym.make("AgentR1/PaperSearch-v0", split="train", data="generated", backend="local", selector="gold",
     reward="agentr1", papers=2000)`
     - `split`: "train", "validation", "test".
-    - `data`: "generated".
+    - `data`: "generated"; "official", what `agentr1 prepare papersearch` placed; or rows of AutoScholarQuery or
+      SPARBench as released, a file (one split, "all") or a folder with one file per split.
     - `papers`: size of the generated literature, 100 to 5,000,000. Up to 20,000 it is made in memory; larger ones are
       indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
     - `hidden`: share of the papers on a generated topic that never name it, 0 to 0.6 (default 0.4): the difficulty.
       A policy that only searches cannot reach them.
     - `corpus`: what the backend "local" searches instead: a papers.jsonl of `{id, title, abstract, date, citations[],
-      references[]}`, a folder of them, or one that `agent_envs.papers.local.LocalPapers.build` made.
+      references[]}`, unarXive's papers, SPARBench rows (their answers), a folder of any of them, or one that
+      `agent_envs.papers.local.LocalPapers.build` made. Without it, real queries are searched in the papers that lie
+      with them: files of papers in their folder, and the answers as far as the rows describe them.
     - `backend`: "local" (default: BM25 with Lucene's results and the corpus's citations), another name of
       `agent_envs.papers.opening`, or a `PaperBackend`.
     - `selector`: "gold" (default: 1 for papers that answer the query, else 0), "lexical" (BM25, 0 to 1), another name
@@ -179,7 +183,11 @@ class PaperSearchEnv(ToolEnv):
     # -- what is searched ----------------------------------------------------------------------------------------
 
     def _open_tasks(self) -> TaskSource:
-        tasks = generated_queries(self.split, self.papers, self.hidden)
+        tasks: TaskSource
+        if self.data == "generated":
+            tasks = generated_queries(self.split, self.papers, self.hidden)
+        else:
+            tasks = query_rows(self.data, self.split)
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector, os.getpid())
@@ -196,6 +204,8 @@ class PaperSearchEnv(ToolEnv):
             return open_backend(self.backend)
         if self.corpus is not None:
             return corpus_papers(self.corpus)
+        if self.data != "generated":
+            return data_papers(self.data)
         return generated_papers(literature(self.split, self.papers, self.hidden))
 
     def _judge(self) -> Selector:

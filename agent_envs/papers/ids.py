@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["arxiv_id", "plain_arxiv_id", "safe_id"]
+__all__ = ["arxiv_date", "arxiv_id", "plain_arxiv_id", "safe_id"]
 
 _NEW = r"\d{4}\.\d{4,5}"
 _OLD = r"[a-z-]+(?:\.[A-Z]{2})?/\d{7}"
@@ -34,6 +34,20 @@ def arxiv_id(text: str) -> str:
     """
     match = _WRITTEN.fullmatch(text)
     return match[1] if match else ""
+
+
+def arxiv_date(name: str) -> str:
+    """The month that an arXiv id tells, "" for other ids.
+
+    >>> arxiv_date("2009.02040"), arxiv_date("astro-ph/9901001"), arxiv_date("CorpusID:1"), arxiv_date("2099.00001")
+    ('2020-09', '1999-01', '', '')
+    """
+    if not plain_arxiv_id(name):
+        return ""
+    year, month = (name.rpartition("/")[2][begin : begin + 2] for begin in (0, 2))
+    if not 1 <= int(month) <= 12:
+        return ""
+    return f"{'19' if int(year) > 90 else '20'}{year}-{month}"
 
 
 def safe_id(text: str) -> bool:
