@@ -1,4 +1,4 @@
-"""The `agentr1` command: `agentr1 train`, `prepare`, `index` and `serve-search`."""
+"""The `agentr1` command: `agentr1 train`, `prepare`, `generate`, `index` and `serve-search`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare.add_argument(
         "--out", metavar="DIR", help="where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)"
     )
+    _add_generate_arguments(
+        commands.add_parser(
+            "generate",
+            help="write generated tasks as files in a released format",
+            description="Write generated tasks in a released file format. Said again, it continues a stopped run.",
+        )
+    )
     add_index_arguments(
         commands.add_parser(
             "index",
@@ -57,6 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: _run(arguments))
 
 
+def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", help="name of the task, such as alfworld")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; nothing in it is overwritten")
+    parser.add_argument("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")
+    parser.add_argument("--split", help="which of the generated splits (default: train)")
+    parser.add_argument("--size", help="difficulty, as the environment's keyword takes it: 3, 2-4")
+    parser.add_argument("--families", help="families of tasks, separated by commas (default: all)")
+    parser.add_argument("--seed", type=int, help='0 for the tasks that data="generated" has, else others')
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
 def _parse_train(train: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     arguments = train.parse_intermixed_args(argv)
     arguments.command, arguments.version = "train", False
@@ -76,6 +94,11 @@ def _run(arguments: argparse.Namespace) -> str:
         from agent_envs.datasets.prepare import prepare
 
         return str(prepare(arguments.task, arguments.source, arguments.out))
+    if arguments.command == "generate":
+        from agent_envs.datasets.generate import generate
+
+        options = {name: getattr(arguments, name) for name in ("split", "size", "families", "seed")}
+        return str(generate(arguments.task, arguments.out, arguments.n, progress=not arguments.quiet, **options))
     if arguments.command == "index":
         return str(run_index(arguments))
     return str(run_serve(arguments))
