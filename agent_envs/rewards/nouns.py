@@ -22,6 +22,7 @@ Tagger = Callable[[str], Sequence[str]]
 TAGGERS = ("default", "rule", "spacy")
 _MODEL = "en_core_web_sm"
 _REMEMBERED = 1 << 14
+_UNIT = 2  # letters of a unit: "4 K", "10 oz"
 
 _CLOSED_WORDS = """
     a an the and or of for with in on to by from at as is are be it its this that your our their all no not up set
@@ -56,8 +57,54 @@ def _is_noun(token: str) -> bool:
     )
 
 
+_MORE_CLOSED_WORDS = """
+    i me my mine you yours he him his she her hers we us ours they them theirs who whom whose which what when where why
+    how if than then so but nor yet while though although because until unless since before after above below between
+    into onto through during without within along across around behind beside beyond near against about upon via among
+    was were been being has have had do does did can could will would shall should may might must ca wo n't 's 've 're
+    'll 'd 'm us there here also too just still even ever never always again back well much many few several such same
+    other another every some none one two three four five six seven eight nine ten first second third half etc w x
+    make made makes get gets give keep let fit fits use used uses
+"""
+_MORE_CLOSED = _CLOSED | frozenset(_MORE_CLOSED_WORDS.split())
+_MORE_ADJECTIVE_WORDS = """
+    great good better best big little tall thick thin deep high low light dark bright clear cute cool warm dry wet clean
+    smooth rough strong free safe sharp flat round square full empty open old young modern rustic elegant luxury casual
+    formal sexy funny lovely beautiful pretty perfect ideal simple special unique original real true pure raw rich lean
+    tiny mini compact extra ultimate universal electric electronic automatic manual digital smart magnetic plastic-free
+    stretchy cozy fluffy fuzzy shiny sturdy handy healthy tasty creamy crunchy hypoallergenic waterproof windproof
+    rainproof shockproof dustproof heatproof antique vegan vegetarian kosher authentic genuine artificial decorative
+    orange violet tan ivory khaki maroon burgundy turquoise multicolor
+"""
+_MORE_ADJECTIVES = _ADJECTIVES | frozenset(_MORE_ADJECTIVE_WORDS.split())
+_STILL_NOUN_WORDS = """
+    ring rings earring string spring wing king swing sling wedding ceiling bedding lighting clothing pudding stocking
+    building painting housing railing dressing seasoning topping filling lining coating covering opening setting evening
+    morning thing nothing icing awning plumbing packing bearing fitting flooring paneling shelving piping tubing netting
+    jelly family assembly belly butterfly dragonfly lily fly ply poly supply monopoly bully rally doily
+    bed seed feed speed weed reed shed sled breed bleed med steed thread bread head bead
+    table tablet cable bible vegetable variable constable portables handful mouthful armful spoonful
+    harness fitness wellness business
+"""
+_STILL_NOUNS = frozenset(_STILL_NOUN_WORDS.split())
+_NOT_NOUN_ENDINGS = ("ing", "ly", "ed", "able", "ible", "ful", "less", "ous", "ish")
+
+
 def _default_nouns(title: str) -> tuple[str, ...]:
-    return rule_nouns(title)
+    """As the rule, with longer lists; participles, more adjectives and units behind a number are left out as well.
+
+    The first word, most often a brand, is judged by the lists alone.
+    """
+    nouns: list[str] = []
+    number = False  # whether the token before is one
+    for place, token in enumerate(map(str.lower, tokenize(title))):
+        behind_number, number = number, any(map(str.isdigit, token))
+        if number or not any(map(str.isalnum, token)) or (behind_number and len(token) <= _UNIT):
+            continue
+        listed = token in _MORE_CLOSED or token in _MORE_ADJECTIVES
+        if token in _STILL_NOUNS or not (listed or (place and token.endswith(_NOT_NOUN_ENDINGS))):
+            nouns.append(token)
+    return tuple(nouns)
 
 
 def check_tagger(name: str) -> None:
