@@ -155,7 +155,6 @@ class WebShopEnv(TextEnv):
         self._site: Site | None = None
         self._played: WebShopTasks | None = None
         self._page: Page | None = None
-        self._reward_info: dict[str, Any] = {}
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -177,12 +176,10 @@ class WebShopEnv(TextEnv):
         drawn = prices_of(self.prices) if self.prices is not None else {}
         nouns = open_tagger(self.tagger)
 
-        def buy(session: Session, product: Product) -> float:
+        def buy(session: Session, product: Product) -> tuple[float, dict[str, Any]]:
             price = drawn.get(product.asin)
             price = catalog.price(product.asin) if price is None else price
-            goal = tasks.goals[int(session.name)]
-            reward, self._reward_info = purchase_reward(product, goal, price, session.options, nouns)
-            return reward
+            return purchase_reward(product, tasks.goals[int(session.name)], price, session.options, nouns)
 
         tasks = WebShopTasks(self.data, self.split, goals_of(catalog, self.human_goals, self.goals, self.data))
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
@@ -199,6 +196,11 @@ class WebShopEnv(TextEnv):
         if self._tasks is None:
             self._tasks = self._open_tasks()
         return self._played or self._tasks  # type: ignore[return-value]
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of goals in the split."""
+        return len(self.tasks if self._tasks is None else self._tasks)
 
     def _turn_to(self, number: int) -> int:
         """Play a goal of the whole list; its index in its split."""
@@ -244,7 +246,6 @@ class WebShopEnv(TextEnv):
     def _begin(self, task: WebShopTask) -> tuple[str, Session]:
         session = self.site.start(str(task.number), task.goal.instruction)
         self._page = self.site.page(session)
-        self._reward_info = {}
         return page_text(self._page, session, self.mode), session
 
     def _act(self, action: str) -> Outcome:
@@ -271,7 +272,7 @@ class WebShopEnv(TextEnv):
             score=score,
             success=score >= SUCCESS,
             components={self.reward: reward},
-            extra={"reward_info": dict(self._reward_info)} if bought else {},
+            extra={"reward_info": dict(session.reward_info)} if bought else {},
         )
 
     def _sample(self, count: int) -> Iterable[int]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent_envs.datasets.webshop_products import Catalog, Product
 
@@ -58,6 +58,8 @@ class Session:
     """Values chosen, by option name."""
     reward: float = 0.0
     """What the purchase was worth."""
+    reward_info: dict[str, Any] = field(default_factory=dict)
+    """Its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,16 @@ class Site:
 
     Args:
         catalog: The products.
-        buy: Tells what a purchase is worth.
+        buy: Tells what a purchase is worth, and why.
         show_attributes: Whether item pages have the original's button Attributes.
     """
 
     def __init__(
-        self, catalog: Catalog, buy: Callable[[Session, Product], float], *, show_attributes: bool = False
+        self,
+        catalog: Catalog,
+        buy: Callable[[Session, Product], tuple[float, dict[str, Any]]],
+        *,
+        show_attributes: bool = False,
     ) -> None:
         self.catalog = catalog
         self._buy = buy
@@ -182,7 +188,7 @@ class Site:
 
     def _done(self, session: Session) -> None:
         session.view, session.url = "done", f"{BASE_URL}/done/{session.name}/{session.asin}/{session.options}"
-        session.reward = self._buy(session, self._product(session.asin))
+        session.reward, session.reward_info = self._buy(session, self._product(session.asin))
 
     # -- what pages show ------------------------------------------------------------------------------------------
 
