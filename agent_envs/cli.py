@@ -1,4 +1,4 @@
-"""The `agentr1` command: `agentr1 train`, `prepare`, `generate`, `index` and `serve-search`."""
+"""The `agentr1` command: `agentr1 train`, `prepare`, `generate`, `index`, `serve-search` and `eval-papers`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from agent_envs.cli_papers import add_eval_papers_arguments, run_eval_papers
 from agent_envs.cli_search import add_index_arguments, add_serve_arguments, run_index, run_serve
 from agent_envs.command import run_command
 
@@ -51,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_serve_arguments(
         commands.add_parser("serve-search", help="serve a search index", description="Serve searches over HTTP.")
+    )
+    add_eval_papers_arguments(
+        commands.add_parser(
+            "eval-papers",
+            help="precision, recall and F1 of stored paper searches",
+            description="The table of paper search from stored episodes: thresholds of score by numbers of papers.",
+        )
     )
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["train"]:
@@ -101,6 +109,8 @@ def _run(arguments: argparse.Namespace) -> str:
         return str(generate(arguments.task, arguments.out, arguments.n, progress=not arguments.quiet, **options))
     if arguments.command == "index":
         return str(run_index(arguments))
+    if arguments.command == "eval-papers":
+        return run_eval_papers(arguments)
     return str(run_serve(arguments))
 
 

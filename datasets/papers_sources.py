@@ -61,7 +61,7 @@ def paper_source_files(source: Path) -> list[Path]:
         and not any(part.startswith(".") or part in ("trainer", "index") for part in path.relative_to(source).parts)
     )
     if not files:
-        raise DataError(f"there is no file of papers at {source}: expected {', '.join(endings)}, or a folder of them")
+        raise DataError(f"there is no corpus of papers at {source}: expected {', '.join(endings)}, or a folder of them")
     return files
 
 

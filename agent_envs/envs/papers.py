@@ -100,7 +100,9 @@ class PaperSearchEnv(ToolEnv):
     finished with a recall of at least 0.9), `reward_components` (`call_1`, `call_2`, ... in the order of the calls;
     `f1` at the end for that reward), `tool_results` (list of `name`, `content`, `error`), `metrics` (`precision`,
     `recall`, `recall_at_20`, `recall_at_50`, `recall_at_100`, `f1` of the pool as it is, ranked by score; titles are
-    compared by their letters), `pool` (its size), `searches`, `expansions`, `query_type`.
+    compared by their letters), `pool` (its size), `found` (list of `id`, `title`, `score`: the papers that joined it in
+    this step), `answers` (the titles that are looked for; both are what `agentr1 eval-papers` reads), `searches`,
+    `expansions`, `query_type`.
 
     ## Arguments
     `gym.make("AgentR1/PaperSearch-v0", split="train", data="generated", backend="local", selector="gold",
@@ -229,6 +231,7 @@ class PaperSearchEnv(ToolEnv):
         parsed = self.parser.parse(action)
         state: PaperState = self.state
         state.problems = []
+        state.new = []
         state.turns += 1
         if not parsed.calls:
             if parsed.text.strip():
@@ -303,6 +306,7 @@ class PaperSearchEnv(ToolEnv):
             if paper.id not in state.pool and scores[paper.id] >= KEEP:
                 state.pool[paper.id] = Pooled(paper, scores[paper.id])
                 new.append(state.pool[paper.id])
+        state.new += new
         return sorted(new, key=lambda pooled: -pooled.score)
 
     def _show(self, found: Found, status: str, new: list[Pooled]) -> str:
@@ -348,6 +352,8 @@ class PaperSearchEnv(ToolEnv):
         info.update(
             metrics=self._metrics(),
             pool=len(state.pool),
+            found=[{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
+            answers=list(self.task.titles),
             searches=len(state.searched),
             expansions=sum(pooled.expanded for pooled in state.pool.values()),
             query_type=self.task.query_type,

@@ -53,6 +53,8 @@ class PaperState:
     """The calls that ran: "[Search] query" and "[Expand] id"."""
     shown: list[str] = field(default_factory=list)
     """Ids of the papers that were shown with their abstracts, in that order."""
+    new: list[Pooled] = field(default_factory=list)
+    """Papers that joined the pool in the last turn."""
     problems: list[str] = field(default_factory=list)
     """What was wrong with the calls of the last turn."""
     turns: int = 0
