@@ -1,7 +1,8 @@
 """verl's agent loop on a stub generation client: no Ray, no model.
 
 1. prompt and response ids of every row are bit for bit what the server saw and sampled, whatever the text
-2. one output per step with its own reward, terminated, truncated, trajectory and index; the same extra fields in all
+2. steps share a row where prompts extend each other, or have one each; every step has its own reward, terminated,
+   truncated and index; the same extra fields in all rows; the greedy episode of remax is a row without tokens
 3. limits: a prompt over the context cuts the episode with its reason; no step at all is one masked row; so is an error
 4. a cut episode brings the state after its last step for the critic, in training alone
 5. environments are made once and used again; a broken one is not
@@ -25,6 +26,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 
 from omegaconf import OmegaConf
 
+from agent_envs.adapters.estimators import ESTIMATORS
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl import agent_loop, version
 from agent_envs.episode import Episode, StopReason
@@ -57,7 +59,7 @@ class EchoEnv(gym.Env):
 
     def info(self, success=False):
         return {"task_id": "t", "split": "train", "index": 0, "source": "test", "invalid_action": False, "score": 0.0,
-                "success": success, "reward_components": {}, "anchor": ""}  # fmt: skip
+                "success": success, "reward_components": {}, "anchor": f"s{self.t}"}  # fmt: skip
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -123,6 +125,8 @@ def play(
     algo="grpo",
     env_kwargs=None,
     settings=None,
+    merge=False,
+    session=2,
 ):
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -130,11 +134,11 @@ def play(
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {
-                "rollout": {"name": "agentr1_cpu", "prompt_length": prompt_length, "response_length": 32}
+                "rollout": {"name": "agentr1_cpu", "prompt_length": prompt_length, "response_length": 32, "n": 3}
             },
             "algorithm": {"adv_estimator": algo},
             "data": {"apply_chat_template_kwargs": {}},
-            "agentr1": {"seed": 0, **(settings or {})},
+            "agentr1": {"seed": 0, "merge": merge, **(settings or {})},
         }
     )
 
@@ -156,7 +160,7 @@ def play(
             wrappers="[]",
             extra_info={"index": index, "phase": phase},
             uid="u",
-            session_id=2,
+            session_id=session,
             global_steps=4,
         )
 
@@ -188,6 +192,18 @@ def test_tokens_are_trained_as_sampled(tokenizer, index):
         if i:  # the next prompt begins with the previous prompt and response, bit for bit
             before = outputs[i - 1].prompt_ids + outputs[i - 1].response_ids
             assert output.prompt_ids[: len(before)] == before
+    (merged,) = play(tokenizer, StubServer(sampled), index=index, prompt_length=4096, merge=True)
+    fields = merged.as_dict()
+    assert merged.prompt_ids + merged.response_ids == outputs[-1].prompt_ids + outputs[-1].response_ids
+    assert fields["step_ids"].tolist() == merged.step_ids and len(merged.step_ids) == len(merged.response_ids)
+    for i, output in enumerate(outputs):
+        record = merged.extra_fields["steps"][i]
+        span = slice(record["start"], record["end"])
+        assert merged.response_ids[span] == sampled[i]
+        assert merged.response_logprobs[span] == output.response_logprobs
+        assert merged.step_ids[span] == [i] * len(sampled[i]) and merged.response_mask[span] == output.response_mask
+        assert len(merged.prompt_ids) + record["start"] == len(output.prompt_ids) == record["prompt_tokens"]
+    assert sum(merged.response_mask) == sum(map(len, sampled[:4]))
     # the characters were sampled one by one: tokenizing the text again gives fewer tokens, so nothing was re-tokenized
     assert any(len(tokenizer.encode(tokenizer.decode(ids))) < len(ids) for ids in sampled)
 
@@ -212,9 +228,14 @@ def test_a_rebuilt_observation_is_a_prompt_of_its_own(tokenizer):
 def test_every_step_has_its_own_fields(tokenizer):
     outputs = play(tokenizer, StubServer(answers(tokenizer, ["ab"])))
     fields = [o.extra_fields for o in outputs]
-    assert [f["step_reward"] for f in fields] == [1.0, 2.0, 3.0, 4.0]
-    assert [f["terminated"] for f in fields] == [False, False, False, True]
-    assert [f["step_index"] for f in fields] == [0, 1, 2, 3]
+    for steps in (
+        [step for f in fields for step in f["steps"]],
+        play(tokenizer, StubServer(answers(tokenizer, ["ab"])), merge=True)[0].extra_fields["steps"],
+    ):
+        assert [step["reward"] for step in steps] == [1.0, 2.0, 3.0, 4.0]
+        assert [step["terminated"] for step in steps] == [False, False, False, True]
+        assert [step["index"] for step in steps] == [0, 1, 2, 3]
+        assert [step["anchor"] for step in steps] == [""] * 4
     assert {f["trajectory"] for f in fields} == {"u_2"}
     assert {frozenset(f) for f in fields} == {frozenset(fields[0])}
     assert {(f["min_global_steps"], f["max_global_steps"]) for f in fields} == {(3, 3)}
@@ -240,7 +261,8 @@ def test_a_prompt_over_the_context_cuts_the_episode(tokenizer):
     outputs = play(tokenizer, StubServer(answers(tokenizer, ["abcd" * 8])), prompt_length=150)
     fields = [o.extra_fields for o in outputs]
     assert 0 < len(outputs) < 4
-    assert (fields[-1]["terminated"], fields[-1]["truncated"]) == (False, True)
+    (last,) = fields[-1]["steps"]
+    assert (last["terminated"], last["truncated"]) == (False, True)
     assert fields[-1]["reward_extra_info"]["stop_reason"] == "context_length"
     assert all(sum(o.response_mask) for o in outputs)
 
@@ -286,11 +308,14 @@ def test_environments_are_used_again(tokenizer):
 
 def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
     server = StubServer(answers(tokenizer, ["ab"]))
-    value, *steps = play(tokenizer, server, "EchoCut-v0", algo="gae")
+    *steps, value = play(tokenizer, server, "EchoCut-v0", algo="gae")
     assert [o.extra_fields["kind"] for o in steps] == ["step", "step"]
-    assert (value.extra_fields["kind"], value.extra_fields["step_index"], value.response_mask) == ("value", 2, [0])
+    assert (value.extra_fields["kind"], value.extra_fields["value_at"], value.response_mask) == ("value", 0, [0])
     before = steps[-1].prompt_ids + steps[-1].response_ids
     assert value.prompt_ids[: len(before)] == before and len(value.prompt_ids) > len(before)
+    (row,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), "EchoCut-v0", algo="gae", merge=True)
+    assert row.prompt_ids + row.response_ids == value.prompt_ids + value.response_ids
+    assert row.extra_fields["value_at"] == len(row.response_ids) - 1 and row.response_mask[-1] == 0
     for how in ({"algo": "grpo"}, {"algo": "gae", "phase": "validation"},
                 {"algo": "gae", "settings": {"bootstrap_truncated": False}}):  # fmt: skip
         kinds = [o.extra_fields["kind"] for o in play(tokenizer, server, "EchoCut-v0", **how)]
@@ -302,7 +327,7 @@ def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokeni
     sampled = answers(tokenizer, ["abcd" * 8])
     lengths = [len(prompt) for prompt, _ in play_all(tokenizer, sampled)]
     server = StubServer(sampled)
-    value, *steps = play(tokenizer, server, prompt_length=lengths[2] - 1, algo="gae")
+    *steps, value = play(tokenizer, server, prompt_length=lengths[2] - 1, algo="gae")
     assert [o.extra_fields["kind"] for o in steps] == ["step", "step"]
     assert steps[-1].extra_fields["reward_extra_info"]["stop_reason"] == "context_length"
     assert (value.extra_fields["kind"], len(value.prompt_ids)) == ("value", lengths[2])
@@ -310,6 +335,25 @@ def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokeni
     # longer than the whole context: no value, and the estimator falls back to 0
     short = play(tokenizer, StubServer(sampled), prompt_length=lengths[2] - 33, algo="gae")
     assert [o.extra_fields["kind"] for o in short] == ["step", "step"]
+
+
+@pytest.mark.skipif("remax" not in ESTIMATORS, reason="no such estimator")
+def test_the_greedy_episode_of_remax_brings_its_return_alone(tokenizer):
+    server = StubServer(answers(tokenizer, ["ab"]))
+    (row,) = play(tokenizer, server, algo="remax", session=3, merge=True)
+    assert {(p["temperature"], p["top_p"], p["top_k"]) for _, p in server.prompts} == {(0.0, 1.0, -1)}
+    assert (row.extra_fields["kind"], row.response_mask, row.extra_fields["steps"]) == ("baseline", [0], [])
+    assert row.extra_fields["reward_extra_info"]["return"] == 10.0
+    for how in ({"session": 2}, {"session": 3, "phase": "validation"}):
+        server = StubServer(answers(tokenizer, ["ab"]))
+        (row,) = play(tokenizer, server, algo="remax", merge=True, **how)
+        assert row.extra_fields["kind"] == "step" and {p["temperature"] for _, p in server.prompts} == {1.0}
+
+
+@pytest.mark.skipif("gigpo" not in ESTIMATORS, reason="no such estimator")
+def test_states_travel_where_they_are_compared(tokenizer):
+    (row,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), algo="gigpo", merge=True)
+    assert [step["anchor"] for step in row.extra_fields["steps"]] == ["s0", "s1", "s2", "s3"]
 
 
 def play_all(tokenizer, sampled):

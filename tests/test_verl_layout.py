@@ -3,7 +3,7 @@ model.
 
 1. every row is laid out once; mini-batches hold whole trajectories, equally many; their number does not
    depend on lengths
-2. an episode's rows: per-step rewards, a value row first, broken and empty episodes masked
+2. an episode's rows: merged or a step each, per-step records, the state after a cut, broken and empty ones masked
 3. sampling settings: verl's dictionary is read, what is not implemented is refused
 4. dataset rows and files appear whole
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from agent_envs.adapters.verl.episode_files import episode_path, write_lines
-from agent_envs.adapters.verl.episode_metrics import training_metrics, validation_metrics
+from agent_envs.adapters.verl.episode_metrics import step_metrics, training_metrics, validation_metrics
 from agent_envs.adapters.verl.episode_rows import episode_record, episode_rows
 from agent_envs.adapters.verl.layout import plan_layout
 from agent_envs.adapters.verl.rows import make_rows, write_rows
@@ -42,7 +42,20 @@ def test_layout_keeps_every_row_and_whole_trajectories(ranks, mini_batches, mult
     assert all(len(batches) == 1 for batches in home.values())
     counts = np.bincount([next(iter(b)) for b in home.values()], minlength=mini_batches)
     assert counts.max() - counts.min() <= 1
-    assert len(layout.order) - len(rows) < ranks * mini_batches * (multiple + 10)  # little padding
+    tokens = np.zeros((ranks, mini_batches))
+    for position, row in enumerate(layout.order):
+        if row is not None:
+            part = position // layout.rows_per_part
+            tokens[part // mini_batches, part % mini_batches] += lengths[row]
+    spread = tokens.max(axis=0) - tokens.min(axis=0)  # [mini-batches] between ranks
+    assert (spread <= 300).all()  # no more than a row
+
+
+def test_tokens_are_balanced_where_rows_are_not():
+    """One long row weighs as much as ten short ones: the ranks get different numbers of rows, and about equal work."""
+    layout = plan_layout(list(range(11)), [1000, *[100] * 10], mini_batches=1, ranks=2)
+    assert layout.rows_per_part == 10
+    assert sorted(layout.order[:10], key=lambda r: r is not None)[-1] == 0 and layout.order[:10].count(None) == 9
 
 
 def test_layout_order_within_a_part_is_longest_first():
@@ -58,51 +71,96 @@ def test_layout_with_fewer_trajectories_than_mini_batches():
 
 
 def make_episode(steps, stop_reason, error=None):
-    return Episode("Toy-v0", "e", "g", 1, 0, "", (), {}, tuple(steps), "the end", stop_reason, error=error)
+    return Episode("Toy-v0", "e", "g", 1, 0, "", (), {"anchor": "s0"}, tuple(steps), "the end", stop_reason,
+                   error=error)  # fmt: skip
 
 
-def make_step(i, reward, *, terminated=False, truncated=False, success=False):
+def make_step(i, reward, *, terminated=False, truncated=False, success=False, rebuilt=False):
+    """Step i of a chat that grows by the two tokens of the response and one more; ``rebuilt`` begins with another."""
+    info = {"success": success, "invalid_action": i == 0, "reward_components": {"format": 0.5}, "anchor": f"s{i + 1}"}
+    prompt = [9] if rebuilt else [1]
+    for _ in range(i):
+        prompt += [7, 8, 5]
     return Step(
-        f"o{i}", f"a{i}", reward, terminated, truncated, {"success": success, "invalid_action": i == 0},
-        prompt_ids=tuple(range(3 + i)), response_ids=(7, 8), response_logprobs=(-0.5, -0.25),
+        f"o{i}", f"a{i}", reward, terminated, truncated, info,
+        prompt_ids=tuple(prompt), response_ids=(7, 8), response_logprobs=(-0.5, -0.25),
     )  # fmt: skip
 
 
 def test_rows_of_a_terminated_episode():
-    episode = make_episode(
-        [make_step(0, 0.25), make_step(1, 1.0, terminated=True, success=True)], StopReason.TERMINATED
-    )
-    rows = episode_rows(episode, filler_id=2, final_prompt_ids=[1, 2])
-    assert [(r.kind, r.step_index, r.reward, r.response_mask) for r in rows] == [
-        ("step", 0, 0.25, [1, 1]),
-        ("step", 1, 1.0, [1, 1]),
-    ]
-    assert rows[1].prompt_ids == [0, 1, 2, 3]
-    assert rows[1].response_logprobs == [-0.5, -0.25]
+    steps = [make_step(0, 0.25), make_step(1, 1.0, terminated=True, success=True)]
+    episode = make_episode(steps, StopReason.TERMINATED)
+    (row,) = episode_rows(episode, filler_id=2, final_prompt_ids=[1, 2], anchors=True)
+    assert (row.kind, row.tokens.prompt_ids, row.tokens.response_ids) == ("step", [1], [7, 8, 5, 7, 8])
+    assert row.tokens.step_ids == [0, 0, -1, 1, 1]
+    assert row.tokens.logprobs == [-0.5, -0.25, 0.0, -0.5, -0.25]
+    assert row.value_at == -1
+    assert row.steps[1] == {
+        "index": 1, "start": 3, "end": 5, "prompt_tokens": 4, "reward": 1.0, "components": {"format": 0.5},
+        "terminated": True, "truncated": False, "anchor": "s1",
+    }  # fmt: skip
+    assert row.steps[0]["anchor"] == "s0"
+    apart = episode_rows(episode, filler_id=2, merge=False)
+    assert [(r.tokens.prompt_ids, r.tokens.response_mask) for r in apart] == [([1], [1, 1]), ([1, 7, 8, 5], [1, 1])]
+    assert [r.steps[0]["reward"] for r in apart] == [0.25, 1.0]
+    assert [r.steps[0]["anchor"] for r in apart] == ["", ""]
 
 
-def test_value_row_of_a_cut_episode_comes_first():
+def test_the_state_after_a_cut_episode_joins_its_row_or_has_its_own():
     episode = make_episode([make_step(0, 0.5, truncated=True)], StopReason.TRUNCATED)
-    value, step = episode_rows(episode, filler_id=2, final_prompt_ids=[5, 6, 7])
-    assert (value.kind, value.step_index, value.prompt_ids, value.response_mask) == ("value", 1, [5, 6, 7], [0])
-    assert (step.kind, step.truncated) == ("step", True)
+    (row,) = episode_rows(episode, filler_id=2, final_prompt_ids=[1, 7, 8, 5, 6])
+    assert (row.kind, row.tokens.response_ids, row.tokens.step_ids) == ("step", [7, 8, 5, 6, 2], [0, 0, -1, -1, -1])
+    assert row.value_at == 4 and len(row.steps) == 1
+    for rows in (
+        episode_rows(episode, filler_id=2, final_prompt_ids=[3, 4, 5]),  # rebuilt: it does not extend the row
+        episode_rows(episode, filler_id=2, final_prompt_ids=[3, 4, 5], merge=False),
+    ):
+        step, value = rows
+        assert (step.kind, step.value_at, step.steps[0]["truncated"]) == ("step", -1, True)
+        assert (value.kind, value.value_at, value.tokens.prompt_ids) == ("value", 0, [3, 4, 5])
+        assert value.tokens.response_mask == [0] and not value.steps
     assert len(episode_rows(episode, filler_id=2)) == 1
 
 
 @pytest.mark.parametrize("reason", [StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT])
 def test_broken_episodes_are_masked(reason):
     episode = make_episode([make_step(0, 0.5), make_step(1, 0.5, truncated=True)], reason)
-    rows = episode_rows(episode, filler_id=2, final_prompt_ids=[5])
-    assert [(r.kind, sum(r.response_mask)) for r in rows] == [("masked", 0), ("masked", 0)]
+    for merge, count in ((True, 1), (False, 2)):
+        rows = episode_rows(episode, filler_id=2, final_prompt_ids=[5], merge=merge)
+        assert [(r.kind, sum(r.tokens.response_mask)) for r in rows] == [("masked", 0)] * count
 
 
 def test_an_episode_without_steps_is_one_masked_row():
     episode = make_episode([], StopReason.CONTEXT_LENGTH)
     (row,) = episode_rows(episode, filler_id=2)
-    assert (row.kind, row.prompt_ids, row.response_ids, row.response_mask) == ("masked", [2], [2], [0])
+    assert (row.kind, row.tokens.prompt_ids, row.tokens.response_ids, row.tokens.response_mask) == (
+        "masked", [2], [2], [0],
+    )  # fmt: skip
     metrics = training_metrics([episode_record(episode)])
     assert metrics["env/zero_step_episodes"] == 1
     assert metrics["env/stop/context_length"] == 1.0
+
+
+def test_metrics_of_rows_and_what_merging_saved():
+    steps = [make_step(0, 0.5), make_step(1, 0.5), make_step(2, 0.5, rebuilt=True, truncated=True)]
+    episode = make_episode(steps, StopReason.TRUNCATED)
+    final = [*steps[2].prompt_ids, 7, 8, 5]
+    expected = {"prompt_length/mean": 4.0, "response_length/max": 2.0, "env/trained_steps": 3.0}
+    tokens = {}
+    for merge in (True, False):
+        rows = [
+            {"kind": row.kind, "steps": row.steps, "value_at": row.value_at, "n": len(row.tokens.prompt_ids) +
+             len(row.tokens.response_ids)}
+            for row in episode_rows(episode, filler_id=2, final_prompt_ids=final, merge=merge)
+        ]  # fmt: skip
+        padding = {"kind": "padding", "steps": [], "value_at": -1, "n": 2}
+        metrics = step_metrics([*rows, padding], [row["n"] for row in rows] + [2], trained=6)
+        assert {name: metrics[name] for name in expected} == expected
+        tokens[merge] = sum(row["n"] for row in rows)
+        assert metrics["env/merge_factor"] == pytest.approx(tokens[False] / tokens[merge] if not merge else 29 / 17)
+        assert metrics["env/pad_row_share"] == 1 / (len(rows) + 1)
+        assert metrics["env/tokens/trained_share"] == 6 / (tokens[merge] + 2)
+    assert tokens == {True: 6 + 11, False: 3 + 6 + 9 + 11}
 
 
 def test_metrics_count_episodes_not_rows():

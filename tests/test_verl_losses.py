@@ -1,19 +1,21 @@
-"""Padding rows change nothing: verl's own training worker in this process, one model, with and without them.
+"""Merged rows, one row per step, padding and any cut train the same: verl's own worker in this process, one model.
 
-1. actor: for every aggregation, gradients, loss and metrics are those of the batch without padding, however
-   the batch is cut into micro-batches
-2. critic: the step-level loss is the mean over trained rows of (V - R)^2 / 2 at the action's start; padding
-   changes nothing
-3. each row carries its own reward and the value of its action's start; the order rows come back in does not
-   matter; a checkpoint is saved after its step is logged
-4. sampled and trained log-probabilities agree, also after an update sent to the generation engine
+1. actor: gradients, loss and metrics of a batch of merged rows are those of a row per step, for every estimator, loss
+   and weighting, for contexts that only grow and for mixed ones, with padding rows, packed, in any micro-batches, over
+   several mini-batches
+2. critic: the same; a step-level critic learns at the action's start alone
+3. KL in the reward and as a loss, entropy and rollout correction are per step too
+4. a mini-batch of padding alone is no update; a rank may have nothing but padding
+5. the order rows come back in does not matter; a checkpoint is saved after its step is logged
+6. sampled and trained log-probabilities agree, also after an update sent to the generation engine
+7. what is refused names the episode
 """
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -22,28 +24,28 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
-    from verl.trainer.config import CheckpointConfig
     from verl.utils import tensordict_utils as tu
-    from verl.utils.metric import reduce_metrics
-    from verl.workers.config import (
-        FSDPActorConfig,
-        FSDPCriticConfig,
-        FSDPEngineConfig,
-        FSDPOptimizerConfig,
-        HFModelConfig,
-    )
-    from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
+    from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
 
+    from agent_envs.adapters.verl.local import build_worker, local_batch
 
+from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.cpu_server import load_engine  # noqa: E402
-from agent_envs.adapters.verl.row_losses import actor_loss, critic_loss  # noqa: E402
+from agent_envs.adapters.verl.episode_rows import episode_rows  # noqa: E402
+from agent_envs.adapters.verl.objective import Objective  # noqa: E402
 from agent_envs.adapters.verl.sampling import SamplingParams  # noqa: E402
-from agent_envs.adapters.verl.step_batch import LogThen, by_submission, step_rows, step_scores  # noqa: E402
+from agent_envs.adapters.verl.step_batch import LogThen, by_submission  # noqa: E402
+from agent_envs.adapters.verl.step_columns import step_columns  # noqa: E402
+from agent_envs.adapters.verl.step_losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
+from agent_envs.adapters.verl.step_table import step_table  # noqa: E402
+from agent_envs.episode import Episode, Step, StopReason  # noqa: E402
+from agent_envs.errors import DataError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-PROMPTS, RESPONSES = [10, 14, 9, 20, 11, 12], [5, 7, 1, 4, 5, 6]
+FILLER = 2
 
 
 @pytest.fixture(scope="module")
@@ -54,47 +56,21 @@ def model_path(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def process_group():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in names.items():
             patch.setenv(name, value)
         yield
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-
-
-def build_worker(model_path, kind):
-    model = HFModelConfig(
-        path=model_path,
-        use_remove_padding=False,
-        enable_gradient_checkpointing=False,
-        override_config={"attn_implementation": "sdpa"},
-    )
-    engine = FSDPEngineConfig(
-        strategy="fsdp2",
-        use_torch_compile=False,
-        mixed_precision={"param_dtype": "fp32"},
-        use_dynamic_bsz=False,
-        micro_batch_size_per_gpu=2,
-        infer_micro_batch_size_per_gpu=2,
-    )
-    optimizer = FSDPOptimizerConfig(lr=1e-2, total_training_steps=10)
-    worker = TrainingWorker(
-        TrainingWorkerConfig(
-            model_type=kind,
-            model_config=model,
-            engine_config=engine,
-            optimizer_config=optimizer,
-            checkpoint_config=CheckpointConfig(),
-        )
-    )
-    worker.reset()
-    return worker
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -103,173 +79,305 @@ def actor(model_path, process_group):
 
 
 @pytest.fixture(scope="module")
+def packed_actor(model_path, process_group):
+    return build_worker(model_path, "language_model", packing=True)
+
+
+@pytest.fixture(scope="module")
 def critic(model_path, process_group):
     return build_worker(model_path, "value_model")
 
 
-def jagged(rows):
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+@pytest.fixture(scope="module")
+def packed_critic(model_path, process_group):
+    return build_worker(model_path, "value_model", packing=True)
 
 
-def batch(order):
-    """A mini-batch with the rows named in ``order``; None is a padding row."""
-    g = torch.Generator().manual_seed(0)
-    prompts = [torch.randint(7, 250, (n,), generator=g) for n in PROMPTS]
-    responses = [torch.randint(7, 250, (n,), generator=g) for n in RESPONSES]
-    noise = [torch.randn(n, generator=g) for n in RESPONSES]
-    columns: dict = {name: [] for name in ("prompts", "responses", "input_ids", "position_ids", "response_mask",
-                                           "old_log_probs", "advantages", "returns", "values")}  # fmt: skip
-    for row in order:
-        if row is None:
-            p, r = torch.full((17,), 2), torch.full((1,), 2)
-            mask, old, advantage = torch.zeros(1, dtype=torch.int64), torch.full((1,), -3.0), 9.0
-            returns, values = torch.full((1,), 50.0), torch.full((1,), -50.0)
-        else:
-            p, r = prompts[row], responses[row]
-            mask, old, advantage = torch.ones(len(r), dtype=torch.int64), noise[row] * 0.1 - 5.5, (-1.0) ** row
-            returns, values = torch.full((len(r),), 0.5 + row), torch.full((len(r),), 0.25 * row)
-        ids = torch.cat([p, r])
-        rows = (p, r, ids, torch.arange(len(ids)), mask, old, torch.full((len(r),), advantage), returns, values)
-        for name, value in zip(columns, rows, strict=True):
-            columns[name].append(value)
-    data = {name: jagged(values) for name, values in columns.items()}
-    trained = float(sum(row is not None for row in order))
-    data |= {"loss_mask": data["response_mask"], "actor_rows": torch.full((len(order),), trained)}
-    return data | {"critic_rows": data["actor_rows"].clone()}
+# ---------------------------------------------------------------------------------------------------- batches
 
 
-def gradients(worker, data, micro):
-    """Gradients, loss and metrics of one update that is not applied."""
-    n = len(data["actor_rows"])
-    td = tu.get_tensordict(
-        dict(data),
-        non_tensor_dict={
-            "temperature": 1.0,
-            "calculate_entropy": True,
-            "global_batch_size": n,
-            "mini_batch_size": n,
-            "epochs": 1,
-            "seed": 1,
-            "dataloader_kwargs": {"shuffle": False},
-            "micro_batch_size_per_gpu": micro,
-        },
-    )
-    grads = {}
+def play(seed, contexts, groups=3, per_group=3, longest=4):
+    """Episodes as an agent would leave them: (group, final prompt, episode).
+
+    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, cut, and two contexts take turns.
+    """
+    rng = np.random.default_rng(seed)
+
+    def draw(low, high):
+        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
+
+    out = []
+    for group in range(groups):
+        start, helper = draw(5, 12), draw(4, 8)
+        for session in range(per_group):
+            lineages = [start, helper]
+            steps = []
+            count = int(rng.integers(1, longest + 1))
+            for t in range(count):
+                which = 0
+                if contexts == "mixed" and t:
+                    what = rng.integers(4)
+                    which = int(what == 1)
+                    if what == 2:
+                        lineages[0] = draw(5, 12)  # rebuilt
+                    elif what == 3:
+                        lineages[0] = lineages[0][3:]  # its oldest tokens dropped
+                response = draw(1, 6)
+                last = t == count - 1
+                cut = last and session % 3 == 1
+                steps.append(Step(
+                    "o", "a", round(float(rng.normal()), 2), last and not cut, cut,
+                    {"reward_components": {"format": float(t % 2)}, "anchor": f"{group}/{rng.integers(2)}"},
+                    prompt_ids=lineages[which], response_ids=response,
+                    response_logprobs=tuple(float(x) for x in rng.normal(-5, 0.3, len(response))),
+                ))  # fmt: skip
+                lineages[which] = (*lineages[which], *response, *draw(1, 5))
+            reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
+            episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
+                              {"anchor": f"{group}/start"}, tuple(steps), "", reason)  # fmt: skip
+            out.append((f"g{group}", list(lineages[0]), episode))
+    return out
+
+
+def rows_of(episodes, *, merge):
+    return [
+        (group, episode.episode_id, row)
+        for group, final, episode in episodes
+        for row in episode_rows(episode, filler_id=FILLER, final_prompt_ids=final, merge=merge, anchors=True)
+    ]
+
+
+def noise(batch, seed, scale):
+    """A number per trained token that depends on its step and place alone, over all response tokens."""
+    out = torch.zeros(int(batch.offsets[-1]))
+    table = batch.table()
+    drawn = torch.randn(len(table.tokens), generator=torch.Generator().manual_seed(seed)) * scale
+    out[table.tokens] = drawn
+    return out
+
+
+def objective(estimator="grpo", weighting="trajectory", **more):
+    options = EstimatorOptions(gamma=0.95, lam=0.9)
+    return Objective(get_estimator(estimator), options, weighting, **more)
+
+
+def actor_config(loss="vanilla", **more):
+    return FSDPActorConfig(
+        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
+        policy_loss=PolicyLossConfig(loss_mode=loss), clip_ratio_low=0.1, clip_ratio_high=0.15,
+        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1), **{"use_kl_loss": False, **more},
+    )  # fmt: skip
+
+
+def critic_config():
+    return FSDPCriticConfig(
+        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, cliprange_value=0.5,
+        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+    )  # fmt: skip
+
+
+def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None):
+    """Gradients of every update, none of them applied, and the metrics of all."""
+    updates = []
 
     def capture():
+        grads = {}
         for name, parameter in worker.engine.module.named_parameters():
             if parameter.grad is not None:
                 grads[name] = parameter.grad.full_tensor().clone()
+        updates.append(grads)
         return 0.0
 
+    engine = worker.engine_config
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker.engine, "optimizer_step", capture)
-        output = worker.train_mini_batch(td)
-    return grads, reduce_metrics(tu.get(output, "metrics"))
+        changed = {"use_dynamic_bsz": micro is None, "micro_batch_size_per_gpu": micro}
+        if micro_tokens:
+            changed["max_token_len_per_gpu"] = micro_tokens
+        patch.setattr(worker, "engine_config", Settings(engine, changed))
+        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches)
+    return updates, {name: value for name, value in metrics.items() if "perf" not in name}
 
 
-CLEAN = [0, 1, 2, 3, 4, 5]
-PADDED = [None, 0, 1, None, None, 2, 3, None, 4, 5]
+class Settings:
+    """verl's settings of an engine with a few of them changed."""
+
+    def __init__(self, settings, changed):
+        self.settings, self.changed = settings, changed
+
+    def __getattr__(self, name):
+        return self.changed[name] if name in self.changed else getattr(self.settings, name)
 
 
-def assert_same_gradients(got, expected):
-    """Equal up to float32 round-off: another cut into micro-batches adds the same terms in another order."""
-    assert max(float(g.abs().max()) for g in expected.values()) > 1e-4
+class Made:
+    """A batch of some rows, with what model and critic say about them."""
+
+    def __init__(self, rows, actor, critic=None, **layout):
+        self.batch = local_batch(rows, filler_id=FILLER, **layout)
+        now = self.batch.infer(actor, "log_probs")
+        self.given = {
+            "rollout_log_probs": now + noise(self.batch, 1, 0.1),
+            "old_log_probs": now + noise(self.batch, 2, 0.1),
+            "ref_log_prob": now + noise(self.batch, 3, 0.1),
+        }
+        if critic is not None:
+            self.given["values"] = self.batch.infer(critic, "values")
+
+    def columns(self, objective, **batches):
+        given = dict(self.given)
+        if objective.kl is None:
+            del given["ref_log_prob"]
+        baselines = {f"g{i}": 0.25 * i for i in range(3)} if objective.estimator.needs_baseline else None
+        result = self.batch.columns(given, objective, baselines=baselines, **batches)
+        return {**self.given, **result.columns}, result
+
+
+def relative(got, expected):
+    """Largest relative difference, in norm, of any parameter's gradient."""
+    out = 0.0
+    assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-4
     for name, gradient in expected.items():
-        scale = float(gradient.abs().max())
-        torch.testing.assert_close(
-            got[name], gradient, rtol=1e-5, atol=2e-6 * scale + 1e-9, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        norm = float(gradient.double().norm())
+        difference = float((got[name].double() - gradient.double()).norm())
+        out = max(out, difference / norm if norm else float(difference > 0))
+    return out
 
 
+# ---------------------------------------------------------------------------------------------------- the proof
+
+
+@pytest.mark.parametrize("contexts", ["grow", "mixed"])
+@pytest.mark.parametrize("path", ["padded", "packed"])
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
+    actor = request.getfixturevalue("actor" if path == "padded" else "packed_actor")
+    critic = request.getfixturevalue("critic" if path == "padded" else "packed_critic")
+    episodes = play(5, contexts)
+    values = critic if get_estimator(estimator).needs_critic else None
+    apart, merged = (Made(rows_of(episodes, merge=merge), actor, values) for merge in (False, True))
+    assert merged.batch.tokens < apart.batch.tokens * (0.75 if contexts == "grow" else 0.95)
+    rows = sum(fields["kind"] != "padding" for fields in merged.batch.extra)
+    assert rows == len(episodes) if contexts == "grow" else rows > len(episodes) + 2
+    for weighting in WEIGHTINGS:
+        how = objective(estimator, weighting)
+        (one, first), (two, second) = apart.columns(how), merged.columns(how)
+        assert first.metrics == pytest.approx(second.metrics, rel=1e-5, abs=1e-6)
+        scale = float(one["advantages"][one[POLICY_WEIGHTS] != 0].abs().mean())
+        assert scale > 0.1
+        for loss in sorted(POLICY_LOSSES):
+            (g1,), m1 = gradients(actor, apart.batch, one, "actor", actor_config(loss))
+            (g2,), m2 = gradients(actor, merged.batch, two, "actor", actor_config(loss))
+            where = f"{loss}, {weighting}"
+            assert abs(m1["actor/loss"] - m2["actor/loss"]) <= 1e-6 * scale, where
+            assert relative(g2, g1) <= 1e-5, where
+            for name in ("pg_clipfrac", "ppo_kl", "entropy", "ratio/max", "ratio/moved"):
+                assert m2[f"actor/{name}"] == pytest.approx(m1[f"actor/{name}"], rel=1e-5, abs=1e-6), f"{name}, {where}"
+        if values is not None:
+            (g1,), m1 = gradients(critic, apart.batch, one, "critic", critic_config())
+            (g2,), m2 = gradients(critic, merged.batch, two, "critic", critic_config())
+            assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+            assert relative(g2, g1) <= 1e-5, f"critic, {weighting}"
+
+
+@pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize(
-    ("mode", "micro"),
-    [
-        ("token-mean", 1),
-        ("token-mean", 5),
-        ("seq-mean-token-mean", 2),
-        ("seq-mean-token-sum", 1),
-        ("seq-mean-token-sum-norm", 2),
-    ],
+    ("micro", "micro_tokens", "multiple"), [(1, None, 1), (3, None, 3), (None, 90, 1), (None, 400, 5)]
 )
-def test_actor_padding_is_exactly_nothing(actor, mode, micro):
-    config = FSDPActorConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, use_kl_loss=False,
-        loss_agg_mode=mode, loss_scale_factor=7, optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-    )  # fmt: skip
-    actor.set_loss_fn(partial(actor_loss, config=config))
-    expected, wanted = gradients(actor, batch(CLEAN), 6)
-    got, metrics = gradients(actor, batch(PADDED), micro)
-    assert_same_gradients(got, expected)
-    for name in ("loss", "actor/pg_loss", "actor/pg_clipfrac", "actor/ppo_kl", "actor/entropy_loss"):
-        assert metrics[name] == pytest.approx(wanted[name], rel=1e-5, abs=1e-7), name
-
-
-@pytest.mark.parametrize("micro", [1, 5])
-def test_critic_padding_is_exactly_nothing_and_only_the_action_start_counts(critic, micro):
-    config = FSDPCriticConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, cliprange_value=1e6,
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-    )  # fmt: skip
-    critic.set_loss_fn(partial(critic_loss, config=config, action_start=True))
-    expected, wanted = gradients(critic, batch(CLEAN), 6)
-    got, metrics = gradients(critic, batch(PADDED), micro)
-    assert_same_gradients(got, expected)
-    for name in ("loss", "critic/vf_loss", "critic/vpred_mean"):
-        assert metrics[name] == pytest.approx(wanted[name], rel=1e-5, abs=1e-7), name
-    # by hand: V at the last prompt token, the position that is there before the response begins
-    data = batch(CLEAN)
-    td = tu.get_tensordict(dict(data), non_tensor_dict={"temperature": 1.0, "compute_loss": False})
-    values = critic.infer_batch(td)["values"].unbind()
-    starts = torch.stack([v[n - 1] for v, n in zip(values, PROMPTS, strict=True)])
-    by_hand = 0.5 * ((starts - (torch.arange(6.0) + 0.5)) ** 2).mean()
-    assert metrics["loss"] == pytest.approx(float(by_hand), rel=1e-5)
+def test_padding_and_the_cut_into_micro_batches_change_nothing(actor, critic, merge, micro, micro_tokens, multiple):
+    """Two mini-batches; the padded batch has at least one row of padding in each."""
+    rows = rows_of(play(6, "mixed"), merge=merge)
+    clean = Made(rows, actor, critic, mini_batches=2)
+    padded = Made(rows, actor, critic, mini_batches=2, row_multiple=multiple * 7)
+    assert sum(fields["kind"] == "padding" for fields in padded.batch.extra) > multiple
+    how = objective("gae", "trajectory")
+    (one, _), (two, _) = (m.columns(how, actor_batches=2, critic_batches=2) for m in (clean, padded))
+    g1, m1 = gradients(actor, clean.batch, one, "actor", actor_config("gspo"), mini_batches=2)
+    g2, m2 = gradients(actor, padded.batch, two, "actor", actor_config("gspo"), mini_batches=2, micro=micro,
+                       micro_tokens=micro_tokens)  # fmt: skip
+    assert len(g1) == len(g2) == 2
+    assert max(map(relative, g2, g1)) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+    g1, m1 = gradients(critic, clean.batch, one, "critic", critic_config(), mini_batches=2)
+    g2, m2 = gradients(critic, padded.batch, two, "critic", critic_config(), mini_batches=2, micro=micro,
+                       micro_tokens=micro_tokens)  # fmt: skip
+    assert max(map(relative, g2, g1)) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
 
 
 def test_a_mini_batch_of_padding_alone_is_no_update(actor):
-    config = FSDPActorConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, use_kl_loss=False,
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-    )  # fmt: skip
-    actor.set_loss_fn(partial(actor_loss, config=config))
-    grads, metrics = gradients(actor, batch([None, None]), 1)
+    made = Made(rows_of(play(1, "grow", groups=1, per_group=1), merge=True), actor, row_multiple=4)
+    columns, _ = made.columns(objective())
+    columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
+    for name in ("old_log_probs", "advantages"):
+        columns[name] = torch.full_like(columns[name], float("nan"))  # what does not count may be anything
+    (grads,), metrics = gradients(actor, made.batch, columns, "actor", actor_config("gspo"), micro=2)
     assert all(float(g.abs().max()) == 0.0 for g in grads.values())
-    assert metrics["loss"] == 0.0
+    assert metrics["actor/loss"] == 0.0 and "actor/pg_clipfrac" not in metrics
 
 
-def records(*rows):
-    names = ("trajectory", "step_index", "kind", "step_reward", "truncated", "terminated")
-    return [dict(zip(names, row, strict=True)) for row in rows]
+def test_kl_entropy_and_rollout_correction_are_per_step(actor):
+    """Sequence-level correction and KL over steps, not over the rows that hold them."""
+    episodes = play(7, "grow")
+    correction = {"rollout_is": "sequence", "rollout_is_threshold": 1.2, "rollout_rs": "token_k1",
+                  "rollout_rs_threshold": "0.8_1.2"}  # fmt: skip
+    config = actor_config("vanilla", use_kl_loss=True, kl_loss_coef=0.3, kl_loss_type="low_var_kl", entropy_coeff=0.1)
+    out = []
+    for merge in (False, True):
+        made = Made(rows_of(episodes, merge=merge), actor)
+        columns, result = made.columns(objective("grpo", "row", kl=FixedKL(0.2), kl_kind="k1", correction=correction))
+        (grads,), metrics = gradients(actor, made.batch, columns, "actor", config)
+        out.append((grads, metrics, result))
+    (g1, m1, r1), (g2, m2, r2) = out
+    assert relative(g2, g1) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+    assert r2.metrics == pytest.approx(r1.metrics, rel=1e-4, abs=1e-6, nan_ok=True)
+    torch.testing.assert_close(r2.rewards, r1.rewards)
+    assert m1["actor/kl"] > 0 and r1.metrics["actor/reward_kl_penalty"] != 0
+    trained = int((r1.columns[POLICY_WEIGHTS] != 0).sum())
+    assert 0 < trained < sum(len(step.response_ids) for _, _, episode in episodes for step in episode.steps)  # rejected
+    factors = r1.columns["rollout_is_weights"]
+    assert len(factors[factors > 0].unique()) > 5
 
 
-EXTRA = records(
-    ("t", 2, "value", 9.0, False, False),
-    ("t", 0, "step", 0.25, False, False),
-    ("t", 1, "step", -1.5, True, False),
-    ("u", 0, "step", 4.0, True, True),
-    ("w", 0, "masked", 7.0, False, True),
-    ("u", 0, "padding", 4.0, True, True),
-)
+def test_a_step_level_critic_learns_at_the_actions_start_alone(critic, actor):
+    """By hand: the value at the last prompt token of each step, against the return, every episode alike."""
+    episodes = play(8, "mixed")
+    made = Made(rows_of(episodes, merge=True), actor, critic)
+    columns, _ = made.columns(objective("gae"))
+    table = made.batch.table()
+    assert int((columns[VALUE_WEIGHTS] != 0).sum()) == len(table)
+    config = dataclasses.replace(critic_config(), cliprange_value=1e6)
+    _, metrics = gradients(critic, made.batch, columns, "critic", config)
+    by_hand, episode_errors = [], {}
+    for i in range(len(table)):
+        v, r = made.given["values"][table.start[i]], columns["returns"][table.start[i]]
+        episode_errors.setdefault(int(table.trajectory[i]), []).append(0.5 * float((v - r) ** 2))
+    by_hand = np.mean([np.mean(errors) for errors in episode_errors.values()])
+    assert metrics["critic/vf_loss"] == pytest.approx(by_hand, rel=1e-5)
 
 
-def test_each_row_gets_its_own_reward_at_its_last_trained_token():
-    mask = torch.tensor([[0, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
-    scores = step_scores(EXTRA, mask)
-    assert scores.tolist() == [[0, 0, 0], [0, 0.25, 0], [0, 0, -1.5], [4.0, 0, 0], [0, 0, 0], [0, 0, 0]]
+def test_off_policy_steppo_is_another_update_than_ppo(actor, critic):
+    """Real updates over two mini-batches: in the second the ratios have left 1, and whole steps are clipped."""
+    rows = rows_of(play(9, "grow"), merge=True)
+    out = {}
+    for loss in ("vanilla", "steppo"):
+        made = Made(rows, actor, critic, mini_batches=2)
+        made.given["old_log_probs"] = made.batch.infer(actor, "log_probs")
+        columns, _ = made.columns(objective("gae"), actor_batches=2, critic_batches=2)
+        before = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
+        metrics = made.batch.update(actor, columns, "actor", actor_config(loss), mini_batches=2)
+        after = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
+        actor.engine.module.load_state_dict(
+            {k: torch.distributed.tensor.distribute_tensor(v, p.device_mesh, p.placements)
+             for (k, v), p in zip(before.items(), actor.engine.module.state_dict().values(), strict=True)}
+        )  # fmt: skip
+        actor.reset()
+        assert metrics["actor/ratio/moved"] > 0.3 and metrics["actor/pg_clipfrac"] > 0
+        out[loss] = {k: after[k] - before[k] for k in after}
+    assert relative(out["steppo"], out["vanilla"]) > 1e-3
 
 
-def test_step_rows_take_the_value_before_the_first_token():
-    kinds = np.array([fields["kind"] for fields in EXTRA])
-    values = torch.arange(18.0).reshape(6, 3)
-    rows = step_rows(EXTRA, ["g", "g", "g", "g", "h", "pad"], kinds, torch.arange(6.0), values)
-    assert rows.values.tolist() == [0, 3, 6, 9, 12, 15]
-    assert rows.final_values[:3].tolist() == [0, 0, 0] and rows.final_values[3:].isnan().all()
-    assert rows.rewards.tolist() == [0, 1, 2, 3, 4, 5]
-    assert rows.trajectory.tolist() == [0, 0, 0, 1, 2, 1]
-    assert rows.step.tolist() == [2, 0, 1, 0, 0, 0]
-    assert rows.group.tolist() == [0, 0, 0, 0, 1, 2]
-    assert rows.valid.tolist() == [False, True, True, True, False, False]
-    assert rows.truncated.tolist() == [False, False, True, False, False, False]
+# ---------------------------------------------------------------------------------------------------- the rest
 
 
 def test_rows_are_ordered_as_submitted_whatever_their_names_and_arrival():
@@ -299,24 +407,26 @@ def test_what_follows_a_record_follows_it():
     assert said == [({"x": 1}, 3), "saved", 7]
 
 
+def nested(rows):
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
 def test_sampled_and_trained_log_probabilities_agree(actor, model_path):
     engine = load_engine(model_path, max_length=128, max_rows=8)
-    config = FSDPActorConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, use_kl_loss=False,
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-    )  # fmt: skip
-    actor.set_loss_fn(partial(actor_loss, config=config))
-    texts = [torch.randint(7, 250, (n,), generator=torch.Generator().manual_seed(n)).tolist() for n in PROMPTS]
+    texts = [
+        torch.randint(7, 250, (n,), generator=torch.Generator().manual_seed(n)).tolist()
+        for n in (10, 14, 9, 20, 11, 12)
+    ]
     seen = []
     for _ in range(2):
         done = [engine.submit(p, SamplingParams(9, temperature=0.7, ignore_eos=True)) for p in texts]
         engine.run()
-        mask = jagged([torch.ones(9, dtype=torch.int64) for _ in done])
+        mask = nested([torch.ones(9, dtype=torch.int64) for _ in done])
         td = {
-            "prompts": jagged([torch.tensor(r.prompt_ids) for r in done]),
-            "responses": jagged([torch.tensor(r.token_ids) for r in done]),
-            "input_ids": jagged([torch.tensor(r.tokens) for r in done]),
-            "position_ids": jagged([torch.arange(len(r.tokens)) for r in done]),
+            "prompts": nested([torch.tensor(r.prompt_ids) for r in done]),
+            "responses": nested([torch.tensor(r.token_ids) for r in done]),
+            "input_ids": nested([torch.tensor(r.tokens) for r in done]),
+            "position_ids": nested([torch.arange(len(r.tokens)) for r in done]),
             "response_mask": mask,
             "loss_mask": mask,
         }
@@ -325,20 +435,82 @@ def test_sampled_and_trained_log_probabilities_agree(actor, model_path):
             trained = log_probs[len(request.prompt_ids) - 1 : len(request.tokens) - 1]
             torch.testing.assert_close(trained, torch.tensor(request.log_probs), rtol=0, atol=1e-5)
         seen.append([r.log_probs for r in done])
-        full = batch(CLEAN)
-        actor.train_mini_batch(
-            tu.get_tensordict(
-                full,
-                non_tensor_dict={
-                    "temperature": 1.0,
-                    "global_batch_size": 6,
-                    "mini_batch_size": 6,
-                    "epochs": 1,
-                    "seed": 1,
-                    "dataloader_kwargs": {"shuffle": False},
-                },
-            )
-        )
+        made = Made(rows_of(play(2, "grow"), merge=True), actor)
+        made.batch.update(actor, made.columns(objective())[0], "actor", actor_config())
         weights, _ = actor.engine.get_per_tensor_param()
         engine.load_weights({name: tensor.detach().clone() for name, tensor in weights}, version=1)
     assert seen[0] != seen[1]
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+def fields(**changed):
+    step = {"index": 0, "start": 0, "end": 2, "prompt_tokens": 3, "reward": 1.0, "components": {}, "terminated": True,
+            "truncated": False, "anchor": "", **changed}  # fmt: skip
+    return {"kind": "step", "trajectory": "u_0", "steps": [step], "value_at": -1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"reward": float("nan")}, "episode u_0: the reward of step 0 is nan"),
+        ({"reward": float("inf")}, "the reward of step 0 is inf"),
+        ({"end": 0}, "step 0 has no tokens"),
+        ({"end": 9}, "tokens outside its row"),
+    ],
+)
+def test_steps_that_are_refused(changed, message):
+    with pytest.raises(DataError, match=message):
+        step_table([fields(**changed)], ["u"], torch.tensor([0, 2]), {})
+
+
+def test_a_step_that_comes_twice_is_refused():
+    table = step_table([fields(), fields()], ["u", "u"], torch.tensor([0, 2, 4]), {})
+    given = {"old_log_probs": torch.full((4,), -1.0)}
+    one = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(DataError, match="'u_0' has step 0 more than once"):
+        step_columns(table, given, 4, objective(), one, one)
+
+
+def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
+    made = Made(rows_of(play(4, "grow"), merge=True), actor)
+    process = ProcessRewards({"format": 0.5}, normalize="prime", included=False)
+    _, plain = made.columns(objective())
+    _, mixed = made.columns(objective(process=process, scale=RewardScale("batch")))
+    table = made.batch.table()
+    assert not any("process" in name or "scale" in name for name in plain.metrics)
+    assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in table.components)
+    scale, sigma = mixed.metrics["env/process_rewards/scale"], mixed.metrics["env/reward_scale"]
+    added = torch.tensor([0.5 * c["format"] / scale for c in table.components])
+    torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["old_log_probs", "values"])
+def test_numbers_that_are_none_name_their_episode(actor, critic, name):
+    made = Made(rows_of(play(1, "grow"), merge=True), actor, critic)
+    table = made.batch.table()
+    made.given[name][table.tokens[-1]] = float("nan")
+    with pytest.raises(DataError, match=r"'g2_2'.* is nan"):
+        made.columns(objective("gae"))
+
+
+def test_a_step_table_is_the_same_for_any_rows_in_any_order():
+    episodes = play(3, "mixed")
+    seen = []
+    for merge, seed in ((True, 0), (False, 0), (True, 1), (False, 2)):
+        batch = local_batch(rows_of(episodes, merge=merge), filler_id=FILLER, ranks=2, mini_batches=2, seed=seed)
+        table = batch.table()
+        tokens = torch.tensor([token for row in batch.responses for token in row])
+        finals = [tokens[i - 1].item() if i > 0 else -1 for i in table.final.tolist()]
+        assert [fields["kind"] for fields in batch.extra].count("padding") == len(batch.extra) - len(
+            rows_of(episodes, merge=merge)
+        )
+        seen.append(
+            (tokens[table.tokens].tolist(), table.step_of.tolist(), table.trajectory.tolist(), table.index.tolist(),
+             table.group.tolist(), table.rewards.tolist(), table.truncated.tolist(), table.names, table.anchors,
+             [i >= 0 for i in table.final.tolist()])
+        )  # fmt: skip
+        assert len(finals) == len(table)
+    assert all(other == seen[0] for other in seen)
+    assert seen[0][0] == [t for _, _, episode in episodes for step in episode.steps for t in step.response_ids]

@@ -1,4 +1,4 @@
-"""verl's agent loop over any environment: one episode in, one output per step out.
+"""verl's agent loop over any environment: one episode in, its steps out as as few rows as their prompts allow.
 
 A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task
 (``extra_info.index``). The prompts come from the environment and the tokenizer's chat template through
@@ -16,12 +16,13 @@ from typing import Any
 from uuid import uuid4
 
 import gymnasium as gym
+import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.cpu_rollout import ROLLOUT_NAME
 from agent_envs.adapters.verl.env_pool import EnvPool
-from agent_envs.adapters.verl.episode_rows import BROKEN, Row, episode_record, episode_rows
+from agent_envs.adapters.verl.episode_rows import BROKEN, Row, baseline_row, episode_record, episode_rows
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
 from agent_envs.messages import Message, observation_messages
@@ -29,7 +30,7 @@ from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 from agent_envs.rollout import arun_episode
 
-__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "ServerActor", "ServerPolicy"]
+__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput", "ServerActor", "ServerPolicy"]
 
 AGENT_LOOP_NAME = "agentr1_env"
 """What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
@@ -144,11 +145,26 @@ class ServerPolicy:
         return self.actor
 
 
+class RowOutput(AgentLoopOutput):
+    """verl's output of an agent loop, with the step that wrote each response token."""
+
+    step_ids: list[int]
+    """Index of the step within its episode, -1 for what the policy did not write, shape [response tokens]."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As verl stores it, ``step_ids`` a column of its own."""
+        output = super().as_dict()
+        output["step_ids"] = torch.tensor(output["step_ids"], dtype=torch.int64)
+        return output
+
+
 class EnvAgentLoop(AgentLoopBase):
     """Plays the episode that a dataset row names."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
-        """One output per step (and per value-only row), the last step last.
+        """One output per row: merged steps, or a step each with ``agentr1.merge=False``.
+
+        Where the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
 
         Args:
             sampling_params: How to sample.
@@ -160,6 +176,10 @@ class EnvAgentLoop(AgentLoopBase):
         phase = extra.get("phase", "train")
         session, step = kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
         uid = str(kwargs.get("uid", uuid4()))
+        estimator = get_estimator(str(self.config.algorithm.adv_estimator))
+        greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
+        if greedy:
+            sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
         name = f"{settings.get('seed', 0)}/{phase}/{step}/{kwargs['env_id']}/{extra.get('index')}/{session}"
         policy = ServerPolicy(
             self.server_manager,
@@ -182,10 +202,17 @@ class EnvAgentLoop(AgentLoopBase):
             episode_id=f"{uid}_{session}",
             group_id=uid,
         )
-        rows = episode_rows(
-            episode,
-            filler_id=self.tokenizer.eos_token_id,
-            final_prompt_ids=self._final_prompt(episode, policy, phase),
+        filler = self.tokenizer.eos_token_id
+        rows = (
+            [baseline_row(filler)]
+            if greedy
+            else episode_rows(
+                episode,
+                filler_id=filler,
+                final_prompt_ids=self._final_prompt(episode, policy, phase),
+                merge=bool(settings.get("merge", True)),
+                anchors=phase == "train" and estimator.needs_anchors,
+            )
         )
         return self._outputs(rows, episode, policy.actor, phase, default_version=max(int(step) - 1, 0))
 
@@ -225,7 +252,7 @@ class EnvAgentLoop(AgentLoopBase):
             return None
         if not settings.get("bootstrap_truncated", True):
             return None
-        if not get_estimator(self.config.algorithm.adv_estimator).needs_critic:
+        if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
             return None
         # where the next prompt was built already (it was too long, or nothing came) it is that one
         built = len(actor.prompt_ids) > len(episode.steps[-1].prompt_ids or ())
@@ -242,23 +269,19 @@ class EnvAgentLoop(AgentLoopBase):
         record["episode"] = line if phase == "validation" else ""
         versions = actor.versions if actor is not None and actor.versions else [default_version]
         return [
-            AgentLoopOutput(
-                prompt_ids=row.prompt_ids,
-                response_ids=row.response_ids,
-                response_mask=row.response_mask,
-                response_logprobs=row.response_logprobs,
+            RowOutput(
+                prompt_ids=row.tokens.prompt_ids,
+                response_ids=row.tokens.response_ids,
+                response_mask=row.tokens.response_mask,
+                response_logprobs=row.tokens.logprobs,
+                step_ids=row.tokens.step_ids,
                 reward_score=episode.reward,
                 num_turns=2 * len(episode.steps),
                 metrics=AgentLoopMetrics(generate_sequences=actor.seconds if actor else 0.0),
                 extra_fields={
                     "min_global_steps": min(versions),
                     "max_global_steps": max(versions),
-                    "kind": row.kind,
-                    "trajectory": episode.episode_id,
-                    "step_index": row.step_index,
-                    "step_reward": row.reward,
-                    "terminated": row.terminated,
-                    "truncated": row.truncated,
+                    **row.fields(episode.episode_id),
                     "episode": line if phase == "train" and i == len(rows) - 1 else "",
                     "error": (episode.error or "") if i == len(rows) - 1 else "",
                     "reward_extra_info": record,

@@ -10,7 +10,7 @@ import numpy as np
 
 from agent_envs.episode import StopReason
 
-__all__ = ["summarise", "training_metrics", "validation_metrics"]
+__all__ = ["step_metrics", "summarise", "training_metrics", "validation_metrics"]
 
 
 def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -55,6 +55,40 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
         "env/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / n,
         "env/zero_step_episodes": float(sum(r["num_steps"] == 0 for r in records)),
+    }
+
+
+def step_metrics(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int) -> dict[str, float]:
+    """Metrics of a training batch's rows and steps.
+
+    Args:
+        rows: The rows' records as the agent loop makes them, padding included.
+        lengths: Tokens of each row.
+        trained: Tokens that weigh something in the policy's loss.
+
+    Returns:
+        Lengths per step, and what merging saved: ``env/merge_factor`` is the number of tokens that one row per step
+        would process over the number that the merged rows do.
+    """
+    steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    responses = [step["end"] - step["start"] for step in steps]
+    real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
+    apart = sum(step["prompt_tokens"] for step in steps) + sum(responses)
+    for row, n in real:
+        if row["value_at"] >= 0:  # the prompt of the state after the last step, and its filler, end the row
+            apart += n
+    together = sum(n for _, n in real)
+    return {
+        **summarise("prompt_length", [step["prompt_tokens"] for step in steps]),
+        **summarise("response_length", responses),
+        "env/rows": float(sum(row["kind"] != "padding" for row in rows)),
+        "env/trained_steps": float(len(steps)),
+        "env/masked_rows": float(sum(row["kind"] == "masked" for row in rows)),
+        "env/pad_row_share": sum(row["kind"] == "padding" for row in rows) / max(len(rows), 1),
+        "env/merge_factor": apart / max(together, 1),
+        "env/tokens/processed": float(sum(lengths)),
+        "env/tokens/trained": float(trained),
+        "env/tokens/trained_share": trained / max(sum(lengths), 1),
     }
 
 

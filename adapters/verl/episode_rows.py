@@ -1,12 +1,15 @@
-"""An episode as a trainer's rows: one row per step, each with its own prompt, response and reward.
+"""An episode as a trainer's rows: its steps' tokens, merged where the prompts allow it, and each step's own record.
 
-A row is a plain record; the agent loop turns it into verl's ``AgentLoopOutput``. Three kinds:
+A row is a plain record; the agent loop turns it into verl's ``AgentLoopOutput``. Four kinds:
 
-==========  ===========================================================================================================
-``step``    one step: trained, response mask all ones over the tokens as sampled
-``value``   the state after the last step of an episode that a limit cut: read by the critic alone, mask 0
-``masked``  a step of a broken episode, or the one row of an episode without steps: mask 0, counted in metrics
-==========  ===========================================================================================================
+============  =========================================================================================================
+``step``      one or more steps (``agent_envs.adapters.merging``): the tokens as sampled are trained, nothing else is
+``value``     the state after the last step of an episode that a limit cut, where it does not fit into a ``step`` row:
+              read by the critic alone
+``masked``    steps of a broken episode, or the one row of an episode without steps: nothing is trained, counted in
+              metrics
+``baseline``  a greedy episode whose return alone is wanted
+============  =========================================================================================================
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.episode import Episode, StopReason
+from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
+from agent_envs.episode import Episode, Step, StopReason
 
-__all__ = ["BROKEN", "Row", "episode_record", "episode_rows"]
+__all__ = ["BROKEN", "PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
 
 BROKEN = frozenset({StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT})
 """Ends that are not the policy's doing: their steps are not trained."""
@@ -27,64 +31,93 @@ class Row:
     """One row of a trainer's batch."""
 
     kind: str
-    """``step``, ``value`` or ``masked``."""
-    step_index: int
-    """Index of the step within its episode; the number of steps for a ``value`` row."""
-    prompt_ids: list[int]
-    """Prompt tokens, shape [prompt tokens]."""
-    response_ids: list[int]
-    """Response tokens as sampled (one filler token where the mask is 0), shape [response tokens]."""
-    response_logprobs: list[float]
-    """Log-probability of each response token when it was sampled (nats), shape [response tokens]."""
-    reward: float
-    """Reward of the step."""
-    terminated: bool
-    """Whether the task ended here."""
-    truncated: bool
-    """Whether a limit ended the episode here."""
+    """``step``, ``value``, ``masked`` or ``baseline``."""
+    tokens: TokenRow
+    """Prompt, response, and which step wrote which token."""
+    steps: tuple[dict[str, Any], ...]
+    """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
+    them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
+    in)."""
+    value_at: int = -1
+    """Response position before which the critic reads the state after a cut episode's last step; -1 for none."""
 
-    @property
-    def response_mask(self) -> list[int]:
-        """1 for every token that is trained, shape [response tokens]."""
-        return [int(self.kind == "step")] * len(self.response_ids)
+    def fields(self, trajectory: str) -> dict[str, Any]:
+        """What travels beside the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
+        return {"kind": self.kind, "trajectory": trajectory, "steps": list(self.steps), "value_at": self.value_at}
 
 
-def episode_rows(episode: Episode, *, filler_id: int, final_prompt_ids: list[int] | None = None) -> list[Row]:
-    """The rows of an episode, steps in order and last.
+PADDING: dict[str, Any] = {"kind": "padding", "trajectory": "", "steps": [], "value_at": -1}
+"""The fields of a row that fills a batch up."""
+
+
+def episode_rows(
+    episode: Episode,
+    *,
+    filler_id: int,
+    final_prompt_ids: list[int] | None = None,
+    merge: bool = True,
+    anchors: bool = False,
+) -> list[Row]:
+    """The rows of an episode.
 
     Args:
         episode: With the tokens of every step.
-        filler_id: Token of rows that have none of their own.
+        filler_id: Token of rows that have none of their own, and behind the state after the last step.
         final_prompt_ids: Prompt of the state after the last step, where its value is wanted; used only if a limit ended
             the episode there.
+        merge: Whether steps share a row where their prompts allow it; a row per step otherwise.
+        anchors: Whether the records hold the states' anchors, which can be long.
 
     Returns:
-        At least one row. A ``value`` row comes first, so that the last row is always the last step.
+        At least one row.
     """
     broken = episode.stop_reason in BROKEN
-    rows: list[Row] = []
-    for index, step in enumerate(episode.steps):
-        if not step.response_ids or not step.prompt_ids:
-            continue  # nothing was sampled for it: a scripted action has no tokens to train
-        rows.append(
-            Row(
-                kind="masked" if broken else "step",
-                step_index=index,
-                prompt_ids=list(step.prompt_ids),
-                response_ids=list(step.response_ids),
-                response_logprobs=list(step.response_logprobs or [0.0] * len(step.response_ids)),
-                reward=float(step.reward),
-                terminated=step.terminated,
-                truncated=step.truncated,
-            )
-        )
-    if not rows:
-        return [Row("masked", 0, [filler_id], [filler_id], [0.0], 0.0, False, True)]
-    cut = rows[-1].truncated and not rows[-1].terminated
+    # a scripted action has no tokens: nothing was sampled for it, so there is nothing to train
+    played = [i for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids]
+    if not played:
+        return [_filler("masked", filler_id)]
+    tokens = [_step_tokens(i, episode.steps[i], trained=not broken) for i in played]
+    last = episode.steps[played[-1]]
+    cut = last.truncated and not last.terminated
     if final_prompt_ids is not None and cut and not broken:
-        value = Row("value", len(episode.steps), list(final_prompt_ids), [filler_id], [0.0], 0.0, False, False)
-        rows.insert(0, value)
-    return rows
+        tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
+    records = {i: _record(episode, i, anchors) for i in played}
+    out = []
+    for row in merge_steps(tokens, "merged" if merge else "steps"):
+        steps = tuple(
+            {**records[index], "start": start, "end": end} for index, start, end in row.spans if index in records
+        )
+        value_at = next((start for index, start, _ in row.spans if index not in records), -1)
+        kind = "masked" if broken else "step" if steps else "value"
+        out.append(Row(kind, row, steps, value_at))
+    return out
+
+
+def baseline_row(filler_id: int) -> Row:
+    """The row of an episode whose return alone is wanted."""
+    return _filler("baseline", filler_id)
+
+
+def _filler(kind: str, filler_id: int) -> Row:
+    return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
+
+
+def _step_tokens(index: int, step: Step, *, trained: bool) -> StepTokens:
+    return StepTokens(index, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, trained)
+
+
+def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
+    step = episode.steps[index]
+    before = episode.steps[index - 1].info if index else episode.reset_info
+    return {
+        "index": index,
+        "prompt_tokens": len(step.prompt_ids or ()),
+        "reward": float(step.reward),
+        "components": {str(name): float(x) for name, x in (step.info.get("reward_components") or {}).items()},
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "anchor": str(before.get("anchor", "")) if anchors else "",
+    }
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Which row goes into which mini-batch, on which rank: pure arithmetic.
 
-verl cuts a batch into equal mini-batches of rows, so with one row per step the number of updates would depend
-on how long the episodes are. Here a mini-batch holds whole trajectories, the same number (to within one) in
-each, and all mini-batches are filled up to the same number of rows with padding rows, which count nowhere.
+verl cuts a batch into equal mini-batches of rows, so the number of updates would depend on how many rows the episodes
+have. Here a mini-batch holds whole trajectories, the same number (to within one) in each; mini-batches and the ranks
+within them get about the same number of tokens, and are filled up to the same number of rows with padding rows, which
+count nowhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 __all__ = ["Layout", "plan_layout"]
 
@@ -31,6 +33,11 @@ class Layout:
     def rows_per_part(self) -> int:
         """Rows of one mini-batch on one rank."""
         return len(self.order) // (self.ranks * self.mini_batches)
+
+    def mini_batches_of_rows(self, wanted: int) -> torch.Tensor:
+        """The mini-batch of every row where ``wanted`` are asked for, int64, shape [rows]."""
+        count = math.gcd(wanted, self.mini_batches)
+        return torch.tensor([self.mini_batch_of(i, count) for i in range(len(self.order))])
 
     def mini_batch_of(self, position: int, mini_batches: int) -> int:
         """Which of ``mini_batches`` (a divisor of the layout's) the row at a position belongs to."""
@@ -65,18 +72,20 @@ def plan_layout(
         rows_of.setdefault(name, []).append(row)
     members = list(rows_of.values())
     np.random.default_rng(seed).shuffle(members)
-    members.sort(key=len, reverse=True)
+    tokens = [sum(lengths[row] for row in rows) for rows in members]
     count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
     capacity = math.ceil(len(members) / count)
     batches: list[list[int]] = [[] for _ in range(count)]
-    held = [0] * count
-    for rows in members:  # longest first, to the emptiest mini-batch that still takes a trajectory
-        target = min((b for b in range(count) if held[b] < capacity), key=lambda b: (len(batches[b]), held[b]))
-        batches[target] += rows
+    held, load = [0] * count, [0] * count
+    for member in sorted(range(len(members)), key=lambda m: tokens[m], reverse=True):
+        # longest first, to the mini-batch with the fewest tokens that still takes a trajectory
+        target = min((b for b in range(count) if held[b] < capacity), key=lambda b: (load[b], held[b]))
+        batches[target] += members[member]
         held[target] += 1
-    per_part = max(math.ceil(len(rows) / ranks) for rows in batches)
-    per_part = math.ceil(per_part / row_multiple) * row_multiple
-    parts = [_split(rows, lengths, ranks, per_part) for rows in batches]  # [mini-batches][ranks]
+        load[target] += tokens[member]
+    parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
+    per_part = max(len(part) for batch in parts for part in batch)
+    per_part = math.ceil(max(per_part, 1) / row_multiple) * row_multiple
     order: list[int | None] = []
     for rank in range(ranks):
         for batch in parts:
@@ -84,15 +93,16 @@ def plan_layout(
     return Layout(tuple(order), ranks, count)
 
 
-def _split(rows: list[int], lengths: Sequence[int], ranks: int, most: int) -> list[list[int]]:
-    """Rows over ranks with about equal tokens, at most ``most`` rows each.
+def _split(rows: list[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """Rows over ranks with about equal tokens.
 
-    The longest come first, so that micro-batches cut in this order hold rows of about the same length.
+    The longest come first, so that micro-batches cut in this order hold rows of about the same length. A rank may get
+    more rows than another: padding rows of a few tokens make up for it.
     """
     parts: list[list[int]] = [[] for _ in range(ranks)]
     load = [0] * ranks
     for row in sorted(rows, key=lambda r: lengths[r], reverse=True):
-        rank = min((r for r in range(ranks) if len(parts[r]) < most), key=lambda r: load[r])
+        rank = min(range(ranks), key=lambda r: (load[r], len(parts[r])))
         parts[rank].append(row)
         load[rank] += lengths[row]
     return parts

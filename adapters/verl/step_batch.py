@@ -7,26 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transfer_queue import KVBatchMeta
-from verl.utils.metric import reduce_metrics
-from verl.utils.py_functional import rename_dict
 
-from agent_envs.adapters.estimators import StepRows
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
 __all__ = [
     "LogThen",
     "by_submission",
-    "collect",
     "mini_batches",
+    "nest",
     "plain",
     "repair_tracker",
     "row_multiple",
-    "step_rows",
-    "step_scores",
+    "row_offsets",
     "with_fields",
 ]
 
@@ -87,54 +82,16 @@ def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
     return sorted(range(len(keys)), key=place)
 
 
-def step_scores(extra: Sequence[Mapping[str, Any]], mask: torch.Tensor) -> torch.Tensor:
-    """Each trained row's own reward at its last trained position, 0 elsewhere.
-
-    Args:
-        extra: The rows' records, shape [rows].
-        mask: Trained positions, shape [rows, response tokens].
-
-    Returns:
-        Rewards in float32, shape [rows, response tokens].
-    """
-    scores = torch.zeros_like(mask, dtype=torch.float32)
-    last = mask.cumsum(1).argmax(1)  # [rows] the first position at which all trained ones are counted
-    for row, fields in enumerate(extra):
-        if fields["kind"] == "step":
-            scores[row, last[row]] = float(fields["step_reward"])
-    return scores
+def row_offsets(column: torch.Tensor) -> torch.Tensor:
+    """Where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
+    if column.is_nested:
+        return column.offsets()
+    return torch.arange(len(column) + 1) * column.shape[1]
 
 
-def step_rows(
-    extra: list[dict], uids: list[str], kinds: np.ndarray, rewards: torch.Tensor, values: torch.Tensor | None
-) -> StepRows:
-    """The estimators' view of a padded batch; ``values`` [rows, response tokens] or None.
-
-    The value of a step, and of the state after a cut episode, is the one before the response's first token.
-    """
-    names = {name: i for i, name in enumerate(dict.fromkeys(fields["trajectory"] for fields in extra))}
-    groups = {uid: i for i, uid in enumerate(dict.fromkeys(uids))}
-    at_start = None if values is None else values[:, 0].float()
-    final = None
-    if at_start is not None:
-        of = {extra[i]["trajectory"]: at_start[i] for i in np.flatnonzero(kinds == "value")}
-        final = torch.tensor([float(of.get(fields["trajectory"], math.nan)) for fields in extra])
-    return StepRows(
-        rewards=rewards.float(),
-        trajectory=torch.tensor([names[fields["trajectory"]] for fields in extra]),
-        step=torch.tensor([int(fields["step_index"]) for fields in extra]),
-        group=torch.tensor([groups[uid] for uid in uids]),
-        valid=torch.from_numpy(kinds == "step"),
-        truncated=torch.tensor([bool(fields["truncated"] and not fields["terminated"]) for fields in extra]),
-        values=at_start,
-        final_values=final,
-    )
-
-
-def collect(output: dict[str, Any], role: str, metrics: dict) -> None:
-    renamed = rename_dict(output, f"{role}/")
-    renamed[f"perf/mfu/{role}"] = renamed.pop(f"{role}/mfu")
-    metrics.update(reduce_metrics(renamed))
+def nest(column: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """[tokens] as a jagged column [rows, tokens of the row]."""
+    return torch.nested.nested_tensor_from_jagged(column, offsets)
 
 
 def plain(value: Any) -> dict:

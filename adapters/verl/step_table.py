@@ -1,0 +1,176 @@
+"""The steps of a training batch, whatever rows their tokens lie in.
+
+Rows, padding and the order in which episodes came back are the trainer's business. Here they end: steps are numbered by
+prompt as submitted, session and step index, and their tokens are listed in that order. All that is computed from a
+table is therefore the same number for merged and unmerged rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from agent_envs.errors import DataError
+
+__all__ = ["StepTable", "flat", "response_index", "step_table"]
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The trained steps of a batch; tensors of shape [steps] unless said otherwise."""
+
+    row: torch.Tensor
+    """Row of the batch that holds the step, int64."""
+    trajectory: torch.Tensor
+    """Number of the step's trajectory, 0..trajectories-1, int64."""
+    index: torch.Tensor
+    """Index of the step within its trajectory, int64."""
+    group: torch.Tensor
+    """Number of the prompt group, int64."""
+    rewards: torch.Tensor
+    """Reward of the step, float64."""
+    truncated: torch.Tensor
+    """Whether a limit, and not the task, ended the episode here, bool."""
+    start: torch.Tensor
+    """Place of the step's first token among all response tokens of the batch, int64."""
+    length: torch.Tensor
+    """Tokens of the step, int64."""
+    final: torch.Tensor
+    """On a trajectory's last step: place before which the state after it is read, -1 for none, int64."""
+    names: tuple[str, ...]
+    """Name of each trajectory, shape [trajectories]."""
+    groups: tuple[str, ...]
+    """Name of each prompt group, shape [groups]."""
+    components: tuple[Mapping[str, float], ...]
+    """Rewards by name."""
+    anchors: tuple[str, ...]
+    """The states the steps acted in; empty where they were not asked for."""
+    tokens: torch.Tensor
+    """Places of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
+    step_of: torch.Tensor
+    """The step of each of these tokens, int64, shape [tokens]."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def pad(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens] to [steps, longest step], zeros behind each step's tokens."""
+        width = int(self.length.max()) if len(self) else 0
+        out = torch.zeros(len(self), width, dtype=x.dtype)
+        out[self.step_of, self.place] = x
+        return out
+
+    @property
+    def place(self) -> torch.Tensor:
+        """Place of each token within its step, int64, shape [tokens]."""
+        first = self.length.cumsum(0) - self.length
+        return torch.arange(len(self.tokens)) - first[self.step_of]
+
+    def spread(self, x: torch.Tensor, size: int, fill: float = 0.0) -> torch.Tensor:
+        """[tokens] to all response tokens of the batch, shape [size], ``fill`` elsewhere."""
+        out = torch.full((size,), fill, dtype=x.dtype)
+        out[self.tokens] = x
+        return out
+
+
+def step_table(
+    extra: Sequence[Mapping[str, Any]],
+    uids: Sequence[str],
+    offsets: torch.Tensor,
+    prompts: Mapping[str, int],
+) -> StepTable:
+    """The trained steps of a batch's rows.
+
+    Args:
+        extra: The rows' records (``extra_fields`` of the agent loop's outputs), shape [rows].
+        uids: The rows' prompt groups, shape [rows].
+        offsets: Where each row's response tokens begin and end among all of them, shape [rows + 1].
+        prompts: Position of each prompt as submitted.
+
+    Returns:
+        Steps ordered by prompt, session and index. Rows that are not trained have none.
+
+    Raises:
+        DataError: A step without tokens or outside its row, or a reward that is not a finite number; names the
+            episode.
+    """
+    found = []
+    final_at: dict[str, int] = {}
+    for row, (fields, uid) in enumerate(zip(extra, uids, strict=True)):
+        begin, end = int(offsets[row]), int(offsets[row + 1])
+        name = fields["trajectory"]
+        if fields["kind"] not in ("step", "value"):
+            continue
+        if fields["value_at"] >= 0:
+            final_at[name] = begin + fields["value_at"]
+        for step in fields["steps"]:
+            start, stop = begin + step["start"], begin + step["end"]
+            if not begin <= start < stop <= end:
+                raise DataError(f"episode {name}: step {step['index']} has no tokens, or tokens outside its row")
+            if not abs(step["reward"]) < float("inf"):
+                raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
+            session = int(name.rpartition("_")[2])
+            key = (prompts.get(uid, len(prompts)), uid, session, step["index"])
+            found.append((key, row, name, uid, step, start, stop))
+    found.sort(key=lambda item: item[0])
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(item[2] for item in found))}
+    groups = {uid: i for i, uid in enumerate(dict.fromkeys(item[3] for item in found))}
+    steps = [item[4] for item in found]
+    last = {item[2]: i for i, item in enumerate(found)}
+    start = torch.tensor([item[5] for item in found], dtype=torch.int64)
+    length = torch.tensor([item[6] - item[5] for item in found], dtype=torch.int64)
+    step_of = torch.arange(len(found)).repeat_interleave(length)
+    first = length.cumsum(0) - length
+    return StepTable(
+        row=torch.tensor([item[1] for item in found], dtype=torch.int64),
+        trajectory=torch.tensor([numbers[item[2]] for item in found], dtype=torch.int64),
+        index=torch.tensor([step["index"] for step in steps], dtype=torch.int64),
+        group=torch.tensor([groups[item[3]] for item in found], dtype=torch.int64),
+        rewards=torch.tensor([step["reward"] for step in steps], dtype=torch.float64),
+        truncated=torch.tensor([bool(s["truncated"] and not s["terminated"]) for s in steps], dtype=torch.bool),
+        start=start,
+        length=length,
+        final=torch.tensor(
+            [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)],
+            dtype=torch.int64,
+        ),
+        names=tuple(numbers),
+        groups=tuple(groups),
+        components=tuple(step["components"] for step in steps),
+        anchors=tuple(step["anchor"] for step in steps),
+        tokens=torch.arange(int(length.sum())) - (first - start)[step_of],
+        step_of=step_of,
+    )
+
+
+def flat(column: torch.Tensor) -> torch.Tensor:
+    """The values of a column of rows of different lengths, shape [tokens]; jagged, or one tensor where all are equal.
+
+    >>> flat(torch.tensor([[1, 2], [3, 4]])).tolist()
+    [1, 2, 3, 4]
+    """
+    if not column.is_nested:
+        return column.reshape(-1)
+    return torch.cat(column.unbind()) if column.lengths() is not None else column.values()
+
+
+def response_index(sequence_offsets: torch.Tensor, response_lengths: torch.Tensor) -> torch.Tensor:
+    """Where a model's output belongs to each response token: one position before it.
+
+    Args:
+        sequence_offsets: Where each row begins and ends among all tokens, shape [rows + 1].
+        response_lengths: Shape [rows].
+
+    Returns:
+        Positions, shape [response tokens].
+
+    >>> response_index(torch.tensor([0, 5, 8]), torch.tensor([2, 1])).tolist()
+    [2, 3, 6]
+    """
+    first = response_lengths.cumsum(0) - response_lengths
+    begin = sequence_offsets[1:] - response_lengths - 1  # [rows]
+    row = torch.arange(len(response_lengths), device=begin.device).repeat_interleave(response_lengths)
+    return torch.arange(len(row), device=begin.device) + (begin - first)[row]
