@@ -119,11 +119,13 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
 
 def _shown(pooled: Pooled, abstract_words: int) -> str:
     paper = pooled.paper
+    mark = "EXP" if pooled.expanded else "NEW"
+    head = f"[{paper.id}] ({pooled.score:.2f}) [{mark}] {' '.join(paper.title.split())}"
+    if not abstract_words:
+        return head
     words = paper.abstract.split(None, abstract_words)
     abstract = " ".join(words[:abstract_words]) + (" ..." if len(words) > abstract_words else "")
-    mark = "EXP" if pooled.expanded else "NEW"
-    title = " ".join(paper.title.split())
-    return f"[{paper.id}] ({pooled.score:.2f}) [{mark}] {title}\nAbstract: {abstract or '(none)'}"
+    return f"{head}\nAbstract: {abstract or '(none)'}"
 
 
 class _PaperTool(Tool):

@@ -109,7 +109,7 @@ def _queries(kind: str, named: dict[str, str], texts: list[str]) -> Iterator[str
             yield name + setting
         yield name
         if name in names:
-            yield f"survey review {name}{setting}"
+            yield f"{name} survey"
 
 
 def _by_promise(state: PaperState, texts: dict[str, str]) -> list[Pooled]:
