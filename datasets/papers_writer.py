@@ -24,7 +24,13 @@ T = TypeVar("T")
 
 
 def generate_papersearch(
-    out: Path, n: int = 1000, *, split: str = "train", size: int = 2000, hidden: float = 0.4, progress: bool = False
+    out: Path,
+    n: int = 1000,
+    *,
+    split: str = "train",
+    size: int | str = 2000,
+    hidden: float = 0.4,
+    progress: bool = False,
 ) -> Path:
     """Write a generated literature and queries over it, streaming.
 
@@ -43,11 +49,14 @@ def generate_papersearch(
         ConfigError: No such split, or a number out of range.
         DataError: The folder holds something else or cannot be written.
     """
-    tasks = GeneratedQueries(literature(split, size, hidden))
+    papers = int(size) if isinstance(size, str) and size.isdecimal() else size
+    tasks = GeneratedQueries(literature(split, papers, hidden))
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(tasks):
         raise ConfigError(f"n must be a whole number from 1 to {len(tasks)}, the queries of {split!r}, got {n!r}")
     with replaced_folder(out) as folder:
-        write_papers(_shown(tasks.world.rows(), size, "papers", progress), folder / "papers.jsonl")
+        write_papers(
+            _shown(tasks.world.rows(), len(tasks.world), "papers", progress), folder / "papers" / "papers.jsonl"
+        )
         with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
             for task in _shown(map(tasks.__getitem__, range(n)), n, "queries", progress):
                 file.write(json.dumps(_row(task), ensure_ascii=False) + "\n")

@@ -111,21 +111,21 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
 def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:
     """The split files of a folder by split, the shards of one split in order.
 
-    A folder that holds nothing but the hub's `main`, `data` or `distractor` folder stands for that. `passages` and
-    `trainer` are no splits: prepared data keeps its corpus and the trainer's rows there.
+    A folder that holds nothing but the hub's `main`, `data` or `distractor` folder stands for that. `passages`,
+    `papers` and `trainer` are no splits: prepared data keeps its corpus and the trainer's rows there.
 
     Raises:
         DataError: There is no such file, the folder cannot be read, or two files hold the same split.
     """
     splits: dict[str, list[Path]] = {}
     for entry in _entries(folder):
-        if entry.name.startswith(".") or entry.name in ("trainer", "index", "id_aliases.json"):
+        if entry.name.startswith(".") or entry.name in ("trainer", "index", "papers", "id_aliases.json"):
             continue
         if entry.is_dir():
             inside = sorted(f for f in _entries(entry) if f.suffix in suffixes and not f.name.startswith("."))
             if inside and entry.name not in _INNER:
                 splits.setdefault(entry.name, []).extend(inside)
-        elif entry.suffix in suffixes and entry.stem != "passages":
+        elif entry.suffix in suffixes and entry.stem not in ("passages", "papers"):
             shard = _SHARD.fullmatch(entry.stem)
             splits.setdefault(shard["split"] if shard else entry.stem, []).append(entry)
     if splits:

@@ -261,7 +261,8 @@ def test_blocking_backends_run_side_by_side():
         ({"shown": True}, "shown must be"),
         ({"abstract_words": -1}, "abstract_words must be"),
         ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= is what the backend 'local'"),
-        ({"corpus": "no_such.jsonl"}, "there is no corpus"),
+        ({"corpus": "no_such.jsonl"}, "there is no file of papers"),
+        ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
     ],
 )
 def test_arguments_that_do_not_fit(kwargs, said):

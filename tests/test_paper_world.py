@@ -219,18 +219,33 @@ def test_a_million_papers_stream():
 
 def test_files_are_what_is_played(tmp_path):
     folder = generate_papersearch(tmp_path / "out", 50, split="test", size=300)
-    world, rows = literature("test", 300), list(read_papers(folder / "papers.jsonl"))
+    world, rows = literature("test", 300), list(read_papers(folder / "papers" / "papers.jsonl"))
     assert rows == list(world.rows())
     first = json.loads((folder / "test.jsonl").read_text(encoding="utf-8").splitlines()[0])
     task = generated_queries("test", 300)[0]
     assert first["question"] == task.query and tuple(first["answer"]) == task.titles
-    papers, made = corpus_papers(folder / "papers.jsonl"), generated_papers(world)
+    papers, made = corpus_papers(folder / "papers" / "papers.jsonl"), generated_papers(world)
     for row in rows[:40]:
         assert papers.expand(row.paper.id) == made.expand(row.paper.id)
         assert {p.id for p in made.expand(row.paper.id)} == {*row.references, *row.citations}
     assert papers.search("legal text", 20, task.date) == made.search("legal text", 20, task.date)
+    env = gym.make("AgentR1/PaperSearch-v0", data=str(folder), split="test").unwrapped
+    same = gym.make("AgentR1/PaperSearch-v0", split="test", papers=300).unwrapped
+    assert env.reset(options={"index": 7})[0] == same.reset(options={"index": 7})[0] and env.num_tasks == 50
+    action = same.expert_action()
+    assert env.step(action)[:2] == same.step(action)[:2] and env.expert_action() is None
     with pytest.raises(ConfigError, match="n must be"):
         generate_papersearch(tmp_path / "more", 1001, split="test")
+
+
+def test_the_command_writes_them(tmp_path, capsys):
+    from agent_envs.cli import main
+
+    arguments = ["generate", "papersearch", "--n", "5", "--split", "validation", "--size", "200", "--quiet"]
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["papers", "validation.jsonl"]
+    assert main([*arguments, "--out", str(tmp_path / "b"), "--size", "many"]) == 2
+    assert "papers must be a whole number" in capsys.readouterr().err
 
 
 # -- a corpus on disk --------------------------------------------------------------------------------------------------
@@ -281,4 +296,6 @@ def test_rows_that_cannot_be_used(tmp_path, line, said):
     path = tmp_path / "papers.jsonl"
     path.write_text('{"id": "a", "title": "A"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=said):
+        list(read_papers(path))
+    with pytest.raises(DataError, match="papers.jsonl, line 2: "):
         corpus_papers(path)

@@ -126,11 +126,15 @@ PRESETS: dict[str, Preset] = {
             tokens_per_batch=32_768,
             devices=1,
             wrappers=("FormatReward(weight=0.1)",),
-            env_kwargs={env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
+            env_kwargs={
+                **{env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
+                "AgentR1/PaperSearch-v0": {"max_calls": 2, "shown": 4, "abstract_words": 0},
+            },
             generated_env_kwargs={
                 "AgentR1/GSM8K-v0": {"level": 1},
                 "AgentR1/GSM8KTool-v0": {"level": 1},
                 **{env_id: {"hops": 2} for env_id in _QUESTION_ANSWERING},
+                "AgentR1/PaperSearch-v0": {"papers": 400},
             },
             warm_start=800,
             demo_noise=0.6,

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.datasets.papers import query_rows
+from agent_envs.datasets.papers import SUFFIXES, TASK, query_rows
 from agent_envs.datasets.papers_corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papers_generated import literature
 from agent_envs.datasets.papers_queries import generated_queries
 from agent_envs.datasets.papers_task import PaperTask
-from agent_envs.datasets.rows import data_name
+from agent_envs.datasets.rows import data_name, find_files
 from agent_envs.envs.papers_episode import (
     ERROR_TEXT,
     MAX_SHOWN_QUERY,
@@ -133,7 +133,8 @@ class PaperSearchEnv(ToolEnv):
     validation and 1,000 test queries, which 2 to 30 papers answer: 8 of 20 ask for a topic, 6 for a topic in one
     setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic some call it by
     another name, which surveys and some others give away, and `hidden` of them by none. `expert_action()` solves them
-    from what it is shown.
+    from what it is shown. Official: AutoScholarQuery, 33,551 train, 1,000 validation and 1,000 test queries, and
+    RealScholarQuery, 50, as the split "real" (He et al. 2025, https://github.com/bytedance/pasa); no expert.
 
     ## Version History
     - v0: first version
@@ -168,8 +169,10 @@ class PaperSearchEnv(ToolEnv):
         data = data_name(data)
         if data == "generated":
             literature(split, papers, hidden)
-        elif (papers, hidden) != (2000, 0.4):
-            raise ConfigError(f"papers= and hidden= are for generated papers, not for rows of {data!r}")
+        else:
+            if (papers, hidden) != (2000, 0.4):
+                raise ConfigError(f"papers= and hidden= are for generated papers, not for rows of {data!r}")
+            find_files(data, split, task=TASK, suffixes=SUFFIXES)
         self.corpus = corpus
         self.backend = backend
         self.selector = selector
