@@ -21,9 +21,6 @@ __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "Te
 MAX_ACTION_LENGTH = 1 << 22
 """Characters an action may have. Longer ones are answered like any other bad action."""
 
-_EXPECTED_OPTIONS = frozenset({"index"})
-
-
 class Task(Protocol):
     """What every task has."""
 
@@ -100,6 +97,9 @@ class TextEnv(gym.Env[str, str]):
 
     instructions: str = ""
     """How to act, for the system message."""
+
+    reset_options: ClassVar[tuple[str, ...]] = ("index",)
+    """What ``reset(options=...)`` may hold."""
 
     def __init__(
         self,
@@ -209,6 +209,10 @@ class TextEnv(gym.Env[str, str]):
         """
         super().reset(seed=seed)
         tasks = self.tasks
+        unknown = sorted(set(options or {}) - set(self.reset_options))
+        if unknown:
+            known = ", ".join(map(repr, self.reset_options))
+            raise ConfigError(f"reset options may hold {known}, got {', '.join(map(repr, unknown))}")
         index = self._chosen_index(options or {}, len(tasks))
         self._index = int(self.np_random.integers(len(tasks))) if index is None else index
         self._task = tasks[self._index]
@@ -306,9 +310,7 @@ class TextEnv(gym.Env[str, str]):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
-        unknown = sorted(set(options) - _EXPECTED_OPTIONS)
-        if unknown:
-            raise ConfigError(f"reset options may hold 'index', got {', '.join(map(repr, unknown))}")
+        """The task that the options name, or None where one is to be drawn; a subclass may read more of them."""
         index = options.get("index")
         if index is None:
             return None

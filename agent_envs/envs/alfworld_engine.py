@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent_envs.envs.alfworld_house import House
+from agent_envs.envs.alfworld_house import MARKS, House
 
-__all__ = ["GameState", "anchor", "begin", "condition_rate", "intro", "play"]
+__all__ = ["NOTHING", "GameState", "begin", "intro", "play"]
 
 NOTHING = "Nothing happens."
+"""The answer to what is not admissible."""
 
 _CARRY = frozenset({"inreceptacle", "holds", "holdsany", "objectatlocation"})
 _TOUCHED = {
@@ -156,49 +157,6 @@ def play(house: House, state: GameState, command: str) -> str:
     return answer
 
 
-def condition_rate(house: House, state: GameState) -> float:
-    """The share of the task's conditions that hold, counted per family as ALFRED does."""
-    family = house.family
-    things, receptacles = house.wanted
-    if family == "pick_two_obj_and_place":
-        most = max((sum(o in things for o in state.contents.get(r, ())) for r in receptacles), default=0)
-        return min(most, 2) / 2
-    mark = _FAMILY_MARKS.get(family)
-    if mark is None:
-        return sum(state.met) / len(state.met)
-    placed = [o for r in receptacles for o in state.contents.get(r, ()) if o in things]
-    changed = any((mark, o) in state.marks for o in things)
-    return (bool(placed) + changed + any((mark, o) in state.marks for o in placed)) / 3
-
-
-_FAMILY_MARKS = {
-    "pick_clean_then_place_in_recep": "isclean",
-    "pick_cool_then_place_in_recep": "iscool",
-    "pick_heat_then_place_in_recep": "ishot",
-}
-
-
-def anchor(house: House, state: GameState) -> str:
-    """The state in words, the same however it was reached."""
-    here = house.here.get(state.place, ())
-    lines = [
-        f"Your task is to: {house.task}.",
-        f"You are facing the {_listed(here)}." if here else "You are in the middle of a room.",
-        *(_receptacle(state, receptacle, house) for receptacle in here),
-        _inventory(house, state),
-    ]
-    if state.opened:
-        lines.append(f"Open: {', '.join(sorted(state.opened))}.")
-    if state.moved:
-        lines.append("Moved: " + ", ".join(f"{o} to {r}" for o, r in sorted(state.moved.items())) + ".")
-    for mark in sorted({mark for mark, _ in state.marks}):
-        lines.append(f"{_MARK_WORDS[mark]}: {', '.join(sorted(o for m, o in state.marks if m == mark))}.")
-    return "\n".join(lines)
-
-
-_MARK_WORDS = {"isclean": "Clean", "iscool": "Cool", "ishot": "Hot", "issliced": "Sliced", "istoggled": "Used"}
-
-
 # -- what commands do --------------------------------------------------------------------------------------------
 
 
@@ -288,7 +246,7 @@ def _slice(house: House, state: GameState, thing: str, knife: str) -> str:
 def _examine(house: House, state: GameState, thing: str) -> str:
     if thing in house.holders:
         return f"This is a normal {thing}. In it, you see {_listed_as_a(house.inner.get(thing, ()))}."
-    clean, cool, hot, sliced, used = ((mark, thing) in state.marks for mark in _MARK_WORDS)
+    clean, cool, hot, sliced, used = ((mark, thing) in state.marks for mark in MARKS)
     heat = "hot" if hot else "cool" if cool else ""
     if sliced and (clean or heat):
         return f"This is a {' and '.join(filter(None, (heat, 'clean' if clean else '')))} sliced {thing}."

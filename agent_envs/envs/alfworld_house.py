@@ -12,11 +12,13 @@ from typing import Any
 from agent_envs.datasets.alfworld_problem import FAMILIES, Formula, Problem, display_names
 from agent_envs.errors import DataError
 
-__all__ = ["House"]
+__all__ = ["MARKS", "House"]
 
 Facts = dict[str, set[tuple[str, ...]]]
 
 MARKS = ("isclean", "iscool", "ishot", "issliced", "istoggled")
+"""What things can become."""
+
 _FLUENTS = frozenset({*MARKS, "atlocation", "holds", "holdsany", "inreceptacle", "objectatlocation", "opened"})
 _HIDDEN = frozenset({"checked", "ison"})  # change too, and no text and no goal of the game depends on them
 _SINKS, _MICROWAVES, _FRIDGES = "sinkbasintype", "microwavetype", "fridgetype"

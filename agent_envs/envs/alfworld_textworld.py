@@ -1,0 +1,289 @@
+"""The original ALFWorld engine (extra `alfworld`), made usable beside threads: locked, cached, pooled, silent.
+
+TextWorld keeps parsers, options and one game per loaded planner library in module globals, so every call here holds one
+process-wide lock. Three caches save what it works out again at every step, and change nothing in what it says: the
+translation of a problem, the parsed pieces of a grammar, and the command of each ground action. They are in place
+during our calls only. A library once loaded is never freed, so engines go back to a pool; what TextWorld does to
+`sys.argv` and `sys.stdout` is undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.errors import DataError, MissingExtraError
+
+__all__ = ["LOCK", "Engine", "Episode", "Seat", "begin_episode", "play_episode"]
+
+LOCK = threading.RLock()
+"""Held during every call into TextWorld."""
+
+_TRANSLATIONS = 8  # problems whose translation is kept: about 1 MB each
+_POOL: list[Engine] = []
+
+
+class Engine:
+    """One loaded planner library and the game in it.
+
+    Raises:
+        MissingExtraError: TextWorld, its planner or alfworld is not installed.
+    """
+
+    def __init__(self) -> None:
+        with _session() as parts:
+            infos = parts.textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
+            self._env = parts.Infos(parts.Demangler(parts.Env(infos), shuffle=False))
+        self.file = ""
+        self.history: tuple[str, ...] | None = None
+
+    def start(self, file: str) -> tuple[str, list[str], bool]:
+        """Begin the game in a file: its first words, the admissible commands, whether it is won.
+
+        Raises:
+            DataError: TextWorld cannot load it.
+        """
+        with _session():
+            self.history = None
+            try:
+                if self.file != file:
+                    self.file = ""
+                    self._env.load(_read(file))
+                    self.file = file
+                state = self._env.reset()
+            except DataError:
+                raise
+            except KeyError as e:
+                raise DataError(
+                    f"{file}: TextWorld cannot load this game: its planner found that nothing can reach the goal "
+                    f"(KeyError: {e}); the released data flags such games as unsolvable"
+                ) from e
+            except (Exception, SystemExit) as e:
+                raise DataError(f"{file}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
+            self.history = ()
+            return state.feedback, list(state.admissible_commands), bool(state["won"])
+
+    def step(self, command: str) -> tuple[str, list[str], bool]:
+        """Give a command: the answer, the admissible commands, whether the game is won."""
+        with _session():
+            history, self.history = self.history or (), None
+            state, _, _ = self._env.step(command)
+            self.history = (*history, command)
+            return state.feedback, list(state.admissible_commands), bool(state["won"])
+
+
+class Seat:
+    """An environment's hold on an engine, which goes back to the pool with `leave`, or when the seat is dropped."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._leave: Callable[[], Any] | None = None
+
+    def engine(self) -> Engine:
+        """The engine: an idle one of the pool, or a new one."""
+        if self._engine is None:
+            with LOCK:
+                engine = _POOL.pop() if _POOL else Engine()
+            self._engine = engine
+            self._leave = weakref.finalize(self, _POOL.append, engine)
+        return self._engine
+
+    def leave(self) -> None:
+        """Give the engine back."""
+        self._engine = None
+        if self._leave is not None:
+            self._leave()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Seat:
+        return Seat()
+
+    def __reduce__(self) -> tuple[type[Seat], tuple[()]]:
+        return Seat, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An episode as what it consists of: copied and pickled without the engine, which replays it where it has to."""
+
+    file: str
+    """The game's file."""
+    history: tuple[str, ...]
+    """The commands given that were admissible."""
+    commands: list[str]
+    """The admissible commands. Not to be changed in place."""
+    won: bool
+    """Whether the game is won."""
+
+
+def begin_episode(seat: Seat, file: str) -> tuple[str, Episode]:
+    """Begin the game in a file. Raises DataError where TextWorld cannot load it."""
+    text, commands, won = seat.engine().start(file)
+    return text, Episode(file, (), commands, won)
+
+
+def play_episode(seat: Seat, episode: Episode, command: str) -> tuple[str, Episode]:
+    """Give a command in an episode: the answer, and the episode after it."""
+    engine = seat.engine()
+    with LOCK:
+        if engine.file != episode.file or engine.history != episode.history:
+            engine.start(episode.file)
+            for earlier in episode.history:
+                engine.step(earlier)
+        text, commands, won = engine.step(command)
+        if command.strip() not in episode.commands:
+            engine.history = episode.history
+            return text, episode
+        return text, Episode(episode.file, (*episode.history, command), commands, won)
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        data = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise DataError(f"{file}: expected a game file, JSON: {e}") from e
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in _KEYS):
+        raise DataError(f"{file}: expected a JSON object with texts under {', '.join(_KEYS)}")
+    return data
+
+
+_KEYS = ("pddl_domain", "grammar", "pddl_problem")
+
+
+# -- TextWorld's modules -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[types.SimpleNamespace]:
+    """The lock, the caches in place, and the interpreter as it was afterwards."""
+    with LOCK:
+        argv, stdout = sys.argv, sys.stdout
+        replaced: list[tuple[Any, str, Any]] = []
+        try:
+            parts = _parts()
+            for module, name, value in parts.caches:
+                replaced.append((module, name, vars(module)[name]))
+                setattr(module, name, value)
+            yield parts
+        finally:
+            for module, name, value in replaced:
+                setattr(module, name, value)
+            sys.argv, sys.stdout = argv, stdout
+
+
+@functools.cache
+def _parts() -> types.SimpleNamespace:
+    """TextWorld's pieces, imported once, and what stands in for some of its functions during our calls."""
+    with _quiet_import():
+        for package in ("textworld", "fast_downward", "alfworld"):
+            try:
+                importlib.import_module(package)
+            except ImportError as e:
+                raise MissingExtraError(e.name or package, extra="alfworld") from e
+        import fast_downward
+        import textworld
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
+        from textworld.envs.pddl import logic, pddl, textgen
+
+    downward = types.ModuleType("fast_downward")
+    vars(downward).update(vars(fast_downward))
+    vars(downward)["pddl2sas"] = functools.lru_cache(2 * _TRANSLATIONS)(
+        functools.partial(_translated, fast_downward.pddl2sas)
+    )
+    parse = functools.lru_cache(1024)(functools.partial(_parsed, textgen._parse_and_convert))
+
+    def parse_and_convert(text: str, rule_name: str | None = None, **_: Any) -> Any:
+        return copy.deepcopy(parse(text, rule_name))
+
+    class CachedRule:
+        parse_conjunctive_query = staticmethod(functools.lru_cache(256)(textgen.Rule.parse_conjunctive_query))
+
+    return types.SimpleNamespace(
+        textworld=textworld,
+        Demangler=AlfredDemangler,
+        Infos=AlfredInfos,
+        Env=_cached_env(pddl.PddlEnv),
+        caches=(
+            (logic, "fast_downward", downward),
+            (textgen, "_parse_and_convert", parse_and_convert),
+            (textgen, "Rule", CachedRule),
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """alfworld makes a folder where ALFWORLD_DATA says, or in the home folder; TextWorld's imports warn."""
+    named = os.environ.get("ALFWORLD_DATA")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        os.environ["ALFWORLD_DATA"] = folder
+        try:
+            yield
+        finally:
+            if named is None:
+                os.environ.pop("ALFWORLD_DATA", None)
+            else:
+                os.environ["ALFWORLD_DATA"] = named
+
+
+def _translated(
+    pddl2sas: Callable[..., Any], domain: str, problem: str, verbose: bool = False, optimize: bool = False
+) -> Any:
+    """The translation; the optimised one, which only planning needs, is left out."""
+    return (None, "") if optimize else pddl2sas(domain, problem, verbose=verbose)
+
+
+def _parsed(parse: Callable[..., Any], text: str, rule_name: str | None) -> Any:
+    return parse(text, rule_name=rule_name)
+
+
+def _cached_env(base: Any) -> Any:
+    """TextWorld's environment, which works out the command of a ground action once per game."""
+
+    class CachedEnv(base):
+        def load(self, data: dict[str, Any]) -> None:
+            self._commands: dict[str, str] = {}
+            super().load(data)
+
+        def _gather_infos(self) -> None:
+            state, world = self.state, self._pddl_state
+            state["won"], state["lost"] = world.check_goal(), False
+            state["last_action"], state["_last_action"] = None, self._last_action
+            state["_entity_infos"] = dict(self._entity_infos)
+            actions = world.all_applicable_actions()
+            commands = []
+            for action in actions:
+                key = world._operators[action.id].name
+                command = self._commands.get(key)
+                if command is None:
+                    command = self._commands[key] = self._command(action)
+                commands.append(command)
+            state["_valid_actions"], state["_valid_commands"] = actions, commands
+            state["admissible_commands"] = sorted(set(commands))
+
+        def _command(self, action: Any) -> str:
+            context = {
+                "state": self._pddl_state,
+                "facts": list(self._pddl_state.facts),
+                "variables": {slot.name: self._entity_infos[value.name] for slot, value in action.mapping.items()},
+                "mapping": action.mapping,
+                "entity_infos": self._entity_infos,
+            }
+            action.command_template = self._logic.grammar.derive(action.command_template, context)
+            return str(action.format_command({name: info.name for name, info in self._entity_infos.items()}))
+
+    return CachedEnv
