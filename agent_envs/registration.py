@@ -7,6 +7,7 @@ import gymnasium as gym
 __all__ = ["ENV_IDS", "register_envs"]
 
 _SPECS: dict[str, dict[str, object]] = {
+    "AgentR1/ALFWorld-v0": {"entry_point": "agent_envs.envs.alfworld:ALFWorldEnv", "max_episode_steps": 50},
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KEnv", "max_episode_steps": 2},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KToolEnv", "max_episode_steps": 10},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa:HotpotQAEnv", "max_episode_steps": 10},

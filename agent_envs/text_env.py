@@ -21,6 +21,7 @@ __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "Te
 MAX_ACTION_LENGTH = 1 << 22
 """Characters an action may have. Longer ones are answered like any other bad action."""
 
+
 class Task(Protocol):
     """What every task has."""
 

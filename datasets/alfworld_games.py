@@ -25,7 +25,17 @@ from agent_envs.datasets.alfworld_pddl import parse_problem
 from agent_envs.datasets.alfworld_problem import FAMILIES, Problem
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 
-__all__ = ["GAME_FILE", "SPLITS", "Game", "Games", "alfworld_games", "check_families", "find_folder", "load_problem"]
+__all__ = [
+    "GAME_FILE",
+    "SPLITS",
+    "Game",
+    "Games",
+    "alfworld_games",
+    "check_families",
+    "find_folder",
+    "load_game",
+    "load_problem",
+]
 
 GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
@@ -49,6 +59,11 @@ class Game:
     """Family of its task."""
     file: str
     """Path of the file."""
+
+    @property
+    def game(self) -> str:
+        """Path of its folder relative to the data's folder."""
+        return self.task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +211,15 @@ def _is_solvable(file: str) -> bool:
     return bool(_read_json(file).get("solvable", False))
 
 
+def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a game file as it stands. Raises DataError as `load_problem` does."""
+    data = _read_json(os.fspath(file))
+    for key in ("pddl_domain", "grammar", "pddl_problem"):
+        if not isinstance(data.get(key), str):
+            raise DataError(f"{os.fspath(file)}: expected a text under {key!r}, got {data.get(key)!r:.80}")
+    return data
+
+
 def load_problem(file: str | os.PathLike[str]) -> Problem:
     """Read a game file and the traj_data.json beside it.
 
@@ -203,10 +227,7 @@ def load_problem(file: str | os.PathLike[str]) -> Problem:
         DataError: It is broken, cut off or something else than a game; the message names the file.
     """
     file = os.fspath(file)
-    data = _read_json(file)
-    for key in ("pddl_domain", "grammar", "pddl_problem"):
-        if not isinstance(data.get(key), str):
-            raise DataError(f"{file}: expected a text under {key!r}, got {data.get(key)!r:.80}")
+    data = load_game(file)
     family, params = "", {}
     beside = Path(file).with_name("traj_data.json")
     if beside.is_file():

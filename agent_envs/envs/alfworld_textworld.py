@@ -13,7 +13,6 @@ import contextlib
 import copy
 import functools
 import importlib
-import json
 import os
 import sys
 import tempfile
@@ -23,12 +22,11 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import DataError, MissingExtraError
 
-__all__ = ["LOCK", "Engine", "Episode", "Seat", "begin_episode", "play_episode"]
+__all__ = ["LOCK", "Engine", "EngineHold", "Episode", "begin_episode", "play_episode"]
 
 LOCK = threading.RLock()
 """Held during every call into TextWorld."""
@@ -48,11 +46,15 @@ class Engine:
         with _session() as parts:
             infos = parts.textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
             self._env = parts.Infos(parts.Demangler(parts.Env(infos), shuffle=False))
-        self.file = ""
+        self.game = ""
         self.history: tuple[str, ...] | None = None
 
-    def start(self, file: str) -> tuple[str, list[str], bool]:
-        """Begin the game in a file: its first words, the admissible commands, whether it is won.
+    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, list[str], bool]:
+        """Begin a game: its first words, the admissible commands, whether it is won.
+
+        Args:
+            game: What to call it; the game of the same name as the last one is not read again.
+            read: Reads the content of its file.
 
         Raises:
             DataError: TextWorld cannot load it.
@@ -60,20 +62,20 @@ class Engine:
         with _session():
             self.history = None
             try:
-                if self.file != file:
-                    self.file = ""
-                    self._env.load(_read(file))
-                    self.file = file
+                if self.game != game:
+                    self.game = ""
+                    self._env.load(read())
+                    self.game = game
                 state = self._env.reset()
             except DataError:
                 raise
             except KeyError as e:
                 raise DataError(
-                    f"{file}: TextWorld cannot load this game: its planner found that nothing can reach the goal "
+                    f"{game}: TextWorld cannot load this game: its planner found that nothing can reach the goal "
                     f"(KeyError: {e}); the released data flags such games as unsolvable"
                 ) from e
             except (Exception, SystemExit) as e:
-                raise DataError(f"{file}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
+                raise DataError(f"{game}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
             self.history = ()
             return state.feedback, list(state.admissible_commands), bool(state["won"])
 
@@ -86,8 +88,8 @@ class Engine:
             return state.feedback, list(state.admissible_commands), bool(state["won"])
 
 
-class Seat:
-    """An environment's hold on an engine, which goes back to the pool with `leave`, or when the seat is dropped."""
+class EngineHold:
+    """An environment's hold on an engine, which goes back to the pool with `leave`, or when this is dropped."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -108,19 +110,19 @@ class Seat:
         if self._leave is not None:
             self._leave()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Seat:
-        return Seat()
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineHold:
+        return EngineHold()
 
-    def __reduce__(self) -> tuple[type[Seat], tuple[()]]:
-        return Seat, ()
+    def __reduce__(self) -> tuple[type[EngineHold], tuple[()]]:
+        return EngineHold, ()
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
     """An episode as what it consists of: copied and pickled without the engine, which replays it where it has to."""
 
-    file: str
-    """The game's file."""
+    game: str
+    """The game's name."""
     history: tuple[str, ...]
     """The commands given that were admissible."""
     commands: list[str]
@@ -129,38 +131,27 @@ class Episode:
     """Whether the game is won."""
 
 
-def begin_episode(seat: Seat, file: str) -> tuple[str, Episode]:
-    """Begin the game in a file. Raises DataError where TextWorld cannot load it."""
-    text, commands, won = seat.engine().start(file)
-    return text, Episode(file, (), commands, won)
+def begin_episode(hold: EngineHold, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, Episode]:
+    """Begin a game, as `Engine.start`. Raises DataError where TextWorld cannot load it."""
+    text, commands, won = hold.engine().start(game, read)
+    return text, Episode(game, (), commands, won)
 
 
-def play_episode(seat: Seat, episode: Episode, command: str) -> tuple[str, Episode]:
+def play_episode(
+    hold: EngineHold, episode: Episode, command: str, read: Callable[[], dict[str, Any]]
+) -> tuple[str, Episode]:
     """Give a command in an episode: the answer, and the episode after it."""
-    engine = seat.engine()
+    engine = hold.engine()
     with LOCK:
-        if engine.file != episode.file or engine.history != episode.history:
-            engine.start(episode.file)
+        if engine.game != episode.game or engine.history != episode.history:
+            engine.start(episode.game, read)
             for earlier in episode.history:
                 engine.step(earlier)
         text, commands, won = engine.step(command)
         if command.strip() not in episode.commands:
             engine.history = episode.history
             return text, episode
-        return text, Episode(episode.file, (*episode.history, command), commands, won)
-
-
-def _read(file: str) -> dict[str, Any]:
-    try:
-        data = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise DataError(f"{file}: expected a game file, JSON: {e}") from e
-    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in _KEYS):
-        raise DataError(f"{file}: expected a JSON object with texts under {', '.join(_KEYS)}")
-    return data
-
-
-_KEYS = ("pddl_domain", "grammar", "pddl_problem")
+        return text, Episode(episode.game, (*episode.history, command), commands, won)
 
 
 # -- TextWorld's modules -----------------------------------------------------------------------------------------
