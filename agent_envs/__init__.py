@@ -11,6 +11,7 @@ from types import ModuleType
 from agent_envs._version import __version__
 from agent_envs.branching import EnvSnapshot, restore, snapshot
 from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
+from agent_envs.frames import episodes_to_frame
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
 from agent_envs.rollout import arun_episode, run_episode, run_episodes
@@ -32,6 +33,7 @@ __all__ = [
     "UnicodeText",
     "__version__",
     "arun_episode",
+    "episodes_to_frame",
     "read_episodes",
     "register_envs",
     "restore",

@@ -26,10 +26,10 @@ __all__ = [
     "THRESHOLDS",
     "PaperScores",
     "ScoredEpisode",
-    "add_eval_papers_arguments",
+    "add_arguments",
     "format_table",
     "read_scored_episodes",
-    "run_eval_papers",
+    "run",
     "score_table",
 ]
 
@@ -173,7 +173,7 @@ def format_table(rows: Sequence[PaperScores]) -> str:
     return "\n".join([head, *lines])
 
 
-def add_eval_papers_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval-papers`."""
     parser.add_argument("episodes", nargs="+", metavar="EPISODES", help="episodes.jsonl files (.gz too)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -184,7 +184,7 @@ def add_eval_papers_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_eval_papers(arguments: argparse.Namespace) -> str:
+def run(arguments: argparse.Namespace) -> str:
     """Evaluate stored episodes; what to tell the user."""
     thresholds = _numbers(arguments.thresholds, "--thresholds", float, 0) if arguments.thresholds else THRESHOLDS
     depths = _numbers(arguments.top_k, "--top-k", int, 1) if arguments.top_k else DEPTHS

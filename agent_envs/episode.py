@@ -77,7 +77,7 @@ class Step:
         return cls(**values)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Episode:
     """One episode, from reset to its end."""
 
@@ -156,9 +156,36 @@ class Episode:
             raise DataError(f"an episode record has a field of the wrong kind: {e}") from e
         return cls(**values)
 
+    def to_html(self) -> str:
+        """The episode as an HTML fragment for notebooks, without scripts and with all text escaped."""
+        from agent_envs.view import episode_page
+
+        return episode_page(self)
+
+    _repr_html_ = to_html
+
+    def __repr__(self) -> str:
+        """A line about the episode and one per step: its reward, and the beginnings of what was seen and done."""
+        end = f"{self.stop_reason.value}, return {self.reward:.3f}, {'solved' if self.success else 'not solved'}"
+        name = _beginning(f"{self.env_id} {self.group_id}", 100)
+        lines = [f"Episode {name}: {len(self.steps)} steps, {end}"]
+        if self.steps:
+            lines.append(f"{'step':>4} {'reward':>8}  {'observation':<40}  action")
+        for number, step in enumerate(self.steps, start=1):
+            seen, done = _beginning(step.observation), _beginning(step.action)
+            lines.append(f"{number:>4} {step.reward:>8.3f}  {seen:<40}  {done}")
+        return "\n".join(lines)
+
     def to_json(self) -> str:
         """The episode as one line of an ``episodes.jsonl`` (ASCII, so that any text survives)."""
         return json.dumps(self.to_dict())
+
+
+def _beginning(text: Any, width: int = 40) -> str:
+    """The first characters on one line, with what is no printable character as an escape."""
+    flat = " ".join(str(text)[: 4 * width].split())
+    flat = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
+    return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 
 def to_json_types(value: Any) -> Any:

@@ -71,6 +71,7 @@ def _allowed(module: str) -> tuple[str, ...] | None:
     """Prefixes within agent_envs that a module may import, None for no limit."""
     core = ("agent_envs",)
     part = module.split(".")[1] if "." in module else ""
+    part = "cli" if part.startswith("cli_") else part
     return {
         "cli": None,
         "envs": (*core, "agent_envs.envs", "agent_envs.datasets"),

@@ -1,4 +1,4 @@
-"""`agentr1 index` and `agentr1 serve-search`."""
+"""`agentr1 index`: a search index of documents."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import argparse
 import shutil
 from pathlib import Path
 
-from agent_envs.errors import ConfigError
-
-__all__ = ["add_index_arguments", "add_serve_arguments", "run_index", "run_serve"]
+__all__ = ["add_arguments", "run"]
 
 
-def add_index_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 index`."""
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl file (.gz too) of documents, or a folder of them")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index; it must not exist")
@@ -25,7 +23,7 @@ def add_index_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def run_index(arguments: argparse.Namespace) -> str:
+def run(arguments: argparse.Namespace) -> str:
     """Build an index; what to tell the user. Said again after it was stopped, it goes on."""
     out = Path(arguments.out)
     if arguments.backend == "lucene":
@@ -49,28 +47,3 @@ def run_index(arguments: argparse.Namespace) -> str:
         engine="numpy",
     )
     return f"{len(index)} documents in {out}"
-
-
-def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 serve-search`."""
-    parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus to index first")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
-    parser.add_argument("--max-k", type=int, default=1000, help="most results of one query (default: %(default)s)")
-
-
-def run_serve(arguments: argparse.Namespace) -> str:
-    """Serve an index until interrupted; what to tell the user."""
-    from agent_envs.retrieval import SearchServer, open_retriever
-
-    if arguments.max_k < 1:
-        raise ConfigError(f"--max-k has to be at least 1, got {arguments.max_k}")
-    retriever = open_retriever(arguments.index, progress=True)
-    retriever.search("warm up", 1)
-    with SearchServer(retriever, arguments.host, arguments.port, max_k=arguments.max_k) as server:
-        print(f"serving {arguments.index} at {server.url}", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return "stopped"
-    return "stopped"

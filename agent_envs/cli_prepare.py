@@ -1,0 +1,23 @@
+"""`agentr1 prepare TASK`: released data where data="official" looks for it."""
+
+from __future__ import annotations
+
+import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 prepare`."""
+    parser.add_argument("task", help="name of the task, such as gsm8k")
+    parser.add_argument("--from", dest="source", metavar="PATH", help="released files on this machine, when offline")
+    parser.add_argument(
+        "--out", metavar="DIR", help="where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Prepare the data; the folder it is in."""
+    from agent_envs.datasets.prepare import prepare
+
+    return str(prepare(arguments.task, arguments.source, arguments.out))

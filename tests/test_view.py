@@ -1,0 +1,146 @@
+"""Episodes as a page, as a table and as text: everything in them is data.
+
+Behaviours pinned here:
+1. The page holds every episode, opens in a browser, and shows the one that is chosen with thought, call and result.
+2. Scripts, tags, comments and control characters in episodes are inert: in the page, the fragment, the terminal.
+3. A broken line names its file and place; the cut-off last line of a killed run is left out.
+4. Tables have a row per episode or per step.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_envs
+from agent_envs.cli import main
+from agent_envs.episode import Episode, Step, StopReason, write_episodes
+from agent_envs.policies import ExpertPolicy
+from agent_envs.view import episode_page, write_view
+
+OWN = "document.title='owned'"
+EVIL = f'<script>{OWN}</script></script><!-- <script> <img src=x onerror="{OWN}"> \x1b[31m\x00 &lt;'
+
+
+def _episode(name: str = "e0", observation: str = "look", action: str = "act", **changes: Any) -> Episode:
+    info = {"success": True, "score": 1.0, "reward_components": {"task": 1.0}, "invalid_action": False}
+    step = Step(observation, action, 1.0, True, False, info, (1, 2, 3), (4, 5), (-0.5, -0.25))
+    values: dict[str, Any] = {
+        "env_id": "AgentR1/GSM8K-v0", "episode_id": name, "group_id": "g", "seed": None, "index": 3,
+        "instructions": "Do.", "tools": (), "reset_info": {"task_id": f"train/{name}"}, "steps": (step,),
+        "final_observation": "end", "stop_reason": StopReason.TERMINATED,
+    }  # fmt: skip
+    return Episode(**{**values, **changes})
+
+
+def _contents(page: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    text = page.read_text(encoding="utf-8")
+    chunks = re.findall(r'<script type="text/plain" id="chunk\d+">([^<]*)</script>', text)
+    lines = [line for chunk in chunks for line in zlib.decompress(base64.b64decode(chunk)).decode().split("\n")]
+    summary = re.search(r'id="summary">([^<]*)</script>', text)
+    assert summary is not None
+    return json.loads(summary[1]), [json.loads(line) for line in lines]
+
+
+def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(), 45, progress=False)
+    (tmp_path / "run").mkdir()
+    write_episodes(tmp_path / "run" / "a.jsonl", episodes[:40])
+    write_episodes(tmp_path / "run" / "b.jsonl", episodes[40:])
+    out = tmp_path / "page.html"
+    assert main(["view", str(tmp_path / "run"), "--out", str(out), "--title", "Mine"]) == 0
+    assert capsys.readouterr().out.strip() == f"45 episodes in {out}"
+    summary, shown = _contents(out)
+    assert summary["title"] == "Mine" and len(summary["rows"]) == len(shown) == 45
+    for episode, record in zip(episodes, shown, strict=True):
+        assert [step["action"] for step in record["steps"]] == [step.action for step in episode.steps]
+        assert record["steps"][0]["calls"] == (["calculator"] if len(episode.steps) > 1 else [])
+
+
+def _browser() -> str:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium")
+    return browser
+
+
+def _opened(page: Path, number: int, folder: Path) -> str:
+    """The page after its script has run and the episode was chosen."""
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    flags += f" --disable-component-update --disable-sync --virtual-time-budget=10000 --user-data-dir={folder}"
+    command = [_browser(), *flags.split(), "--dump-dom", f"file://{page}#{number}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Path) -> None:
+    thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {}}</tool_call>'
+    episodes = [
+        _episode("plain", action=thought),
+        _episode(EVIL, observation=EVIL, action=EVIL + "\u202e", reset_info={"task_id": EVIL}, error=EVIL, env_id=EVIL),
+        _episode("long", observation="x" * 1_000_000),
+    ]
+    page = tmp_path / "page.html"
+    write_view([e.to_dict() for e in episodes], page, title=EVIL)
+    plain, evil, long = (_opened(page, i, tmp_path / f"profile{i}") for i in range(3))
+    assert re.search(r'data-ready="\d+"', plain)
+    assert "3 of 3 episodes, 100.0 % solved, mean return 1.000" in plain
+    assert ">hidden</pre>" in plain and "action: calculator" in plain and "task 1" in plain
+    assert "3 prompt tokens, 2 sampled tokens" in plain
+    for dom in (plain, evil, long):
+        assert "<title>owned</title>" not in dom
+    body = evil[evil.index('<section id="episode">') : evil.index("</section>", evil.index('<section id="episode">'))]
+    assert "<img" not in body and "<script" not in body
+    assert "&lt;script&gt;" in body and "\u241b[31m\u2400" in body and "\\u202e" in body
+    assert "show all 1000000 characters" in long and "x" * 20_001 not in long.split("<script")[0]
+
+
+def test_fragments_and_tables_in_the_terminal_are_inert() -> None:
+    episode = _episode(observation=EVIL, action=EVIL, final_observation=EVIL, error=EVIL, env_id=EVIL, group_id=EVIL)
+    page = episode_page(episode)
+    assert page == episode.to_html() and "<script" not in page and "<img" not in page and "\x1b" not in page
+    shown = repr(_episode(observation=EVIL, action="one\ntwo " * 40))
+    assert "\x1b" not in shown and "\x00" not in shown
+    lines = shown.splitlines()
+    assert lines[0] == "Episode AgentR1/GSM8K-v0 g: 1 steps, terminated, return 1.000, solved"
+    assert len(lines) == 3 and lines[2].endswith("...") and len(lines[2]) < 110
+
+
+def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = _episode().to_json()
+    out = tmp_path / "page.html"
+    for text, message in [
+        (f"{good}\nno json\n", "a.jsonl:2: not a line of JSON"),
+        (f"{good}\n[1]\n", "a.jsonl:2: not an episode"),
+        (good.replace('"reset_info"', '"reset"') + "\n", "episode 1 lacks a field"),
+    ]:
+        (tmp_path / "a.jsonl").write_text(text)
+        assert main(["view", str(tmp_path / "a.jsonl"), "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err and not out.exists()
+    (tmp_path / "a.jsonl").write_text(f"{good}\n{good[:50]}")
+    assert main(["view", str(tmp_path / "a.jsonl"), "--out", str(out)]) == 0
+    assert len(_contents(out)[1]) == 1
+    assert main(["view", str(tmp_path / "none.jsonl")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["view", str(tmp_path / "empty")]) == 2
+    assert "no .jsonl file of episodes" in capsys.readouterr().err
+
+
+def test_frames_have_a_row_per_episode_or_per_step() -> None:
+    pytest.importorskip("pandas")
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(), 5, progress=False)
+    frame = agent_envs.episodes_to_frame(episodes)
+    assert frame["success"].all() and list(frame["steps"]) == [len(e.steps) for e in episodes]
+    steps = agent_envs.episodes_to_frame([*episodes, _episode()], steps=True)
+    assert len(steps) == sum(len(e.steps) for e in episodes) + 1
+    assert steps["reward/task"].iloc[-1] == 1.0 and not steps["reward/task"].isna().any()
+    assert len(agent_envs.episodes_to_frame([])) == 0
