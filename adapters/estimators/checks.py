@@ -215,18 +215,21 @@ def _check_tokens(rows: StepRows) -> dict[str, float]:
     if tokens is None:
         return {}
     n = rows.rewards.shape[0]
-    if tokens.step_row.numel() and not -1 <= int(tokens.step_row.min()) <= int(tokens.step_row.max()) < n:
+    row, _, size = tokens.runs
+    if len(row) and not -1 <= int(row.min()) <= int(row.max()) < n:
         raise DataError(f"TokenRows.step_row must be -1 or the number of one of {n} rows")
-    of_valid = torch.cat([rows.valid, torch.zeros(1, dtype=torch.bool)])[tokens.step_row]
+    valid = torch.cat([rows.valid, torch.zeros(1, dtype=torch.bool)])  # the last element answers for -1
     for what, x in (("reward", tokens.rewards), ("value", tokens.values)):
-        wrong = ~x.isfinite() & of_valid if x is not None else of_valid[:0]
-        if x is not None and bool(wrong.any()):
-            row = int(tokens.step_row[int(wrong.nonzero()[0])])
+        if x is None or bool(x.isfinite().all()):
+            continue
+        wrong = ~x.isfinite() & valid[tokens.step_row]
+        if bool(wrong.any()):
+            at = int(tokens.step_row[int(wrong.nonzero()[0])])
             raise DataError(
-                f"the {what} of a token of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is not "
+                f"the {what} of a token of {rows.name(int(rows.trajectory[at]))} at step {int(rows.step[at])} is not "
                 f"a finite number ({int(wrong.sum())} such tokens)"
             )
-    counts = torch.bincount(tokens.step_row[of_valid], minlength=n)
+    counts = torch.zeros(n + 1, dtype=torch.int64).index_add_(0, row.where(row >= 0, n), size)[:n]
     empty = int((rows.valid & (counts == 0)).sum())
     if empty:
         say_once("some steps have no trained token: no token has their advantage")

@@ -20,16 +20,15 @@ from agent_envs.adapters.estimators.segments import (
     lay_out_tokens,
     masked_whiten,
     next_in_segment,
-    segment_sums,
     whiten,
 )
 from agent_envs.errors import ConfigError
 
-__all__ = ["bi_level_gae", "gae", "token_gae", "token_rewards"]
+__all__ = ["add_token_rewards", "bi_level_gae", "gae", "token_gae"]
 
 
 def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """Step-level GAE (Agent-R1, arXiv 2511.14460; StepPO, arXiv 2604.18401, section 3).
+    """Step-level GAE (Agent-R1, arXiv 2511.14460; StepPO, arXiv 2604.18401).
 
     k counts steps; V_t is the value of the state before acting, at the last prompt token:
     delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1},  R_t = A_t + V_t. A is whitened over step
@@ -86,7 +85,8 @@ def token_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     tokens = lay_out_tokens(rows, steps, "token_gae")
     v = _token_values(rows, tokens, "token_gae")
     final, metrics = steps.final_values(rows, options.bootstrap_truncated)
-    delta = token_rewards(rows, steps, tokens, metrics) + options.gamma * next_in_segment(v, tokens.lengths, final) - v
+    delta = next_in_segment(v, tokens.lengths, final).mul_(options.gamma).sub_(v)
+    add_token_rewards(delta, rows, steps, tokens, metrics)
     a = discounted_sums(delta, tokens.lengths, options.gamma * options.lam)
     return _from_tokens(steps, options, tokens, a, a + v, metrics)
 
@@ -121,39 +121,48 @@ def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     tokens = lay_out_tokens(rows, steps, "bi_level_gae")
     v = _token_values(rows, tokens, "bi_level_gae")
     final, metrics = steps.final_values(rows, options.bootstrap_truncated)
-    r = token_rewards(rows, steps, tokens, metrics)
     written, last = tokens.written, tokens.last
     turns = torch.bincount(steps.trajectory[written], minlength=len(steps.lengths))
-    reward = segment_sums(r, tokens.step, len(tokens.counts))[written]
+    reward = steps.take(rows.rewards)[written]
     v_turn = v[last]
     delta = reward + options.turn_gamma * next_in_segment(v_turn, turns, final) - v_turn
     turn_return = discounted_sums(delta, turns, options.turn_gamma * options.lam) + v_turn
-    r[last] += turn_return - reward
     counts = tokens.counts[written]
-    delta = r + options.gamma * next_in_segment(v, counts) - v
+    delta = next_in_segment(v, counts).mul_(options.gamma).sub_(v)
+    add_token_rewards(delta, rows, steps, tokens, metrics)
+    delta[last] += turn_return - reward
     a = discounted_sums(delta, counts, options.gamma * options.lam)
     return _from_tokens(steps, options, tokens, a, a + v, metrics)
 
 
-def token_rewards(rows: StepRows, steps: StepLayout, tokens: TokenLayout, metrics: dict[str, float]) -> torch.Tensor:
-    """Rewards of the tokens laid out: their own, or each step's on its last token; float64, shape [tokens laid out].
+def add_token_rewards(
+    x: torch.Tensor, rows: StepRows, steps: StepLayout, tokens: TokenLayout, metrics: dict[str, float]
+) -> torch.Tensor:
+    """Add the rewards of the tokens laid out to ``x``, in place: their own, or each step's on its last token.
 
-    Steps whose reward has no token to sit on are counted in ``metrics``.
+    Args:
+        x: float64, shape [tokens laid out].
+        rows: The batch.
+        steps: Its steps laid out.
+        tokens: Its tokens laid out.
+        metrics: Steps whose reward has no token to sit on are counted here.
+
+    Returns:
+        ``x``.
     """
     reward = steps.take(rows.rewards)
-    lost = (tokens.counts == 0) & (reward != 0)
-    metrics["rewards_without_tokens"] = float(lost.sum())
+    metrics["rewards_without_tokens"] = float(((tokens.counts == 0) & (reward != 0)).sum())
     if rows.tokens is not None and rows.tokens.rewards is not None:
-        return rows.tokens.rewards[tokens.token].double()
-    out = torch.zeros(len(tokens.token), dtype=torch.float64)
-    out[tokens.last] = reward[tokens.written]
-    return out
+        x += tokens.take(rows.tokens.rewards)
+    else:
+        x[tokens.last] += reward[tokens.written]
+    return x
 
 
 def _token_values(rows: StepRows, tokens: TokenLayout, estimator: str) -> torch.Tensor:
     if rows.tokens is None or rows.tokens.values is None:
         raise ConfigError(f"the estimator {estimator!r} needs values of tokens: train with a critic, or use 'grpo'")
-    return rows.tokens.values[tokens.token].double()
+    return tokens.take(rows.tokens.values)
 
 
 def _from_tokens(

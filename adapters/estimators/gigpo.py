@@ -19,7 +19,7 @@ _BUCKETS = 64
 
 
 def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """GiGPO (arXiv 2505.10978, eq. 3-8): A = A^E + w A^S.
+    """GiGPO (arXiv 2505.10978, section 4): A = A^E + w A^S.
 
     A^E compares the scores S_i of a group's trajectories, as ``grpo`` does. A^S compares the discounted returns G_t =
     r_t + gamma G_{t+1} of the steps of a group whose states before acting are the same anchor: equal texts, or with

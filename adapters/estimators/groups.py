@@ -45,7 +45,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """RLOO (arXiv 2402.14740, eq. 8): A_i = S_i - mean of the others' scores = n / (n - 1) (S_i - mean_g).
+    """RLOO (arXiv 2402.14740): A_i = S_i - mean of the others' scores = n / (n - 1) (S_i - mean_g).
 
     Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2:
 
@@ -61,7 +61,7 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """REINFORCE++ with a baseline (arXiv 2501.03262, section 3.2): S_i - mean_g, whitened over the batch's tokens.
+    """REINFORCE++ with a baseline (arXiv 2501.03262): S_i - mean_g, whitened over the batch's tokens.
 
     (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group count
     neither in that mean and variance nor otherwise: their advantage is 0.

@@ -138,7 +138,7 @@ class RewardScale:
     """Divides rewards by the standard deviation of the episodes' discounted returns; the mean stays where it is.
 
     sigma is the unbiased standard deviation of R_i = sum_t gamma^t r_t over trajectories: of the batch, or of all
-    batches so far, this one included (as in Engstrom et al., arXiv 2005.12729, section 3, there over running returns).
+    batches so far, this one included (as in Engstrom et al., arXiv 2005.12729, there over running returns).
     With fewer than two trajectories, or returns that are all equal, rewards stay as they are.
 
     Args:

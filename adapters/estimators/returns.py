@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from agent_envs.adapters.estimators.critic import token_rewards
+from agent_envs.adapters.estimators.critic import add_token_rewards
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens, masked_whiten, whiten
 
@@ -32,7 +32,7 @@ def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """REINFORCE++ (arXiv 2501.03262, section 3.1): the discounted return at every token of the whole trajectory.
+    """REINFORCE++ (arXiv 2501.03262): the discounted return at every token of the whole trajectory.
 
     G_k = r_k + gamma G_{k+1} over the tokens the policy wrote, across steps; the step's reward is on its last token,
     with a KL in the reward where there is one. A = (G - mean) / sqrt(var + 1e-8) over all tokens of the batch.
@@ -55,7 +55,9 @@ def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
     steps = lay_out(rows)
     tokens = lay_out_tokens(rows, steps, "reinforce_pp")
     metrics: dict[str, float] = {}
-    g = discounted_sums(token_rewards(rows, steps, tokens, metrics), tokens.lengths, options.gamma)
+    r = torch.zeros(int(tokens.lengths.sum()), dtype=torch.float64)
+    add_token_rewards(r, rows, steps, tokens, metrics)
+    g = discounted_sums(r, tokens.lengths, options.gamma)
     a = masked_whiten(g) if options.whiten else g
     at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)
     at_start[tokens.written] = g[tokens.first[tokens.written]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -26,6 +27,14 @@ class TokenRows:
     """Reward at the token, float; None puts each step's reward on its last token. They add up to the steps' rewards."""
     values: torch.Tensor | None = None
     """V before the token was written, float; None without a critic."""
+
+    @cached_property
+    def runs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Consecutive tokens of one step: its row, the first token and the number of tokens, each of shape [runs]."""
+        n = len(self.step_row)
+        changed = (self.step_row[1:] != self.step_row[:-1]).nonzero().squeeze(1) + 1
+        begin = torch.cat([changed.new_zeros(min(n, 1)), changed])
+        return self.step_row[begin], begin, torch.cat([begin[1:], begin.new_full((min(n, 1),), n)]) - begin
 
 
 @dataclass(frozen=True)

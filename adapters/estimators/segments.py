@@ -27,7 +27,7 @@ __all__ = [
     "whiten",
 ]
 
-_BLOCK = 32
+_BLOCK = 16
 
 
 def whiten(x: torch.Tensor) -> torch.Tensor:
@@ -55,10 +55,10 @@ def masked_whiten(x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.
     [-0.5774, 1.1547]
     """
     if weight is None:
-        if x.numel() < 2 or bool(x.max() == x.min()):
+        if x.numel() < 2 or torch.equal(*torch.aminmax(x)):
             return torch.zeros_like(x)
         centred = x - x.mean()
-        return centred * (centred.square().sum() / (x.numel() - 1) + 1e-8).rsqrt()
+        return centred.mul_((torch.linalg.vector_norm(centred).square() / (x.numel() - 1) + 1e-8).rsqrt())
     n = weight.sum()
     kept = x[weight > 0]
     if float(n) < 2 or bool(kept.max() == kept.min()):
@@ -133,16 +133,19 @@ def lay_out(rows: StepRows) -> StepLayout:
 class TokenLayout:
     """The trained tokens ordered by trajectory, step and position."""
 
-    token: torch.Tensor
-    """Index of each into ``TokenRows``, shape [k]."""
-    step: torch.Tensor
-    """Its step as an index into the steps laid out, not decreasing, shape [k]."""
+    token: torch.Tensor | None
+    """Index of each into ``TokenRows``, shape [k]; None where they are all trained and in order already."""
     counts: torch.Tensor
     """Tokens of each step laid out, shape [n]."""
     lengths: torch.Tensor
     """Tokens of each trajectory, shape [m]."""
     tokens: int
     """Tokens there are in all."""
+
+    @cached_property
+    def step(self) -> torch.Tensor:
+        """The step of each as an index into the steps laid out, not decreasing, shape [k]."""
+        return torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
 
     @cached_property
     def first(self) -> torch.Tensor:
@@ -159,8 +162,14 @@ class TokenLayout:
         """Index of the last token of every step that has one, shape [steps with tokens]."""
         return self.counts[self.written].cumsum(0) - 1
 
+    def take(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens] -> [k], in float64."""
+        return (x if self.token is None else x[self.token]).double()
+
     def spread(self, x: torch.Tensor) -> torch.Tensor:
         """[k] -> [tokens] in float32, 0 elsewhere."""
+        if self.token is None:
+            return x.float()
         out = torch.zeros(self.tokens, dtype=torch.float32)
         out[self.token] = x.float()
         return out
@@ -181,26 +190,20 @@ def lay_out_tokens(rows: StepRows, steps: StepLayout, estimator: str) -> TokenLa
     n = len(steps.row)
     place = torch.full((steps.rows + 1,), -1, dtype=torch.int64)  # its last element answers for -1
     place[steps.row] = torch.arange(n)
-    step = place[rows.tokens.step_row]
-    token = (step >= 0).nonzero().squeeze(1)
-    step = step[token]
-    counts = torch.bincount(step, minlength=n)
-    if bool((step[1:] < step[:-1]).any()):
-        changed = (step[1:] != step[:-1]).nonzero().squeeze(1) + 1
-        begins = torch.cat([changed.new_zeros(1), changed])  # where a run of one step's tokens begins
-        if len(begins) == len(counts.nonzero()):  # one run per step: move whole runs
-            run_step = step[begins]
-            sizes = counts[run_step]
-            shift = (counts.cumsum(0) - counts)[run_step] - begins
-            target = torch.arange(len(step)) + torch.repeat_interleave(shift, sizes)
-            moved = torch.empty_like(token)
-            moved[target] = token
-            token = moved
-        else:
-            token = token[torch.argsort(step, stable=True)]
-        step = torch.repeat_interleave(torch.arange(n), counts)
+    row, begin, size = rows.tokens.runs
+    step = place[row]  # [runs]
+    kept = (step >= 0).nonzero().squeeze(1)
+    step, order = step[kept].sort(stable=True)
+    begin, size = begin[kept][order], size[kept][order]
+    counts = torch.zeros(n, dtype=torch.int64).index_add_(0, step, size)
     lengths = torch.zeros(len(steps.lengths), dtype=torch.int64).index_add_(0, steps.trajectory, counts)
-    return TokenLayout(token, step, counts, lengths, rows.tokens.step_row.shape[0])
+    total = len(rows.tokens.step_row)
+    shift = begin - (size.cumsum(0) - size)  # [runs] how far a run moves
+    token = None
+    if bool(shift.any()) or int(size.sum()) != total:
+        token = torch.repeat_interleave(shift, size)
+        token += torch.arange(len(token))
+    return TokenLayout(token, counts, lengths, total)
 
 
 def segment_sums(x: torch.Tensor, segment: torch.Tensor, count: int) -> torch.Tensor:
@@ -245,10 +248,11 @@ def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float) -> 
         return x.clone()
     size = min(_BLOCK, longest)
     blocks = (lengths + size - 1).div(size, rounding_mode="floor")  # [segments]
-    starts = lengths.cumsum(0) - lengths
-    first = (blocks.cumsum(0) - blocks) * size  # [segments] where each begins in the grid
-    slot = torch.arange(len(x)) + torch.repeat_interleave(first - starts, lengths)
-    grid = torch.zeros(int(blocks.sum()) * size, dtype=x.dtype)
+    full = blocks > 0
+    filled = torch.full((int(blocks.sum()),), size)  # [blocks] elements of each
+    filled[blocks.cumsum(0)[full] - 1] = (lengths - (blocks - 1) * size)[full]
+    slot = (torch.arange(size) < filled[:, None]).view(-1).nonzero().squeeze(1)  # [elements] where each stands
+    grid = torch.zeros(len(filled) * size, dtype=x.dtype)
     grid[slot] = x
     power = torch.arange(size)[:, None] - torch.arange(size)  # [from, to]
     matrix = torch.where(power >= 0, discount ** power.clamp(min=0).double(), 0.0).to(x.dtype)
@@ -256,7 +260,7 @@ def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float) -> 
     if longest > size:
         heads = discounted_sums(sums[:, 0].contiguous(), blocks, discount**size)
         carried = next_in_segment(heads, blocks)  # y at the start of the following block
-        sums += carried[:, None] * discount ** (size - torch.arange(size, dtype=x.dtype))
+        sums.addmm_(carried[:, None], (discount ** (size - torch.arange(size, dtype=x.dtype)))[None])
     return sums.view(-1)[slot]
 
 

@@ -4,7 +4,7 @@ With lp and old the log-probabilities of a token now and when the batch was made
 rho = exp(lp - old):
 
 =============  ======================================================================================================
-``vanilla``    PPO's clipped objective (arXiv 1707.06347, eq. 7) with the dual clip (arXiv 1912.09729, eq. 5):
+``vanilla``    PPO's clipped objective (arXiv 1707.06347, eq. 7) with the dual clip (arXiv 1912.09729):
                L = max(-A rho, -A clip(rho, 1-e_l, 1+e_h));  where A < 0: L = min(L, -A c)
 ``reinforce``  L = -A lp, without ratio and clip (Williams 1992)
 ``gspo``       GSPO-token (arXiv 2507.18071, eq. 13-14) with a step as the sequence: s = exp(mean over the step's tokens

@@ -1,0 +1,509 @@
+"""Estimators on tokens, groups and anchors; what holds for all of them; verl's functions; checks.
+
+1. worked examples by hand: token_gae, bi_level_gae, rloo, reinforce, reinforce_pp, reinforce_pp_baseline, remax, gigpo
+2. for every estimator: the order of rows and tokens, and padding, change nothing; zero rewards; groups of one; one step
+3. the reverse scan and the layouts agree with loops over elements
+4. equal to verl 0.9.1 on one-step episodes, and for token_gae and reinforce_pp on whole episodes in stream rows
+5. similar anchors are SequenceMatcher's, greedily
+6. numbers and indices that cannot be are refused by name; what is odd is counted
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import fields, replace
+from difflib import SequenceMatcher
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+hypothesis = pytest.importorskip("hypothesis")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from agent_envs.adapters.estimators import (  # noqa: E402
+    ESTIMATORS,
+    EstimatorOptions,
+    GroupsSeen,
+    StepRows,
+    TokenRows,
+    bi_level_gae,
+    check_episodes,
+    check_log_probs,
+    check_rows,
+    get_estimator,
+    gigpo,
+    reinforce,
+    reinforce_pp,
+    reinforce_pp_baseline,
+    remax,
+    rloo,
+    say_once,
+    token_gae,
+)
+from agent_envs.adapters.estimators.gigpo import similar_anchors  # noqa: E402
+from agent_envs.adapters.estimators.segments import discounted_sums, next_in_segment  # noqa: E402
+from agent_envs.errors import ConfigError, DataError  # noqa: E402
+
+NAMES = sorted(ESTIMATORS)
+NAN = math.nan
+
+
+def build(lengths, rewards, *, groups=None, tokens=None, seed=0):
+    """Trajectories with these numbers of steps; everything an estimator may want; ``tokens`` per step."""
+    g = torch.Generator().manual_seed(seed)
+    n = sum(lengths)
+    trajectory = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    step = torch.cat([torch.arange(k) for k in lengths])
+    groups = torch.zeros(len(lengths), dtype=torch.int64) if groups is None else torch.tensor(groups)
+    last = torch.tensor(lengths).cumsum(0) - 1
+    truncated = torch.zeros(n, dtype=torch.bool)
+    truncated[last[::2]] = True
+    final = torch.full((n,), NAN)
+    final[last[::2]] = torch.randn(len(last[::2]), generator=g)
+    tokens = torch.randint(1, 5, (n,), generator=g) if tokens is None else torch.tensor(tokens)
+    step_row = torch.repeat_interleave(torch.arange(n), tokens)
+    return StepRows(
+        rewards=torch.as_tensor(rewards, dtype=torch.float32),
+        trajectory=trajectory,
+        step=step,
+        group=groups[trajectory],
+        valid=torch.ones(n, dtype=torch.bool),
+        truncated=truncated,
+        values=torch.randn(n, generator=g),
+        final_values=final,
+        tokens=TokenRows(step_row, values=torch.randn(len(step_row), generator=g)),
+        baseline=torch.randn(16, generator=g)[groups][trajectory],
+        anchor=torch.randint(0, 3, (n,), generator=g),
+        anchor_texts=("a room with a door", "a room with a doors", "the garden"),
+    )
+
+
+def plain(rows):
+    """The rows as if no limit had ended anything."""
+    return replace(rows, truncated=torch.zeros_like(rows.truncated))
+
+
+# ---------------------------------------------------------------- by hand
+
+HAND = plain(build([2, 1], [0.0, 1.0, -1.0], tokens=[2, 1, 1]))
+HAND = replace(HAND, tokens=TokenRows(HAND.tokens.step_row, values=torch.tensor([0.5, 0.4, 0.2, 0.1])))
+
+
+def test_token_gae_by_hand():
+    # delta = .9*.4 - .5 = -.14, .9*.2 - .4 = -.22, 1 - .2 = .8 with A = delta + .9*.8 A': .8, .356, .11632
+    # the other trajectory: -1 - .1
+    out = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
+    expected = torch.tensor([-0.14 + 0.72 * 0.356, 0.356, 0.8, -1.1])
+    torch.testing.assert_close(out.token_advantages, expected)
+    torch.testing.assert_close(out.token_returns, expected + HAND.tokens.values)
+    torch.testing.assert_close(out.advantages, torch.stack([expected[:2].mean(), expected[2], expected[3]]))
+    torch.testing.assert_close(out.returns, (expected + HAND.tokens.values)[[0, 2, 3]])
+    white = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8)).token_advantages
+    torch.testing.assert_close(white, (expected - expected.mean()) * (expected.var() + 1e-8).rsqrt())
+
+
+@pytest.mark.parametrize("estimator", [token_gae, bi_level_gae])
+def test_a_cut_trajectory_bootstraps_at_its_last_token(estimator):
+    cut = replace(HAND, truncated=torch.tensor([False, True, False]), final_values=torch.tensor([NAN, 2.0, NAN]))
+    options = EstimatorOptions(turn_gamma=0.9, gamma=0.9, lam=1.0, whiten=False)
+    out = estimator(cut, options)
+    assert out.token_advantages[2] == pytest.approx(1 + 0.9 * 2 - 0.2)
+    assert out.metrics["bootstrapped"] == 1
+    assert estimator(cut, replace(options, bootstrap_truncated=False)).token_advantages[2] == pytest.approx(0.8)
+
+
+def test_bi_level_gae_by_hand():
+    # turns, V at the last token: .4, .2; gamma .5, lam .5: delta_1 = 1 - .2 = .8; delta_0 = .1 - .4 = -.3
+    # A_1 = .8, A_0 = -.3 + .25*.8 = -.1; returns 1, .3
+    # tokens, gamma 1, lam .5: turn 0: A_1 = .3 - .4 = -.1, A_0 = .4 - .5 + .5*-.1 = -.15; turn 1: .8
+    out = bi_level_gae(HAND, EstimatorOptions(turn_gamma=0.5, lam=0.5, whiten=False))
+    torch.testing.assert_close(out.token_advantages, torch.tensor([-0.15, -0.1, 0.8, -1.1]))
+
+
+def test_bi_level_gae_pays_rewards_inside_a_turn_once():
+    # all discounts 1; a penalty of -.2 on the first token, 0 on the second, 1 on the third: returns to go .8, 1, 1
+    tokens = replace(HAND.tokens, rewards=torch.tensor([-0.2, 0.0, 1.0, -1.0]))
+    rows = replace(HAND, tokens=tokens, rewards=torch.tensor([-0.2, 1.0, -1.0]))
+    out = bi_level_gae(rows, EstimatorOptions(turn_gamma=1.0, whiten=False))
+    torch.testing.assert_close(out.token_returns, torch.tensor([0.8, 1.0, 1.0, -1.0]))
+    same = token_gae(rows, EstimatorOptions(whiten=False))
+    torch.testing.assert_close(out.token_returns, same.token_returns)
+
+
+def test_group_estimators_by_hand():
+    # scores 1 (two steps), 0, .5 in group 0, 3 alone in group 1
+    rows = build([2, 1, 1, 1], [0.25, 0.75, 0.0, 0.5, 3.0], groups=[0, 0, 0, 1], tokens=[1, 2, 1, 1, 4])
+    out = rloo(rows, EstimatorOptions())
+    assert out.advantages.tolist() == pytest.approx([0.75, 0.75, -0.75, 0.0, 0.0])
+    assert out.metrics == {"groups_of_one": 1.0, "groups_without_signal": 0.0}
+    # S - mean = .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2
+    out = reinforce_pp_baseline(rows, EstimatorOptions())
+    assert out.advantages.tolist() == pytest.approx([x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)] + [0.0])
+    raw = reinforce_pp_baseline(rows, EstimatorOptions(whiten=False))
+    assert raw.advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
+
+
+def test_reinforce_by_hand():
+    out = reinforce(HAND, EstimatorOptions(gamma=0.5))
+    g = torch.tensor([0.5, 1.0, -1.0])
+    torch.testing.assert_close(out.returns, g)
+    torch.testing.assert_close(out.advantages, (g - g.mean()) / (g.std() + 1e-8))
+
+
+def test_reinforce_pp_by_hand():
+    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5))
+    g = torch.tensor([0.25, 0.5, 1.0, -1.0])  # the first step's tokens see the second step's reward
+    torch.testing.assert_close(out.token_returns, g)
+    torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
+
+
+def test_remax_by_hand():
+    rows = replace(build([2, 1, 1], [1.0, 2.0, 0.0, 5.0]), baseline=torch.tensor([2.5, 2.5, 2.5, NAN]))
+    out = remax(rows, EstimatorOptions())
+    assert out.advantages.tolist() == [0.5, 0.5, -2.5, 0.0] and out.metrics == {"baselines_missing": 1.0}
+    assert remax(rows, EstimatorOptions(reward_to_go=True)).advantages.tolist() == [0.5, -0.5, -2.5, 0.0]
+
+
+def test_gigpo_by_hand():
+    # two trajectories of one group: rewards 0 1 and 0 0; a third in a group of its own
+    rows = build([2, 2, 1], [0.0, 1.0, 0.0, 0.0, 1.0], groups=[0, 0, 1])
+    rows = replace(rows, anchor=torch.tensor([0, 1, 0, 2, 0]))
+    # scores 1, 0: mean .5, std .70711; G with gamma .5: .5, 1, 0, 0; anchor 0: .5 and 0, std .35355; the others alone
+    e, s = 0.5 / (math.sqrt(0.5) + 1e-6), 0.25 / (0.25 * math.sqrt(2) + 1e-6)
+    out = gigpo(rows, EstimatorOptions(gamma=0.5, step_advantage_weight=2.0))
+    assert out.advantages.tolist() == pytest.approx([e + 2 * s, e, -e - 2 * s, -e, 0.0], rel=1e-5)
+    assert out.metrics["anchor_groups"] == 4 and out.metrics["anchor_groups_of_one"] == 3
+    assert out.metrics["anchor_group_size"] == 1.25 and out.metrics["groups_of_one"] == 1
+    out = gigpo(rows, EstimatorOptions(gamma=0.5, gigpo_norm="mean_norm"))
+    assert out.advantages.tolist() == pytest.approx([0.75, 0.5, -0.75, -0.5, 0.0])
+    # "a room with a door" and "a room with a doors" become one anchor: steps 1 and 2 meet
+    near = replace(rows, anchor=torch.tensor([2, 0, 1, 2, 0]))
+    apart = gigpo(near, EstimatorOptions(gigpo_norm="mean_norm")).advantages.tolist()
+    assert apart == pytest.approx([1.0, 0.5, -0.5, -1.0, 0.0])
+    together = gigpo(near, EstimatorOptions(gigpo_norm="mean_norm", similar_anchors=True)).advantages.tolist()
+    assert together == pytest.approx([1.0, 1.0, -1.0, -1.0, 0.0])
+
+
+# ---------------------------------------------------------------- what holds for all
+
+
+@st.composite
+def batches(draw):
+    lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    groups = [draw(st.integers(0, 2)) for _ in lengths]
+    seed = draw(st.integers(0, 10_000))
+    rewards = [draw(st.sampled_from([0.0, 1.0, -0.5, 0.3])) for _ in range(sum(lengths))]
+    return build(lengths, rewards, groups=groups, seed=seed)
+
+
+OPTIONS = EstimatorOptions(gamma=0.9, lam=0.8, similar_anchors=True)
+
+
+def pick(rows, order):
+    """The rows in another order; -1 makes a padding row of nonsense. Tokens stand where they stood."""
+    order = torch.as_tensor(order)
+    pad = order < 0
+    out = {}
+    for field in fields(StepRows):
+        x = getattr(rows, field.name)
+        if isinstance(x, torch.Tensor):
+            nonsense = NAN if x.is_floating_point() else True if x.dtype == torch.bool else 99
+            out[field.name] = torch.where(pad, torch.tensor(nonsense, dtype=x.dtype), x[order.clamp(min=0)])
+    out["valid"] = rows.valid[order.clamp(min=0)] & ~pad
+    place = torch.full((len(rows.rewards),), -1)
+    place[order[~pad]] = torch.arange(len(order))[~pad]
+    return replace(rows, **out, tokens=replace(rows.tokens, step_row=place[rows.tokens.step_row]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=batches(), name=st.sampled_from(NAMES), seed=st.integers(0, 1000))
+def test_order_and_padding_change_nothing(rows, name, seed):
+    rng = np.random.default_rng(seed)
+    n = len(rows.rewards)
+    clean = get_estimator(name).compute(rows, OPTIONS)
+    order = rng.permutation([*range(n), -1, -1])
+    moved_rows = pick(rows, order)
+    # tokens of steps in another order too, with untrained ones in between
+    flat = moved_rows.tokens
+    blocks = [np.flatnonzero(flat.step_row.numpy() == r) for r in rng.permutation(np.unique(flat.step_row.numpy()))]
+    token_order = np.concatenate(blocks)
+    gap = torch.tensor([-1, int(np.flatnonzero(order == -1)[0])])  # untrained, and of a padding row
+    moved_rows = replace(
+        moved_rows,
+        tokens=TokenRows(torch.cat([gap, flat.step_row[token_order]]),
+                         values=torch.cat([torch.full((2,), NAN), flat.values[token_order]])),
+    )  # fmt: skip
+    moved = get_estimator(name).compute(moved_rows, OPTIONS)
+    back = torch.tensor([int(np.flatnonzero(order == i)[0]) for i in range(n)])
+    torch.testing.assert_close(moved.advantages[back], clean.advantages, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moved.returns[back], clean.returns, rtol=1e-5, atol=1e-6)
+    assert not moved.advantages[torch.tensor(order) < 0].any()
+    assert moved.metrics == pytest.approx(clean.metrics)
+    a, r = clean.on_tokens(flat.step_row if clean.token_advantages is not None else rows.tokens.step_row)
+    b, s = moved.on_tokens(moved_rows.tokens.step_row)
+    torch.testing.assert_close(b, torch.cat([torch.zeros(2), a[token_order]]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(s, torch.cat([torch.zeros(2), r[token_order]]), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=batches(), name=st.sampled_from(NAMES))
+def test_zero_rewards_and_values_teach_nothing(rows, name):
+    tokens = replace(rows.tokens, values=torch.zeros_like(rows.tokens.values))
+    zero = torch.zeros_like(rows.rewards)
+    flat = plain(replace(rows, rewards=zero, values=zero, baseline=zero, tokens=tokens))
+    out = get_estimator(name).compute(flat, OPTIONS)
+    assert not out.advantages.any() and not out.returns.any()
+    assert out.metrics["zero_advantage_batch"] == 1.0
+    assert not out.on_tokens(flat.tokens.step_row)[0].any()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if ESTIMATORS[n].compares_groups])
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5), reward=st.floats(-3, 3))
+def test_groups_of_one_have_advantage_0_and_are_counted(name, lengths, reward):
+    rows = build(lengths, [reward] * sum(lengths), groups=list(range(len(lengths))))
+    rows = replace(rows, anchor=torch.arange(sum(lengths)))
+    out = get_estimator(name).compute(rows, EstimatorOptions())
+    assert not out.advantages.any() and out.metrics["groups_of_one"] == len(lengths)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_step_one_row_no_row(name):
+    for lengths in ([1], [1, 1, 1]):
+        rows = build(lengths, [0.5] * len(lengths))
+        out = get_estimator(name).compute(rows, EstimatorOptions(group_size=len(lengths)))
+        assert out.advantages.isfinite().all() and out.advantages.shape == (len(lengths),)
+    none = replace(rows, valid=torch.zeros(3, dtype=torch.bool))
+    out = get_estimator(name).compute(none, EstimatorOptions(similar_anchors=True))
+    assert not out.advantages.any() and out.metrics["zero_advantage_batch"] == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_estimator_needs_is_said(name):
+    rows = replace(build([2, 1], [0, 1, 2]), values=None, tokens=None, baseline=None, anchor=None, anchor_texts=None)
+    needs = ESTIMATORS[name]
+    if needs.needs_critic or needs.needs_tokens or needs.needs_baseline or needs.needs_anchors:
+        with pytest.raises(ConfigError, match=name):
+            needs.compute(rows, EstimatorOptions())
+    else:
+        needs.compute(rows, EstimatorOptions())
+
+
+def test_every_estimator_is_registered_under_its_name():
+    critic, groups = ["bi_level_gae", "gae", "token_gae"], ["gigpo", "grpo", "reinforce_pp_baseline", "rloo"]
+    assert sorted([*critic, *groups, "reinforce", "reinforce_pp", "remax"]) == NAMES
+    assert [n for n in NAMES if ESTIMATORS[n].needs_critic] == critic
+    assert [n for n in NAMES if ESTIMATORS[n].compares_groups] == groups
+    with pytest.raises(ConfigError, match=r"Did you mean 'gigpo'.*'bi_level_gae'.*'token_gae'"):
+        get_estimator("gigop")
+    for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            EstimatorOptions(**wrong)
+
+
+# ---------------------------------------------------------------- scans
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 150), min_size=1, max_size=5),
+    discount=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_the_reverse_scan_is_the_recursion(lengths, discount, seed):
+    x = torch.randn(sum(lengths), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    expected = x.clone()
+    begin = 0
+    for n in lengths:
+        for k in range(begin + n - 2, begin - 1, -1):
+            expected[k] += discount * expected[k + 1]
+        begin += n
+    torch.testing.assert_close(discounted_sums(x, torch.tensor(lengths), discount), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_reverse_scan_keeps_its_digits_on_long_segments():
+    x = torch.ones(200_000, dtype=torch.float64)
+    y = discounted_sums(x, torch.tensor([200_000]), 0.9)
+    assert float(y[0]) == pytest.approx(10.0) and float(y[-1]) == 1.0
+    assert next_in_segment(x[:0], torch.tensor([0, 0])).shape == (0,)
+
+
+# ---------------------------------------------------------------- verl
+
+
+def one_step(seed, n=24, groups=6):
+    g = torch.Generator().manual_seed(seed)
+    rows = plain(build([1] * n, torch.randn(n, generator=g), groups=[i % groups for i in range(n)], seed=seed))
+    mask = torch.zeros(n, 4)
+    counts = torch.bincount(rows.tokens.step_row)
+    mask[torch.arange(4)[None] < counts[:, None]] = 1.0
+    scores = torch.zeros(n, 4)
+    scores[torch.arange(n), counts - 1] = rows.rewards
+    values = torch.zeros(n, 4)
+    values[mask.bool()] = rows.tokens.values
+    return rows, mask, scores, values
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.filterwarnings("ignore")
+def test_equal_to_verl_on_one_step_episodes(seed):
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from omegaconf import OmegaConf
+
+    rows, mask, scores, values = one_step(seed)
+    index = rows.group.numpy()
+    config = OmegaConf.create({"gamma": 0.9})
+    theirs = {
+        "grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index),
+        "dr_grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index, norm_adv_by_std_in_grpo=False),
+        "rloo": core.compute_rloo_outcome_advantage(scores.clone(), mask, index),
+        "reinforce_pp_baseline": core.compute_reinforce_plus_plus_baseline_outcome_advantage(scores, mask, index),
+        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config),
+        "token_gae": core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8),
+        "remax": core.compute_remax_outcome_advantage(scores, rows.baseline, mask),
+    }
+    for name, (advantages, returns) in theirs.items():
+        options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
+        out = get_estimator(name.removeprefix("dr_")).compute(rows, options)
+        a, r = out.on_tokens(rows.tokens.step_row)
+        kept = mask.bool()
+        torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        if name in ("token_gae", "reinforce_pp"):  # the others have no critic: their returns are the advantages
+            torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gae_equals_verls_where_every_response_is_one_token():
+    """Episodes of several steps of one token each, as verl's stream row: the same recursion, whitened alike."""
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    g = torch.Generator().manual_seed(0)
+    rows = plain(build([4] * 8, torch.randn(32, generator=g), tokens=[1] * 32))
+    advantages, returns = core.compute_gae_advantage_return(
+        rows.rewards.view(8, 4), rows.values.view(8, 4), torch.ones(8, 4), 0.9, 0.8
+    )
+    out = get_estimator("gae").compute(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    torch.testing.assert_close(out.advantages.view(8, 4), advantages, rtol=0, atol=1e-6)
+    torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.filterwarnings("ignore")
+def test_token_estimators_equal_verl_on_stream_rows(seed):
+    """Whole episodes in one row each, tool tokens masked between the steps."""
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from omegaconf import OmegaConf
+
+    g = torch.Generator().manual_seed(seed)
+    lengths = [3, 1, 4, 2]
+    rows = plain(build(lengths, torch.randn(10, generator=g), seed=seed))
+    width = 30
+    mask, scores, values = torch.zeros(4, width), torch.zeros(4, width), torch.randn(4, width, generator=g)
+    where = []
+    token = 0
+    counts = torch.bincount(rows.tokens.step_row)
+    for i, n in enumerate(lengths):
+        at = 1  # a tool token before, and two after every step
+        for row in range(sum(lengths[:i]), sum(lengths[:i]) + n):
+            for _ in range(int(counts[row])):
+                mask[i, at] = 1.0
+                values[i, at] = rows.tokens.values[token]
+                where.append((i, at))
+                at, token = at + 1, token + 1
+            scores[i, at - 1] = rows.rewards[row]
+            at += 2
+    index = tuple(torch.tensor(where).T)
+    theirs = core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8)
+    out = get_estimator("token_gae").compute(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    torch.testing.assert_close(out.token_advantages, theirs[0][index], rtol=0, atol=1e-6)
+    torch.testing.assert_close(out.token_returns, theirs[1][index], rtol=0, atol=1e-6)
+    theirs = core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, OmegaConf.create({"gamma": 0.9}))
+    out = get_estimator("reinforce_pp").compute(rows, EstimatorOptions(gamma=0.9))
+    torch.testing.assert_close(out.token_advantages, theirs[0][index], rtol=0, atol=1e-6)
+    torch.testing.assert_close(out.token_returns, theirs[1][index], rtol=0, atol=1e-6)
+
+
+# ---------------------------------------------------------------- similar anchors
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.text("ab cé\U0001f600", max_size=12), min_size=1, max_size=8, unique=True),
+    seed=st.integers(0, 1000),
+    similarity=st.sampled_from([0.5, 0.8, 0.95, 1.0]),
+)
+def test_similar_anchors_are_the_greedy_clusters_of_sequence_matcher(texts, seed, similarity):
+    rng = np.random.default_rng(seed)
+    group, anchor = torch.from_numpy(rng.integers(0, 2, 20)), torch.from_numpy(rng.integers(0, len(texts), 20))
+    expected = []
+    clusters: dict[int, list[int]] = {0: [], 1: []}
+    for g, a in zip(group.tolist(), anchor.tolist(), strict=True):
+        for first in clusters[g]:
+            if SequenceMatcher(None, texts[a], texts[first]).ratio() >= similarity:
+                expected.append(first)
+                break
+        else:
+            clusters[g].append(a)
+            expected.append(a)
+    assert similar_anchors(group, anchor, texts, similarity).tolist() == expected
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_numbers_name_the_trajectory():
+    rows = replace(build([2, 1], [0.0, 1.0, 2.0]), names=["task 7, 1st", "task 7, 2nd"])
+    for bad in (NAN, math.inf):
+        with pytest.raises(DataError, match=r"reward of trajectory 'task 7, 1st' at step 1 is (nan|inf)"):
+            check_rows(replace(rows, rewards=torch.tensor([0.0, bad, NAN])))
+        with pytest.raises(DataError, match="value of trajectory 'task 7, 2nd' at step 0"):
+            check_rows(replace(rows, values=torch.tensor([0.0, 0.0, bad])))
+        tokens = replace(rows.tokens, values=torch.full_like(rows.tokens.values, bad))
+        with pytest.raises(DataError, match="value of a token of trajectory 'task 7, 1st' at step 0"):
+            check_rows(replace(rows, tokens=tokens))
+    with pytest.raises(DataError, match="greedy baseline"):
+        check_rows(replace(rows, baseline=torch.tensor([0.0, 0.0, math.inf])))
+    with pytest.raises(DataError, match="'task 7, 2nd' has a step with index -3"):
+        check_rows(replace(rows, step=torch.tensor([0, 1, -3])))
+    with pytest.raises(DataError, match="'task 7, 1st' has step 1 more than once"):
+        check_rows(replace(rows, step=torch.tensor([1, 1, 0])))
+    with pytest.raises(DataError, match="'task 7, 1st' is in two groups"):
+        check_rows(replace(rows, group=torch.tensor([0, 1, 0])))
+    with pytest.raises(DataError, match=r"StepRows\.step has shape \(2,\), expected \(3,\)"):
+        check_rows(replace(rows, step=torch.tensor([0, 1])))
+    with pytest.raises(DataError, match="step_row must be -1 or the number of one of 3 rows"):
+        check_rows(replace(rows, tokens=TokenRows(torch.tensor([0, 3]))))
+    with pytest.raises(DataError, match="trajectory 1 at step 0"):
+        check_rows(replace(rows, rewards=torch.tensor([0.0, 0.0, NAN]), names=None))
+    assert check_rows(replace(rows, rewards=torch.tensor([0.0, 1.0, NAN]), valid=torch.tensor([True, True, False])))
+
+
+def test_bad_log_probs_name_the_trajectory():
+    step_row, trajectory = torch.tensor([0, 0, -1, 1]), torch.tensor([4, 2])
+    check_log_probs("old", torch.tensor([-1.0, 0.0, NAN, -2.0]), step_row, trajectory)
+    names = ["a", "b", "c", "d", "e"]
+    for bad, at, name in ((NAN, 1, "'e'"), (-math.inf, 3, "'c'"), (0.5, 0, "'e'")):
+        log_probs = torch.full((4,), -1.0)
+        log_probs[at] = bad
+        with pytest.raises(DataError, match=f"old log-probability of a token of trajectory {name}"):
+            check_log_probs("old", log_probs, step_row, trajectory, names)
+
+
+def test_oddities_are_counted_and_said_once(caplog):
+    say_once.cache_clear()
+    rows = build([3, 1], [0.0, 1.0, 2.0, 0.0], tokens=[1, 0, 2, 1])
+    gap = replace(rows, step=torch.tensor([0, 1, 4, 2]))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            counts = check_rows(gap, group_size=8)
+    assert counts == {"missing_steps": 4.0, "groups_incomplete": 1.0, "steps_without_tokens": 1.0}
+    assert len(caplog.records) == 3
+    out = get_estimator("token_gae").compute(gap, EstimatorOptions())
+    assert out.metrics["rewards_without_tokens"] == 1.0 and out.advantages[1] == 0.0
+    assert check_episodes([0, 2, 3], [0, 0, 9]) == {"episodes_without_steps": 1.0, "episodes_without_tokens": 1.0}
+    seen = GroupsSeen(memory=2)
+    assert seen.update(["a", "a", "b"]) == [] and seen.update(["b", "c"]) == ["b"]
+    assert seen.update(["a"]) == []  # forgotten
+    say_once.cache_clear()

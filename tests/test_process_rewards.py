@@ -1,0 +1,134 @@
+"""Process rewards and reward scaling.
+
+1. off by default; components mixed by weight, in the reward or beside it
+2. PRIME's normalisation by hand; zeros, padding and one-sided signs are safe
+3. the mixed reward reaches the last token of its step
+4. scaling by the deviation of returns, of a batch or running; a continued run goes on where it was
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from agent_envs.adapters.estimators import (  # noqa: E402
+    EstimatorOptions,
+    ProcessRewards,
+    RewardScale,
+    StepRows,
+    TokenRows,
+    get_estimator,
+    prime_normalised,
+    process_rewards,
+)
+from agent_envs.errors import ConfigError, DataError  # noqa: E402
+
+NAMES = ["answer", "search", "format"]
+# trajectory 0: steps with search .1 and -.3, answer 1 at the end; trajectory 1: search .5; a padding row
+TRAJECTORY, STEP = torch.tensor([0, 0, 0, 1, 7]), torch.tensor([0, 1, 2, 0, 0])
+COMPONENTS = torch.tensor([[0, 0.1, 0.2], [0, -0.3, 0], [1.0, 0, 0], [0, 0.5, 0], [math.nan, 9.0, 9.0]])
+ROWS = StepRows(
+    rewards=torch.tensor([0.3, -0.3, 1.0, 0.5, 99.0]),
+    trajectory=TRAJECTORY,
+    step=STEP,
+    group=torch.zeros(5, dtype=torch.int64),
+    valid=TRAJECTORY < 7,
+    truncated=TRAJECTORY < 0,
+)
+
+
+def test_off_by_default():
+    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards())
+    assert rows is ROWS and metrics == {}
+
+
+def test_weights_replace_what_the_reward_holds():
+    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0, "format": 0.0}))
+    # what is left: 0, 0, 1, 0; the process reward: .2, -.6, 0, 1
+    assert rows.rewards.tolist() == pytest.approx([0.2, -0.6, 1.0, 1.0, 99.0])
+    expected = {"count": 3.0, "mean": 0.2, "max": 1.0, "min": -0.6}
+    assert metrics == pytest.approx({f"process_rewards/{k}": v for k, v in expected.items()})
+    beside, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, weight=0.5, included=False))
+    assert beside.rewards.tolist() == pytest.approx([0.35, -0.45, 1.0, 0.75, 99.0])
+
+
+def test_prime_by_hand():
+    # rewards to go of the searches: -.2, -.3, 0 and .5: the scale is .5
+    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, normalize="prime"))
+    s = 0.5 + 1e-6
+    assert metrics["process_rewards/scale"] == pytest.approx(s)
+    assert rows.rewards.tolist() == pytest.approx([0.2 + 0.1 / s, -0.3 / s, 1.0, 0.5 / s, 99.0])
+    half, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, normalize="prime", weight=0.5))
+    assert half.rewards.tolist() == pytest.approx([0.2 + 0.05 / s, -0.15 / s, 1.0, 0.25 / s, 99.0])
+
+
+def test_prime_of_zeros_and_of_nothing():
+    p, scale = prime_normalised(ROWS, torch.zeros(5))
+    assert p.tolist() == [0.0] * 5 and scale == pytest.approx(1e-6)
+    zero, metrics = process_rewards(ROWS, torch.zeros(5, 3), NAMES, ProcessRewards({"search": 1.0}, normalize="prime"))
+    assert zero.rewards.tolist() == ROWS.rewards.tolist() and metrics["process_rewards/count"] == 0.0
+    none = replace(ROWS, valid=torch.zeros(5, dtype=torch.bool))
+    assert prime_normalised(none, torch.ones(5))[0].tolist() == [0.0] * 5
+
+
+def test_the_mixed_reward_sits_on_the_last_token_of_its_step():
+    rows, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0}))
+    rows = replace(rows, tokens=TokenRows(torch.tensor([0, 0, -1, 1, 2, 2, 2, 3, -1])))
+    out = get_estimator("reinforce_pp").compute(rows, EstimatorOptions(gamma=0.0, whiten=False))
+    assert out.token_returns.tolist() == pytest.approx([0, 0.4, 0, -0.6, 0, 0, 1.0, 1.0, 0])
+
+
+def test_bad_input():
+    with pytest.raises(ConfigError, match="'serach'.*Did you mean 'search'"):
+        process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"serach": 1.0}))
+    with pytest.raises(ConfigError, match="'prime' or None"):
+        ProcessRewards({"search": 1.0}, normalize="max")
+    with pytest.raises(ConfigError, match="finite"):
+        ProcessRewards({"search": math.nan})
+    with pytest.raises(DataError, match=r"shape \(5, 2\), expected \(5, 3\)"):
+        process_rewards(ROWS, COMPONENTS[:, :2], NAMES, ProcessRewards({"search": 1.0}))
+    wrong = COMPONENTS.clone()
+    wrong[1, 1] = math.inf
+    with pytest.raises(DataError, match="trajectory 0 at step 1"):
+        process_rewards(ROWS, wrong, NAMES, ProcessRewards({"search": 1.0}))
+    placed = replace(ROWS, tokens=TokenRows(torch.tensor([0]), rewards=torch.zeros(1)))
+    with pytest.raises(DataError, match="rewards of tokens already"):
+        process_rewards(placed, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}))
+
+
+def test_scaling_by_the_deviation_of_returns():
+    rows = replace(ROWS, rewards=torch.tensor([1.0, 0.0, 2.0, 0.5, 99.0]))
+    scaled, metrics = RewardScale("batch", gamma=0.5).scale(rows)  # returns 1 + .25 * 2 = 1.5 and .5
+    sigma = math.sqrt(0.5)
+    assert metrics["reward_scale"] == pytest.approx(sigma)
+    assert scaled.rewards.tolist() == pytest.approx([x / sigma for x in (1.0, 0.0, 2.0, 0.5, 99.0)])
+    tokens = replace(rows, tokens=TokenRows(torch.tensor([0]), rewards=torch.tensor([3.0])))
+    assert float(RewardScale("batch", 0.5).scale(tokens)[0].tokens.rewards) == pytest.approx(3.0 / sigma)
+
+
+def test_running_scale_is_that_of_all_batches_and_survives_a_restart():
+    returns = torch.randn(40, generator=torch.Generator().manual_seed(0)) + 3.0
+    scale = RewardScale("running")
+    i = torch.arange(10)
+    for part in returns.split(10):
+        again = RewardScale("running")
+        again.load_state_dict(scale.state_dict())
+        rows = StepRows(part, i, i * 0, i * 0, i >= 0, i < 0)
+        metrics = scale.scale(rows)[1]
+        assert again.scale(rows)[1] == metrics
+    assert metrics["reward_scale"] == pytest.approx(float(returns.std()))
+
+
+@pytest.mark.parametrize("rewards", [[1.0], [2.0, 2.0], [0.1, 0.1, 0.1]])
+def test_scaling_without_a_deviation_changes_nothing(rewards):
+    i = torch.arange(len(rewards))
+    rows = StepRows(torch.tensor(rewards), i, i * 0, i * 0, i >= 0, i < 0)
+    for kind in ("batch", "running"):
+        scaled, metrics = RewardScale(kind).scale(rows)
+        assert scaled.rewards.tolist() == rows.rewards.tolist() and metrics["reward_scale"] == 1.0
+    with pytest.raises(ConfigError, match="'batch' or 'running'"):
+        RewardScale("global")
