@@ -108,7 +108,7 @@ class GeneratedShop:
         draws = stream(f"webshop/{self.seed}/product/{number}")
         attributes, options, told, chosen = _varied(family, member, draws)
         asin = _asin(number, self.seed)
-        product = _product(family, asin, attributes, options, draws)
+        product = _product(family, asin, attributes, options, told, draws)
         plain = [attribute.lstrip("+>") for attribute in attributes]
         some = _some(attributes, draws, draws.between(1, 3))
         entry = {
@@ -121,7 +121,7 @@ class GeneratedShop:
         for _ in range(_GOAL_TRIES * (last - first)):
             if len(said) == last - first:
                 break
-            goal = _goal(family, attributes, options, told, chosen, draws)
+            goal = _goal(draws.pick((family.noun, family.kind.query)), attributes, options, told, chosen, draws)
             said.setdefault(goal["instruction"], {"asin": asin, "attributes": plain, **goal})
         return GeneratedItem(product, entry, list(said.values()))
 
@@ -162,7 +162,7 @@ def _family(draws: Draws) -> _Family:
         spare=tuple(pool[count:]),
         options=tuple(options),
         cents=draws.between(100 * low, 100 * high),
-        ranged=draws.between(1, 4) == 1,
+        ranged=draws.between(1, 7) == 1,
         unpriced=draws.between(1, 25) == 1,
         title=draws.between(0, 5),
         rating=draws.between(31, 50),
@@ -193,7 +193,9 @@ def _varied(family: _Family, member: int, draws: Draws) -> tuple[tuple[str, ...]
     return tuple(attributes), options, told, chosen
 
 
-def _product(family: _Family, asin: str, attributes: Sequence[str], options: _Options, draws: Draws) -> dict[str, Any]:
+def _product(
+    family: _Family, asin: str, attributes: Sequence[str], options: _Options, told: str, draws: Draws
+) -> dict[str, Any]:
     plain = [attribute.lstrip("+>") for attribute in attributes]
     noun, brand = family.noun, family.brand
     cents = family.cents * draws.between(90, 115) // 100
@@ -203,7 +205,7 @@ def _product(family: _Family, asin: str, attributes: Sequence[str], options: _Op
         pricing = f"${cents / 100:.2f} to ${cents * draws.between(110, 160) / 10000:.2f}"
     else:
         pricing = f"${cents / 100:.2f}"
-    bullets = [_bullet(attribute, noun, draws) for attribute in attributes]
+    bullets = [_bullet(attribute, noun, draws) for attribute in sorted(attributes, key=lambda a: a != told)]
     if draws.between(1, 3) > 1:
         bullets.append(f"Made for {family.occasion}, and a good gift. ")
     image = f"https://images.example/{asin}"
@@ -238,29 +240,33 @@ def _product(family: _Family, asin: str, attributes: Sequence[str], options: _Op
 
 
 def _title(family: _Family, plain: Sequence[str]) -> str:
+    """A title; where it calls the product by another name, it says the usual one too, as sellers do."""
     noun = family.noun.title()
-    first, second, third = (attribute.title() for attribute in plain[:3])
+    first, second, third, fourth = (attribute.title() for attribute in plain[:4])
     start = f"{family.brand} {family.adjective}"
-    return (
-        f"{start} {noun}, {first}, {second}, {third}",
-        f"{start} {noun} - {first} - {second} for {family.occasion.title()}",
-        f"{start} {first} {noun} for {family.occasion.title()}, {second} & {third}",
-        f"{family.brand} {noun} ({first}, {second})",
+    title = (
+        f"{start} {noun}, {first}, {second}, {third}, {fourth}",
+        f"{start} {noun} - {first} - {second} - {third} for {family.occasion.title()}",
+        f"{start} {first} {noun} for {family.occasion.title()}, {second}, {third} & {fourth}",
+        f"{family.brand} {noun} ({first}, {second}, {third})",
         f"{start} {noun} | {first} | {second} | {third}",
-        f"{first} {noun} by {family.brand}, {second}, {third}, {family.adjective} Choice",
+        f"{first} {noun} by {family.brand}, {second}, {third}, {fourth}, {family.adjective} Choice",
     )[family.title]
+    query = family.kind.query
+    return title if set(query.split()) <= set(family.noun.split()) else f"{title}, {query.title()}"
 
 
 def _description(family: _Family, plain: Sequence[str], draws: Draws) -> str:
-    noun, brand = family.noun, family.brand
+    noun, brand, query = family.noun, family.brand, family.kind.query
     listed = ", ".join(plain[:-1]) + " and " + plain[-1]
+    if draws.between(1, 20) == 1:
+        return ""
     return draws.pick(
         (
-            f"The {brand} {noun} is what you want for {family.occasion}. {listed.capitalize()}: it has it all.",
-            f"{brand} makes this {noun} with care. At a glance: {listed}. Ideal for {family.occasion}.",
-            f"Looking for a {noun}? Ours stands for {listed}. People take it along for {family.occasion}.",
-            f"A {noun} from {brand}: {listed}.",
-            "",
+            f"The {brand} {noun} is what you want for {family.occasion}. {listed.capitalize()}: a {query}.",
+            f"{brand} makes every {query} with care. At a glance: {listed}. Ideal for {family.occasion}.",
+            f"Looking for a {query}? Our {noun} stands for {listed}. People take it along for {family.occasion}.",
+            f"{noun.capitalize()} from {brand} ({query}): {listed}.",
         )
     )
 
@@ -277,7 +283,7 @@ def _bullet(attribute: str, noun: str, draws: Draws) -> str:
 
 
 def _goal(
-    family: _Family, attributes: Sequence[str], options: _Options, told: str, chosen: dict[str, str], draws: Draws
+    noun: str, attributes: Sequence[str], options: _Options, told: str, chosen: dict[str, str], draws: Draws
 ) -> dict[str, Any]:
     """What a shopper says who wants this product, more often than not for what it alone has."""
     wanted = _some(attributes, draws, draws.between(1, 3))
@@ -289,7 +295,7 @@ def _goal(
             picked[name] = chosen[name] if name in chosen and draws.between(1, 10) <= 6 else draws.pick(values)
     picked = {name: shown_value(value) for name, value in picked.items()}
     return {
-        "instruction": instruction(draws.pick((family.noun, family.kind.query)), wanted, picked, draws),
+        "instruction": instruction(noun, wanted, picked, draws),
         "options": [f"{name}: {value}" for name, value in picked.items()],
         "instruction_attributes": [attribute.lstrip("+>") for attribute in wanted],
         "instruction_options": list(picked.values()),

@@ -22,6 +22,7 @@ from gymnasium.error import ResetNeeded
 from agent_envs.datasets.rows import data_name
 from agent_envs.datasets.webshop import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
 from agent_envs.datasets.webshop_products import Catalog, Product
+from agent_envs.envs.webshop_expert import explore_action, oracle_action, stray_action
 from agent_envs.envs.webshop_pages import MODES, page_html, page_text
 from agent_envs.envs.webshop_reward import REWARDS, SUCCESS, purchase_reward
 from agent_envs.envs.webshop_site import Page, Session, Site, parse_action
@@ -32,6 +33,7 @@ from agent_envs.text_env import Outcome, Snapshot, TextEnv
 
 __all__ = ["WebShopEnv"]
 
+EXPERTS = ("explore", "oracle")
 RIGHT, WRONG_CALL = 10.0, -0.1  # reward="agentr1"
 
 
@@ -92,6 +94,7 @@ class WebShopEnv(TextEnv):
     - `tagger`: what finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `webshop`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
+    - `expert`: who plays `expert_action`: "explore" reads the pages, "oracle" knows the product the goal was made from.
     - `page`: where `render_mode="human"` writes the page, an HTML file that reloads itself; a temporary one by default.
       `render_mode="html"` returns it, "ansi" the episode as text.
 
@@ -130,9 +133,14 @@ class WebShopEnv(TextEnv):
         tagger: str = "default",
         show_attributes: bool = False,
         page: str | os.PathLike[str] | None = None,
+        expert: str = "explore",
         **kwargs: Any,
     ) -> None:
-        for name, value, known in (("mode", mode, tuple(MODES)), ("reward", reward, REWARDS)):
+        for name, value, known in (
+            ("mode", mode, tuple(MODES)),
+            ("reward", reward, REWARDS),
+            ("expert", expert, EXPERTS),
+        ):
             if value not in known:
                 raise ConfigError(f"there is no {name} {value!r}.{did_you_mean(str(value), known)}")
         if human_goals is not None and not isinstance(human_goals, bool):
@@ -150,6 +158,7 @@ class WebShopEnv(TextEnv):
         self.prices = None if prices is None else os.fspath(prices)
         self.goals = None if goals is None else os.fspath(goals)
         self.tagger = tagger
+        self.expert = expert
         self.show_attributes = show_attributes
         self.page_file = None if page is None else Path(page)
         self._site: Site | None = None
@@ -274,6 +283,23 @@ class WebShopEnv(TextEnv):
             components={self.reward: reward},
             extra={"reward_info": dict(session.reward_info)} if bought else {},
         )
+
+    def expert_action(self) -> str | None:
+        """The next action of a shopper, who looks for the goal's product or for one that fits as well."""
+        session: Session = self.state
+        if session is None or session.view == "done":
+            return None
+        product = self.site.catalog.product(self.task.goal.asin)
+        if self.expert == "oracle" and product is not None:
+            return oracle_action(self.page, self._transcript, self.task.goal, product)
+        return explore_action(self.page, self._transcript, session.instruction)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """The shopper's action; with probability `noise` a click on something else, or a search for fewer words."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return stray_action(self.page, right, rng)
 
     def _sample(self, count: int) -> Iterable[int]:
         size = len(self.site.catalog)
