@@ -31,12 +31,12 @@ _WORD = re.compile(r"[^\W_]+(?:[.'][^\W_]+)*|\"")
 _ASKING = frozenset(
     analyze(
         "am i'm i'd i've we're looking look need needs want wants wanted would like buy buying find finding please "
-        "help helps me my you your can could show get got searching search shopping shop order ordering purchase hello "
-        "hi hey there after do does have has having had some any one ones must important importance matters most should "
-        "good nice great suitable suits featuring feature features comes come make makes sister brother mother "
-        "father mom dad wife husband friend daughter son who which where what when how it's them they its also need "
-        "prefer preferably love interested item product something thing things price lower than less under dollars us "
-        "about really very more than just so i in ok okay thanks thank too"
+        "help helps me my you your can could show get got searching search shopping shop ordering purchase hello "
+        "order hi hey there after do does have has having had some any one ones must important importance matters "
+        "most should good nice great suitable suits featuring feature features comes come make makes sister "
+        "brother mother father mom dad wife husband friend daughter son who which where what when how it's them "
+        "they its also need prefer preferably love interested item product something thing things price lower than "
+        "less under dollars us about really very more than just so i in ok okay thanks thank too"
     )
 )
 # Names of options: worth searching for, but no proof of anything where they are missing.
