@@ -176,7 +176,7 @@ def critic_config():
     )  # fmt: skip
 
 
-def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None):
+def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None, rank=0):
     """Gradients of every update, none of them applied, and the metrics of all."""
     updates = []
 
@@ -195,7 +195,7 @@ def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=Non
         if micro_tokens:
             changed["max_token_len_per_gpu"] = micro_tokens
         patch.setattr(worker, "engine_config", Settings(engine, changed))
-        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches)
+        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches, rank=rank)
     return updates, {name: value for name, value in metrics.items() if "perf" not in name}
 
 
@@ -212,16 +212,22 @@ class Settings:
 class Made:
     """A batch of some rows, with what model and critic say about them."""
 
-    def __init__(self, rows, actor, critic=None, **layout):
+    def __init__(self, rows, actor, critic=None, rank=0, **layout):
         self.batch = local_batch(rows, filler_id=FILLER, **layout)
-        now = self.batch.infer(actor, "log_probs")
+        now = self.infer(actor, "log_probs", rank)
         self.given = {
             "rollout_log_probs": now + noise(self.batch, 1, 0.1),
             "old_log_probs": now + noise(self.batch, 2, 0.1),
             "ref_log_prob": now + noise(self.batch, 3, 0.1),
         }
         if critic is not None:
-            self.given["values"] = self.batch.infer(critic, "values")
+            self.given["values"] = self.infer(critic, "values", rank)
+
+    def infer(self, worker, output, rank):
+        """Of all ranks' rows: each says what its own are."""
+        parts = [None] * self.batch.layout.ranks
+        torch.distributed.all_gather_object(parts, self.batch.infer(worker, output, rank))
+        return torch.cat(parts)
 
     def columns(self, objective, **batches):
         given = dict(self.given)

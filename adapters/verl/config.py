@@ -246,14 +246,14 @@ def build(
     Raises:
         ConfigError: A value that does not exist or does not fit, with what there is.
     """
-    from agent_envs.adapters.estimators import get_estimator
+    from agent_envs.adapters.verl.algorithms import get_algorithm
 
     chosen = get_preset(preset)
     env = _agreed("--env", env, chosen.env, preset)
     if env is None:
         raise ConfigError(f"preset {preset!r} goes with any environment: add --env ID")
     algo = _agreed("--algo", algo, chosen.algo, preset) or "grpo"
-    get_estimator(algo)
+    get_algorithm(algo)
     model = model or chosen.model
     data = data or chosen.data
     given = _json_object(env_kwargs)

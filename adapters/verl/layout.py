@@ -1,9 +1,8 @@
 """Which row goes into which mini-batch, on which rank: pure arithmetic.
 
 verl cuts a batch into equal mini-batches of rows, so the number of updates would depend on how many rows the episodes
-have. Here a mini-batch holds whole trajectories, the same number (to within one) in each; mini-batches and the ranks
-within them get about the same number of tokens, and are filled up to the same number of rows with padding rows, which
-count nowhere.
+have. Here a mini-batch holds whole trajectories, the same number (to within one) in each, drawn by lot; its ranks get
+about the same number of tokens, and are filled up to the same number of rows with padding rows, which count nowhere.
 """
 
 from __future__ import annotations
@@ -72,17 +71,9 @@ def plan_layout(
         rows_of.setdefault(name, []).append(row)
     members = list(rows_of.values())
     np.random.default_rng(seed).shuffle(members)
-    tokens = [sum(lengths[row] for row in rows) for rows in members]
     count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
-    capacity = math.ceil(len(members) / count)
-    batches: list[list[int]] = [[] for _ in range(count)]
-    held, load = [0] * count, [0] * count
-    for member in sorted(range(len(members)), key=lambda m: tokens[m], reverse=True):
-        # longest first, to the mini-batch with the fewest tokens that still takes a trajectory
-        target = min((b for b in range(count) if held[b] < capacity), key=lambda b: (load[b], held[b]))
-        batches[target] += members[member]
-        held[target] += 1
-        load[target] += tokens[member]
+    # which trajectories meet depends on their number alone, so not on the rows that hold them
+    batches = [[row for rows in members[b::count] for row in rows] for b in range(count)]
     parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
     per_part = max(len(part) for batch in parts for part in batch)
     per_part = math.ceil(max(per_part, 1) / row_multiple) * row_multiple

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.adapters.verl.algorithms import get_algorithm
 from agent_envs.adapters.verl.config import Paths, RunConfig, first_line
 from agent_envs.adapters.verl.overrides import base_overrides, cpu_overrides
 from agent_envs.adapters.verl.presets import Preset
@@ -24,11 +25,9 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
         validate_first: Whether to validate before the first step of this start.
     """
     paths = Paths(config.out.resolve())
-    critic = config.algo == "gae"
     lists = [*base_overrides(), *(cpu_overrides() if preset.cpu else [])]
     lists += [
-        f"algorithm.adv_estimator={config.algo}",
-        f"critic.enable={critic}",
+        *get_algorithm(config.algo).settings,
         f"data.train_files=[{quoted(paths.train_rows)}]",
         f"data.val_files=[{quoted(paths.validation_rows)}]",
         # The rows are drawn and ordered when they are written, as many as the steps take: one pass, in order.

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `agentr1 train`."""
     add = parser.add_argument
     add("--env", metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
-    add("--algo", help="advantage estimator: grpo or gae (default: the preset's, or grpo)")
+    add("--algo", help="algorithm, such as grpo, ppo, steppo or gigpo (default: the preset's, or grpo)")
     add(
         "--preset",
         default="cpu-tiny",

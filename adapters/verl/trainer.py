@@ -189,7 +189,7 @@ class EnvTrainer(PPOTrainerSync):
             return batch
         keys = [batch.keys[i] for i in sorted(rows)]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        for key, value in zip(keys, data["extra_fields"].tolist(), strict=True):
+        for key, value in zip(keys, list(data["extra_fields"]), strict=True):
             fields = plain(value)
             if not fields["error"]:
                 self.baselines[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
