@@ -266,6 +266,16 @@ def test_weights_by_hand():
         step_weights("tokn", lengths, trajectory)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_log_probabilities_in_bfloat16_are_added_up_in_float32(name):
+    data = {k: v.detach().float() if v.is_floating_point() else v for k, v in batch(4).items()}
+    rounded = {**data, "log_probs": data["log_probs"].bfloat16().requires_grad_()}
+    loss, grad, _ = gradient(name, rounded)
+    exact = {**data, "log_probs": data["log_probs"].bfloat16().float().requires_grad_()}
+    assert loss.dtype == torch.float32 and grad.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, gradient(name, exact)[0])
+
+
 # ---------------------------------------------------------------- StepPO
 
 

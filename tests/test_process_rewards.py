@@ -24,6 +24,7 @@ from agent_envs.adapters.estimators import (  # noqa: E402
     get_estimator,
     prime_normalised,
     process_rewards,
+    say_once,
 )
 from agent_envs.errors import ConfigError, DataError  # noqa: E402
 
@@ -50,7 +51,7 @@ def test_weights_replace_what_the_reward_holds():
     rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0, "format": 0.0}))
     # what is left: 0, 0, 1, 0; the process reward: .2, -.6, 0, 1
     assert rows.rewards.tolist() == pytest.approx([0.2, -0.6, 1.0, 1.0, 99.0])
-    expected = {"count": 3.0, "mean": 0.2, "max": 1.0, "min": -0.6}
+    expected = {"count": 3.0, "mean": 0.2, "max": 1.0, "min": -0.6, "components_missing": 0.0}
     assert metrics == pytest.approx({f"process_rewards/{k}": v for k, v in expected.items()})
     beside, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, weight=0.5, included=False))
     assert beside.rewards.tolist() == pytest.approx([0.35, -0.45, 1.0, 0.75, 99.0])
@@ -82,9 +83,20 @@ def test_the_mixed_reward_sits_on_the_last_token_of_its_step():
     assert out.token_returns.tolist() == pytest.approx([0, 0.4, 0, -0.6, 0, 0, 1.0, 1.0, 0])
 
 
+def test_a_component_that_no_step_has_is_counted_and_said_once(caplog):
+    say_once.cache_clear()
+    for _ in range(2):
+        rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"serach": 1.0, "search": 2.0}))
+    assert rows.rewards.tolist() == pytest.approx([0.4, -0.6, 1.0, 1.0, 99.0])
+    assert metrics["process_rewards/components_missing"] == 1.0
+    assert len(caplog.records) == 1
+    assert "'serach'" in caplog.text and "Did you mean 'search'?" in caplog.text
+    none = StepRows(*(x[:0] for x in (ROWS.rewards, TRAJECTORY, STEP, ROWS.group, ROWS.valid, ROWS.truncated)))
+    assert len(process_rewards(none, torch.tensor([]), [], ProcessRewards({"search": 1.0}))[0].rewards) == 0
+    say_once.cache_clear()
+
+
 def test_bad_input():
-    with pytest.raises(ConfigError, match="'serach'.*Did you mean 'search'"):
-        process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"serach": 1.0}))
     with pytest.raises(ConfigError, match="'prime' or None"):
         ProcessRewards({"search": 1.0}, normalize="max")
     with pytest.raises(ConfigError, match="finite"):
@@ -108,6 +120,8 @@ def test_scaling_by_the_deviation_of_returns():
     assert scaled.rewards.tolist() == pytest.approx([x / sigma for x in (1.0, 0.0, 2.0, 0.5, 99.0)])
     tokens = replace(rows, tokens=TokenRows(torch.tensor([0]), rewards=torch.tensor([3.0])))
     assert float(RewardScale("batch", 0.5).scale(tokens)[0].tokens.rewards) == pytest.approx(3.0 / sigma)
+    greedy = replace(rows, baseline=torch.full((5,), 2.0))  # compared with what is scaled
+    assert RewardScale("batch", 0.5).scale(greedy)[0].baseline.tolist() == pytest.approx([2.0 / sigma] * 5)
 
 
 def test_running_scale_is_that_of_all_batches_and_survives_a_restart():

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from agent_envs.adapters.estimators.checks import say_once
 from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
 from agent_envs.errors import ConfigError, DataError, did_you_mean
@@ -58,10 +59,10 @@ def process_rewards(
 
     Returns:
         The rows; and where it is on, ``process_rewards/{mean,max,min,count}`` over steps that have one as p was given,
-        and ``process_rewards/scale``, what it was divided by.
+        ``process_rewards/components_missing`` (components that no step of the batch has; said once in the log with
+        those there are) and ``process_rewards/scale``, what it was divided by.
 
     Raises:
-        ConfigError: A component that no step has.
         DataError: Numbers that are not finite; rewards of tokens are already there.
 
     >>> i = torch.tensor([0, 0, 1])
@@ -73,17 +74,19 @@ def process_rewards(
     """
     if not options.weights:
         return rows, {}
-    unknown = [name for name in options.weights if name not in names]
-    if unknown:
-        raise ConfigError(f"no step has a reward component {unknown[0]!r}.{did_you_mean(unknown[0], names)}")
+    missing = [name for name in options.weights if name not in names]
+    for name in missing:
+        say_once(f"no step of a batch has the reward component {name!r}, it counts as 0.{did_you_mean(name, names)}")
     if rows.tokens is not None and rows.tokens.rewards is not None:
         raise DataError("process rewards are mixed into rewards of steps; the rows have rewards of tokens already")
-    if components.shape != (len(rows.rewards), len(names)):
+    if components.shape != (len(rows.rewards), len(names)) and components.numel():
         raise DataError(
             f"components have shape {tuple(components.shape)}, expected {(len(rows.rewards), len(names))}: rows, names"
         )
-    chosen = [list(names).index(name) for name in options.weights]
-    c = torch.where(rows.valid[:, None], components[:, chosen].double(), 0.0)  # [rows, chosen]
+    given = {name: weight for name, weight in options.weights.items() if name in names}
+    chosen = [list(names).index(name) for name in given]
+    c = components.reshape(len(rows.rewards), len(names))[:, chosen].double()  # [rows, chosen]
+    c = torch.where(rows.valid[:, None], c, 0.0)
     wrong = ~c.isfinite().all(1)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
@@ -91,10 +94,13 @@ def process_rewards(
             f"a reward component of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is not a "
             "finite number"
         )
-    p = c @ torch.tensor(list(options.weights.values()), dtype=torch.float64)  # [rows]
+    p = c @ torch.tensor(list(given.values()), dtype=torch.float64)  # [rows]
     there = p != 0
     seen = p[there]
-    metrics = {"process_rewards/count": float(len(seen))}
+    metrics = {
+        "process_rewards/count": float(len(seen)),
+        "process_rewards/components_missing": float(len(missing)),
+    }
     if len(seen):
         metrics |= {
             "process_rewards/mean": float(seen.mean()),
@@ -162,7 +168,7 @@ class RewardScale:
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
-        """The rows with scaled rewards (those of tokens too), and ``reward_scale``."""
+        """The rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``."""
         steps = lay_out(rows)
         to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, self.gamma)
         returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
@@ -175,7 +181,8 @@ class RewardScale:
         tokens = rows.tokens
         if tokens is not None and tokens.rewards is not None:
             tokens = replace(tokens, rewards=tokens.rewards / sigma)
-        return replace(rows, rewards=rows.rewards / sigma, tokens=tokens), {"reward_scale": sigma}
+        baseline = None if rows.baseline is None else rows.baseline / sigma
+        return replace(rows, rewards=rows.rewards / sigma, tokens=tokens, baseline=baseline), {"reward_scale": sigma}
 
     def state_dict(self) -> dict[str, Any]:
         """What a run that is continued needs."""

@@ -141,7 +141,7 @@ def reinforce(
 ) -> tuple[torch.Tensor, dict[str, Tally]]:
     """-A log pi; the old log-probabilities serve the metrics alone."""
     trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
-    losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0)
+    losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
     none = torch.zeros_like(trained)
     ratio = log_ratio.detach().clamp(-20.0, 20.0).exp()
     metrics = _metrics(trained, none, none, log_ratio) | _ratio_metrics(ratio, trained, log_ratio, options)
