@@ -24,7 +24,7 @@ from agent_envs.datasets.alfworld_generated import GeneratedGame, generated_hous
 from agent_envs.datasets.alfworld_houses import DEFAULT_SIZE
 from agent_envs.datasets.rows import data_name
 from agent_envs.envs.alfworld_engine import NOTHING
-from agent_envs.envs.alfworld_explore import explore_action
+from agent_envs.envs.alfworld_expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld_seat import Seat, State
 from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
 from agent_envs.text_env import Outcome, TaskSource, TextEnv
@@ -32,7 +32,6 @@ from agent_envs.text_env import Outcome, TaskSource, TextEnv
 __all__ = ["ALFWorldEnv"]
 
 ENGINES = ("native", "textworld")
-EXPERTS = ("explore",)
 _GENERATED = re.compile(rf"/trial_G([0-9]{{6}})(/{re.escape(GAME_FILE)}|)$")
 _PUT = re.compile(r"(?:put (.+) (?:in/on|in|on)|move (.+) to) (.+)")
 
@@ -79,12 +78,13 @@ class ALFWorldEnv(TextEnv):
     - `families`: names of the families to play; None for all six: look_at_obj_in_light, pick_and_place_simple,
       pick_clean_then_place_in_recep, pick_cool_then_place_in_recep, pick_heat_then_place_in_recep,
       pick_two_obj_and_place.
-    - `size`: of generated houses, 1 to 5 or a range: about 6, 10, 16, 24 or 35 receptacles.
+    - `size`: of generated houses, 1 to 5 or a range: about 7, 11, 16, 24 or 37 receptacles.
     - `engine`: "native", or "textworld", the original (extra `alfworld`): the same texts, some hundred times slower.
     - `strict`: True takes a command only as it is listed, without blanks around it.
     - `put_alias`: True takes `put O in X`, `put O on X`, `put O in/on X` and `move O to X` alike.
     - `unsolvable`: True plays released games too that are flagged unsolvable.
-    - `expert`: "explore", which acts on what it has read.
+    - `expert`: "explore", which acts on what it has read and searches where things usually lie; or "oracle", which sees
+      the whole house and plays shortest plans.
 
     ## Data
     Generated: 100,000 train, 1,000 valid_seen (scenes of train) and 1,000 valid_unseen tasks (scenes of their own), all
@@ -212,16 +212,15 @@ class ALFWorldEnv(TextEnv):
         return info
 
     def expert_action(self) -> str | None:
-        """The next command of the expert; None where a game is worded in a way that it cannot read."""
-        return explore_action(self._transcript, self.state.commands)
+        """The next command of the expert; None where it has none, as `explore` for tasks in words of their own."""
+        return self._seat.advise(self.expert, self.task, self.state, self._transcript)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The expert's command; with probability `noise` another admissible one, drawn evenly."""
+        """The expert's command; with probability `noise` another admissible one, most often a walk elsewhere."""
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
-        others = [command for command in self.state.commands if command != right]
-        return others[int(rng.integers(len(others)))] if others else right
+        return wrong_command(rng, self.state.commands, right)
 
     def close(self) -> None:
         """Give back what the engine holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,9 @@ from agent_envs.datasets.alfworld_games import Game, load_game, load_problem
 from agent_envs.datasets.alfworld_generated import GeneratedGame
 from agent_envs.datasets.alfworld_writer import game_document
 from agent_envs.envs.alfworld_engine import GameState, begin, intro, play
+from agent_envs.envs.alfworld_explore import explore_action
 from agent_envs.envs.alfworld_house import House
+from agent_envs.envs.alfworld_oracle import oracle_action
 from agent_envs.envs.alfworld_textworld import EngineHold, Episode, begin_episode, play_episode
 from agent_envs.envs.alfworld_view import anchor, condition_rate
 from agent_envs.errors import DataError
@@ -126,6 +129,15 @@ class Seat:
         """The state in words, without history; for a game that only TextWorld plays, what can be done."""
         house = self._its_house(task)
         return "\n".join(state.commands) if house is None or state.game is None else anchor(house, state.game)
+
+    def advise(self, expert: str, task: Task, state: State, transcript: Sequence[str]) -> str | None:
+        """The next command of an expert, None where it has none; the oracle has none where only TextWorld can play."""
+        if state.won:
+            return None
+        if expert != "oracle":
+            return explore_action(transcript, state.commands)
+        house = self._its_house(task)
+        return None if house is None or state.game is None else oracle_action(house, state.game)
 
     def leave(self) -> None:
         """Give back what the engine holds."""
