@@ -129,6 +129,7 @@ PRESETS: dict[str, Preset] = {
             env_kwargs={
                 **{env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
                 "AgentR1/PaperSearch-v0": {"max_calls": 2, "shown": 4, "abstract_words": 0},
+                "AgentR1/WebShop-v0": {"max_observation_length": 480},  # 15 pages fit
             },
             generated_env_kwargs={
                 "AgentR1/GSM8K-v0": {"level": 1},

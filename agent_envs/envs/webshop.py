@@ -117,6 +117,8 @@ class WebShopEnv(TextEnv):
         "asked for before click[Buy Now], which ends the task."
     )
 
+    reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
+
     _spec: EnvSpec | None = None
 
     def __init__(
