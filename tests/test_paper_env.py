@@ -261,7 +261,7 @@ def test_blocking_backends_run_side_by_side():
         ({"shown": True}, "shown must be"),
         ({"abstract_words": -1}, "abstract_words must be"),
         ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= is what the backend 'local'"),
-        ({"corpus": "no_such.jsonl"}, "there is no file of papers"),
+        ({"corpus": "no_such.jsonl"}, "there is no corpus of papers"),
         ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
     ],
 )
@@ -270,6 +270,25 @@ def test_arguments_that_do_not_fit(kwargs, said):
         env = gym.make(ENV, **kwargs)
         env.reset(seed=0)
         env.step(search("x"))
+
+
+@pytest.mark.parametrize("kind", ["backend", "selector"])
+def test_a_service_that_is_not_there_marks_the_episode(kind, monkeypatch):
+    import time
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    policy = agent_envs.policies.ScriptedPolicy([search("a survey")])
+    kwargs = {kind: "http://127.0.0.1:9"}
+    (episode,) = agent_envs.run_episodes(ENV, policy, 1, env_kwargs=kwargs, progress=False)
+    assert episode.stop_reason is StopReason.ERROR and "127.0.0.1:9" in episode.error
+
+
+def test_long_results_are_shown_in_full():
+    papers = [Paper(f"p{n:02d}", f"{'ABCDE'[n // 10]} {n}", "lengthy " * 400) for n in range(50)]
+    env = make(Backend(*papers))
+    observation, *_, info = env.step("".join(map(search, "ABCDE")))
+    assert observation.count("[NEW]") == 50 and observation.endswith("lengthy")
+    assert len(observation_messages(observation, info)) == 5
 
 
 # -- 4: the rebuilt prompt ---------------------------------------------------------------------------------------------

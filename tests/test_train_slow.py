@@ -162,6 +162,20 @@ def test_two_steps_of_question_answering_over_real_passages(
     assert len(episodes) == 16 and all(e.env_id == "AgentR1/HotpotQA-v0" and e.steps for e in episodes)
 
 
+def test_two_steps_of_paper_search(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+    from agent_envs import read_episodes
+
+    out, env = tmp_path / "run", "AgentR1/PaperSearch-v0"
+    assert _train(out, "--steps", "2", "--model", str(tiny_model), env=env) == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    assert max(r["actor/grad_norm"] for r in records[1:]) > 0
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == env and e.steps for e in episodes)
+    assert all("recall" in step.info["metrics"] for e in episodes for step in e.steps)
+
+
 def test_gae_trains_actor_and_critic(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
     out = tmp_path / "run"
     assert _train(out, "--algo", "gae", "--steps", "2", "--model", str(tiny_model)) == 0

@@ -31,6 +31,7 @@ from agent_envs.envs.papers_episode import (
     PaperState,
     Pooled,
     SearchPapersTool,
+    paper_tool_specs,
     query_key,
     render_papers,
 )
@@ -51,6 +52,8 @@ KEEP = 0.01
 
 ENOUGH = 0.9
 """The recall that counts as success."""
+
+_LONGEST = 1 << 18  # characters of an observation: five calls with ten long abstracts each
 
 _INSTRUCTIONS = (
     "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
@@ -182,6 +185,7 @@ class PaperSearchEnv(ToolEnv):
         self.top_k = top_k
         self.shown = shown
         self.abstract_words = abstract_words
+        kwargs.setdefault("max_observation_length", _LONGEST)
         # The tools come with the corpus, which the first reset opens: making an environment is cheap.
         super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)
 
@@ -223,7 +227,7 @@ class PaperSearchEnv(ToolEnv):
     @property
     def tools(self) -> list[ToolSpec]:
         """The tools search, expand and finish."""
-        return [_spec(tool) for tool in (SearchPapersTool, ExpandTool, FinishTool)]
+        return paper_tool_specs()
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -254,7 +258,6 @@ class PaperSearchEnv(ToolEnv):
             join_tool_results(shown),
             reward=sum(components.values()),
             invalid_action=any(result.invalid for result in results) or any(call.status != OK for call in calls),
-            score=self._metrics()["f1"],
             components=components,
             extra={"tool_results": shown},
         )
@@ -336,7 +339,6 @@ class PaperSearchEnv(ToolEnv):
             said or f"The search ends with {len(self.state.pool)} papers.",
             reward=sum(components.values()),
             terminated=True,
-            score=metrics["f1"],
             success=metrics["recall"] >= ENOUGH,
             components=components,
             extra={"tool_results": shown or []},
@@ -351,9 +353,10 @@ class PaperSearchEnv(ToolEnv):
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)
-        state: PaperState = self.state
+        state, metrics = self.state, self._metrics()
         info.update(
-            metrics=self._metrics(),
+            score=metrics["f1"],
+            metrics=metrics,
             pool=len(state.pool),
             found=[{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
             answers=list(self.task.titles),
@@ -388,13 +391,6 @@ class PaperSearchEnv(ToolEnv):
         if right is None or rng.random() >= noise:
             return right
         return wrong_text(self.task.query, self.state, self.format_call, right, rng)
-
-
-def _spec(tool: type[SearchPapersTool] | type[ExpandTool] | type[FinishTool]) -> ToolSpec:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-    }
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from agent_envs.errors import ToolError, UnknownPaperError
+from agent_envs.messages import ToolSpec
 from agent_envs.papers import Paper, PaperBackend, within_date
 from agent_envs.rewards.papers import OK, REPEATED, UNKNOWN
 from agent_envs.tools import Tool
@@ -20,6 +21,7 @@ __all__ = [
     "PaperState",
     "Pooled",
     "SearchPapersTool",
+    "paper_tool_specs",
     "query_key",
     "render_papers",
 ]
@@ -212,6 +214,22 @@ class FinishTool(Tool):
     def call(self) -> Found:  # type: ignore[override]
         """Nothing to do but to end."""
         return Found("", self.name, "", OK)
+
+
+def paper_tool_specs() -> list[ToolSpec]:
+    """The tools in the OpenAI function form, which do not depend on what is searched."""
+    tools: tuple[type[Tool], ...] = (SearchPapersTool, ExpandTool, FinishTool)
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": copy.deepcopy(tool.parameters),
+            },
+        }
+        for tool in tools
+    ]
 
 
 ERROR_TEXT = {
