@@ -36,7 +36,8 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/training.md", "docs/environments.md", "docs/writing_an_environment.md"]
+    "page",
+    ["README.md", "docs/training.md", "docs/environments.md", "docs/paper_search.md", "docs/writing_an_environment.md"],
 )
 def test_links_within_the_pages_lead_somewhere(root, page):
     path = root / page
