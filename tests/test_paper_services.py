@@ -36,7 +36,8 @@ SCRIPT = [
 def papers(asked, number):
     """Papers 0 to 5, of which each refers to the next one; 4 comes after the query's date, 5 has no date."""
     rows = [
-        {"id": str(i), "title": f"Waves {chr(65 + i)}", "abstract": f"On {i}.", "date": f"2022-0{i + 1}-01"} for i in range(6)
+        {"id": str(i), "title": f"Waves {chr(65 + i)}", "abstract": f"On {i}.", "date": f"2022-0{i + 1}-01"}
+        for i in range(6)
     ]
     rows[4]["date"], rows[5]["date"] = "2023-06-02", None
     if asked.path == "/search":
