@@ -60,10 +60,10 @@ _RULES = (
     "list_separator",
     "list_last_separator",
 )
-_TASK = re.compile(r'"Your task is to: ([^"\\{}#\[\]|]*)\."')
+_PLAIN = r'[^;|"<>\[\]#{}]*'  # text that stands for itself in a grammar
+_TASK = re.compile(r'"Your task is to: ([^;|"<>\[\]#{}\\\n]*)\."')
 _BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""\s*;', re.DOTALL)
 _ACTION = re.compile(r"^action\s+(\w+)\s*\{", re.MULTILINE)
-_PLAIN = r"[^{}#\[\]|]*"
 _ARRIVE = re.compile(rf"({_PLAIN})\{{(lend|r)\.name\}}({_PLAIN})#examineReceptacle\.feedback#")
 _PUT_DONE = re.compile(rf"({_PLAIN})\{{o\.name\}}({_PLAIN})\{{r\.name\}}({_PLAIN})")
 _PUT = re.compile(rf"{_PLAIN}\{{o\}}{_PLAIN}\{{r\}}{_PLAIN}")
@@ -132,9 +132,11 @@ def _read_grammar(text: str, sink_cleans: bool, helps: bool) -> Wording:
     kept = [[name, actions.get(name)] for name in _ACTIONS], [[name, rules.get(name)] for name in _RULES], put_rule
     if going is None or putting is None or put is None or not _PUT.fullmatch(put) or _digest(kept) != _GRAMMAR:
         raise _unknown("grammar")
+    if any(phrase != phrase.lstrip() or phrase.startswith("//") for phrase in (going[1], putting[1], put)):
+        raise _unknown("grammar")
     answer = None
     if helps:
-        answer = _only(rules, "help.feedback")
+        answer = _only(rules, "help.feedback").lstrip()  # the game drops blanks and line ends before a text
         if not re.fullmatch(_PLAIN, answer) or actions.get("help") != ("help", "#help.feedback#"):
             raise _unknown("grammar")
     return Wording(

@@ -132,7 +132,7 @@ def _help_text() -> str:
         f"  {command}:  {what}" if command.startswith("move") else f"  {command + ':':<34}{what}"
         for command, what in _HELP
     ]
-    return "\nAvailable commands:\n" + "\n".join(lines) + "\n"
+    return "Available commands:\n" + "\n".join(lines) + "\n"
 
 
 PACKAGED = Wording("move {o} to {r}", "You move the {o} to the {r}.", "You arrive at {r}. ", _help_text(), False)

@@ -26,13 +26,29 @@ from typing import Any
 
 from agent_envs.errors import DataError, MissingExtraError
 
-__all__ = ["LOCK", "Engine", "EngineHold", "Episode", "begin_episode", "play_episode"]
+__all__ = ["LOCK", "Engine", "EngineHold", "Episode", "Reply", "begin_episode", "play_episode"]
 
 LOCK = threading.RLock()
 """Held during every call into TextWorld."""
 
 _TRANSLATIONS = 8  # problems whose translation is kept: about 1 MB each
 _POOL: list[Engine] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the engine says to a command."""
+
+    text: str
+    """The observation."""
+    commands: list[str]
+    """The admissible commands."""
+    won: bool
+    """Whether the game is won."""
+    reward: float
+    """The reward."""
+    done: bool
+    """Whether the game is over."""
 
 
 class Engine:
@@ -49,8 +65,8 @@ class Engine:
         self.game = ""
         self.history: tuple[str, ...] | None = None
 
-    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, list[str], bool]:
-        """Begin a game: its first words, the admissible commands, whether it is won.
+    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> Reply:
+        """Begin a game.
 
         Args:
             game: What to call it; the game of the same name as the last one is not read again.
@@ -77,15 +93,15 @@ class Engine:
             except (Exception, SystemExit) as e:
                 raise DataError(f"{game}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
             self.history = ()
-            return state.feedback, list(state.admissible_commands), bool(state["won"])
+            return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
 
-    def step(self, command: str) -> tuple[str, list[str], bool]:
-        """Give a command: the answer, the admissible commands, whether the game is won."""
+    def step(self, command: str) -> Reply:
+        """Give a command."""
         with _session():
             history, self.history = self.history or (), None
-            state, _, _ = self._env.step(command)
+            state, reward, done = self._env.step(command)
             self.history = (*history, command)
-            return state.feedback, list(state.admissible_commands), bool(state["won"])
+            return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done))
 
 
 class EngineHold:
@@ -133,8 +149,8 @@ class Episode:
 
 def begin_episode(hold: EngineHold, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, Episode]:
     """Begin a game, as `Engine.start`. Raises DataError where TextWorld cannot load it."""
-    text, commands, won = hold.engine().start(game, read)
-    return text, Episode(game, (), commands, won)
+    reply = hold.engine().start(game, read)
+    return reply.text, Episode(game, (), reply.commands, reply.won)
 
 
 def play_episode(
@@ -147,11 +163,11 @@ def play_episode(
             engine.start(episode.game, read)
             for earlier in episode.history:
                 engine.step(earlier)
-        text, commands, won = engine.step(command)
+        reply = engine.step(command)
         if command.strip() not in episode.commands:
             engine.history = episode.history
-            return text, episode
-        return text, Episode(episode.game, (*episode.history, command), commands, won)
+            return reply.text, episode
+        return reply.text, Episode(episode.game, (*episode.history, command), reply.commands, reply.won)
 
 
 # -- TextWorld's modules -----------------------------------------------------------------------------------------
