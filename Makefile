@@ -4,6 +4,7 @@
 #   make train                      a tiny policy learns to call a calculator, with verl's trainer, on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
+#   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make bench                      ours against peers, as tables
 #
@@ -27,7 +28,7 @@ export OMP_WAIT_POLICY := PASSIVE
 # .venv is made anew where any of these changes.
 STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 
-.PHONY: setup train test test-slow lucene check format bench clean
+.PHONY: setup train test test-slow test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -38,8 +39,16 @@ $(STAMP):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
 		--constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@$(MAKE) --no-print-directory original-alfworld
 	@rm -f $(VENV)/.setup-*
 	@touch $@
+
+# The original ALFWorld engine, which the tests compare ours with, is compiled. Everything else works without it.
+.PHONY: original-alfworld
+original-alfworld:
+	@{ command -v gcc && command -v g++ && command -v make; } >/dev/null && PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[alfworld]' \
+		|| echo "The original ALFWorld engine cannot be built, so no test compares ours with it; on Debian and Ubuntu: apt-get install g++ gcc make, then make original-alfworld"
 
 train: setup
 	$(BIN)/agentr1 train --env AgentR1/GSM8KTool-v0 --algo grpo --preset cpu-tiny --seed $(SEED) --out $(OUT) \
@@ -51,10 +60,13 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene and not parity'
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-parity: setup
+	$(BIN)/python -m pytest -m parity --timeout 5400 tests/test_alfworld_parity.py
 
 lucene: $(LUCENE)/.setup
 	$(LUCENE)/bin/python -m pytest -m lucene --timeout 1800 -W default tests/test_retrieval_lucene.py

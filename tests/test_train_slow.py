@@ -176,6 +176,24 @@ def test_two_steps_of_paper_search(tiny_model: Path, tmp_path: Path, no_ray_left
     assert all("recall" in step.info["metrics"] for e in episodes for step in e.steps)
 
 
+def test_two_steps_on_released_alfworld_games(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    games = data_dir / "alfworld" / "json_2.1.1"
+    arguments = ("--data", str(games), "--split", "valid_train", "--val-fraction", "0.2", "--steps", "2")
+    assert _train(out, *arguments, "--model", str(tiny_model), env="AgentR1/ALFWorld-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/ALFWorld-v0" and e.steps for e in episodes)
+    assert all(e.reset_info["source"] == str(games.resolve()) for e in episodes)
+    assert {e.stop_reason.name for e in episodes} <= {"TERMINATED", "TRUNCATED", "CONTEXT_LENGTH"}
+
+
 def test_gae_trains_actor_and_critic(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
     out = tmp_path / "run"
     assert _train(out, "--algo", "gae", "--steps", "2", "--model", str(tiny_model)) == 0

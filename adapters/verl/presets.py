@@ -128,10 +128,12 @@ PRESETS: dict[str, Preset] = {
             wrappers=("FormatReward(weight=0.1)",),
             env_kwargs={
                 **{env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
+                "AgentR1/ALFWorld-v0": {"max_episode_steps": 20},
                 "AgentR1/PaperSearch-v0": {"max_calls": 2, "shown": 4, "abstract_words": 0},
                 "AgentR1/WebShop-v0": {"max_observation_length": 480},  # 15 pages fit
             },
             generated_env_kwargs={
+                "AgentR1/ALFWorld-v0": {"size": 1},
                 "AgentR1/GSM8K-v0": {"level": 1},
                 "AgentR1/GSM8KTool-v0": {"level": 1},
                 **{env_id: {"hops": 2} for env_id in _QUESTION_ANSWERING},
