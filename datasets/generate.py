@@ -9,11 +9,16 @@ from typing import Any
 
 from agent_envs.datasets.alfworld_writer import generate_alfworld
 from agent_envs.datasets.papers_writer import generate_papersearch
+from agent_envs.datasets.webshop_prepare import generate_webshop
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["GENERATORS", "generate"]
 
-GENERATORS: dict[str, Callable[..., Path]] = {"alfworld": generate_alfworld, "papersearch": generate_papersearch}
+GENERATORS: dict[str, Callable[..., Path]] = {
+    "alfworld": generate_alfworld,
+    "papersearch": generate_papersearch,
+    "webshop": generate_webshop,
+}
 """What writes each task's files: (out, n, **options) -> folder written."""
 
 

@@ -11,6 +11,7 @@ from agent_envs.datasets.gsm8k import prepare_gsm8k
 from agent_envs.datasets.papers_prepare import prepare_papers
 from agent_envs.datasets.qa import DATASETS
 from agent_envs.datasets.qa_prepare import prepare_qa
+from agent_envs.datasets.webshop_prepare import prepare_webshop
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["PREPARERS", "data_dir", "prepare"]
@@ -18,6 +19,7 @@ __all__ = ["PREPARERS", "data_dir", "prepare"]
 PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     "gsm8k": prepare_gsm8k,
     "papersearch": prepare_papers,
+    "webshop": prepare_webshop,
     **{name: functools.partial(prepare_qa, name) for name in DATASETS},
 }
 """What fetches or converts each task's data: (path to take it from or None, folder to write or None) -> folder."""

@@ -83,7 +83,7 @@ def open_catalog(
     path = _official() if data == "official" else Path(data).expanduser()
     if _is_store(path):
         index = path / "index.json"
-        return _opened((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path))
+        return _opened((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
     files = find_released(path)
     stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
     return _opened(tuple(stamps), lambda: _cached(files, (_reopened, (data,)), progress))
@@ -121,9 +121,9 @@ def _is_store(path: Path) -> bool:
         return False
 
 
-def _prepared(path: Path) -> ProductStore:
+def _prepared(path: Path, data: str) -> ProductStore:
     try:
-        return ProductStore(path)
+        return ProductStore(path, (_reopened, (data,)))
     except DataError as e:
         raise DataError(f"{path} is no whole catalogue ({e}); make it again with: agentr1 prepare webshop") from e
 
