@@ -36,7 +36,7 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         out: The folder to write; None is `data_dir() / "papersearch"`.
 
     Returns:
-        The folder written: `SPLIT.jsonl` for each split, `papers/papers.jsonl` with all papers that the files describe,
+        The folder written: `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe,
         `index/` to search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
 
     Raises:
@@ -62,8 +62,8 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
                 for task in tasks:
                     file.write(json.dumps(_record(task), ensure_ascii=False) + "\n")
             pq.write_table(pa.Table.from_pylist(trainer_rows(split, tasks)), folder / "trainer" / f"{split}.parquet")
-        write_papers(paper_rows(paper_source_files(source)), folder / "papers" / "papers.jsonl")
-        LocalPapers.build(read_papers(folder / "papers" / "papers.jsonl"), folder / "index")
+        write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
+        LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
         for path in source.glob("*") if from_path is None else ():
             path.unlink()
         if from_path is None:

@@ -73,7 +73,7 @@ class FakeService:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_POST = do_GET  # noqa: N815
+            do_CONNECT = do_POST = do_GET  # noqa: N815
 
             def log_message(self, *args: object) -> None:
                 pass

@@ -396,6 +396,20 @@ def test_an_answer_that_trickles_in_ends(fake_service):
         HTTPPool(service.url, timeout=0.1, retries=0).request("GET", "/")
 
 
+def test_encrypted_requests_take_the_proxy(fake_service, monkeypatch):
+    service = fake_service(lambda asked, n: (403, b""))
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", service.url.replace("//", "//user:pass%20word@"))
+    with pytest.raises(BackendDownError, match="[Tt]unnel"):
+        HTTPPool("https://export.arxiv.org", retries=0, timeout=2).request("GET", "/api/query")
+    (asked,) = service.asked
+    assert asked.method == "CONNECT" and asked.headers["Proxy-Authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
+    assert asked.path == "export.arxiv.org:443" or asked.path.endswith("443")
+    HTTPPool(service.url, retries=0).request("GET", "/")  # not encrypted: no proxy
+    assert service.asked[1].method == "GET" and service.asked[1].headers["User-Agent"].startswith("agent-envs/")
+
+
 # the released shapes
 
 

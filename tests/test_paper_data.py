@@ -270,7 +270,7 @@ def test_prepare(released, tmp_path, monkeypatch, capsys):
     assert main(["prepare", "papersearch", "--from", str(released)]) == 0
     folder = tmp_path / "data" / "papersearch"
     assert capsys.readouterr().out.strip() == str(folder)
-    assert {path.name for path in folder.iterdir()} == {"test.jsonl", "spar.jsonl", "papers", "index", "trainer"}
+    assert {path.name for path in folder.iterdir()} == {"test.jsonl", "spar.jsonl", "papers.jsonl", "index", "trainer"}
     prepared = query_rows("official", "test")
     assert len(prepared) == 300
     for before, after in zip(query_rows(str(released / "AutoScholarQuery_test.jsonl")), prepared, strict=True):
@@ -279,7 +279,7 @@ def test_prepare(released, tmp_path, monkeypatch, capsys):
         )  # fmt: skip
     papers = data_papers("official")
     assert len(papers) == len({row.paper.id for row in paper_rows(paper_source_files(released))})
-    assert len(papers) == len(corpus_papers(folder / "papers"))
+    assert len(papers) == len(corpus_papers(folder / "papers.jsonl"))
     frame = pandas.read_parquet(folder / "trainer" / "spar.parquet")
     assert len(frame) == 15 and frame.iloc[0]["env_id"] == ENV
     env = gym.make(ENV, data="official", split="spar")
@@ -287,6 +287,31 @@ def test_prepare(released, tmp_path, monkeypatch, capsys):
     _, _, _, _, info = env.step('<tool_call>{"name": "search", "arguments": {"query": "Swin Transformer"}}</tool_call>')
     assert info["source"] == "official" and info["task_id"] == "papersearch/spar/3"
     assert main(["prepare", "papersearch", "--from", str(released)]) == 0  # again: in its place
+
+
+def test_prepare_fetches(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+    asked = []
+
+    def load(name, config, data_files):
+        asked.append((name, config, data_files))
+        return {"train": [ROW, ROW], "real": [{**ROW, "question": "What?"}]}
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert main(["prepare", "papersearch", "--out", str(tmp_path / "out")]) == 0
+    assert asked[0][0] == "CarlanLark/pasa-dataset" and asked[0][2]["test"] == "AutoScholarQuery/test.jsonl"
+    names = {"train.jsonl", "real.jsonl", "papers.jsonl", "index", "trainer"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
+    assert len(data_papers(str(tmp_path / "out"))) == 2
+
+    def gated(name, config, data_files):
+        raise OSError("gated: accept the terms")
+
+    monkeypatch.setattr(datasets, "load_dataset", gated)
+    assert main(["prepare", "papersearch", "--out", str(tmp_path / "out")]) == 2
+    assert "gated" in capsys.readouterr().err and query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
 
 
 def test_prepare_says_what_is_wrong(tmp_path, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import http.client
 import math
@@ -10,11 +11,13 @@ import socket
 import ssl
 import threading
 import time
+import urllib.request
 import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from agent_envs._version import __version__
 from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
 
 __all__ = ["HTTPPool", "Reply", "short"]
@@ -48,7 +51,8 @@ class HTTPPool:
 
     A request that finds the server down, busy (429, 502, 503, 504), or too slow is made again after a pause that
     doubles each time, or the longer one that the server asks for (`Retry-After`), which all threads then keep. So
-    requests have to be ones that do no harm when said twice.
+    requests have to be ones that do no harm when said twice. Encrypted requests go through the proxy that the
+    environment names.
 
     Args:
         url: The server, such as "http://127.0.0.1:8000"; a path in it goes before every other.
@@ -91,7 +95,7 @@ class HTTPPool:
         self.interval, self.max_wait = interval, max_wait
         self._https = parts.scheme == "https"
         self._host, self._port, self._prefix = parts.hostname, port, parts.path.rstrip("/")
-        self._headers = dict(headers or {})
+        self._headers = {"User-Agent": f"agent-envs/{__version__}", **(headers or {})}
         self._start()
 
     def _start(self) -> None:
@@ -191,6 +195,20 @@ class HTTPPool:
         response.close()  # the connection is free for the next request
         return content
 
+    def _encrypted(self) -> http.client.HTTPSConnection:
+        """A connection with TLS, through a proxy where the environment names one."""
+        context = ssl.create_default_context()
+        proxy = _proxy_of(self._host)
+        if proxy is None or proxy.hostname is None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout, context=context)
+        connection = http.client.HTTPSConnection(
+            proxy.hostname, proxy.port or 80, timeout=self.timeout, context=context
+        )
+        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}" if proxy.username else ""
+        given = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+        connection.set_tunnel(self._host, self._port or 443, headers=given)
+        return connection
+
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
         """A connection, and whether it was used before. Those of a parent process are left to it."""
         if self._pid != os.getpid():
@@ -201,8 +219,7 @@ class HTTPPool:
         except IndexError:
             pass
         if self._https:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout, context=context), False
+            return self._encrypted(), False
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self.timeout)
         try:
             connection.connect()
@@ -211,6 +228,15 @@ class HTTPPool:
         except OSError:
             pass  # the request meets the same error, and reports it
         return connection, False
+
+
+def _proxy_of(host: str) -> SplitResult | None:
+    """The proxy that the environment (`https_proxy`, `no_proxy`) names for encrypted requests to a host."""
+    proxy = urllib.request.getproxies().get("https")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return None
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts if parts.hostname else None
 
 
 def _retry_after(text: str | None) -> float:
