@@ -40,9 +40,9 @@ def classify(asked, number):
 
 def test_classifier(fake_service):
     service = fake_service(classify)
-    selector = open_selector(f"classify:{service.url}#model=selector&batch=2")
-    assert isinstance(selector, Selector) and isinstance(selector, CachedSelector)
-    assert copy.deepcopy(selector) is selector
+    served = open_selector(f"classify:{service.url}#model=selector&batch=2")
+    assert isinstance(served, Selector) and copy.deepcopy(served) is served
+    selector = CachedSelector(served)
     assert selector.scores("which graphs?", PAPERS) == [0.9, 0.25, 0.25]
     first, second = (json.loads(asked.body) for asked in service.asked)
     assert service.asked[0].path == "/classify" and first["model"] == "selector"
@@ -78,7 +78,7 @@ def test_classifier_with_its_own_prompt(fake_service, tmp_path):
 )  # fmt: skip
 def test_classifier_in_another_shape(fake_service, tmp_path, payload):
     service = fake_service(lambda asked, n: (200, payload) if n < 2 else classify(asked, n))
-    selector = classifier_selector(f"{service.url}#cache={tmp_path}/kept")
+    selector = CachedSelector(classifier_selector(f"{service.url}#cache={tmp_path}/kept"))
     with pytest.raises(BackendReplyError):
         selector.scores("q", PAPERS[:1])
     assert not (tmp_path / "kept").exists()
@@ -106,7 +106,7 @@ def test_selectors_down_slow_and_busy(fake_service):
         (classifier_selector, f"#{FAST}&timeout=0.1", [0.9, 0.25]),
         (judge_selector, f"/v1#model=m&{FAST}&timeout=0.1", [0.8, 0.8]),
     ):
-        selector = make(service.url + end)
+        selector = CachedSelector(make(service.url + end))
         for mode, kind in {
             "slow": BackendSlowError, "busy": BackendBusyError, "down": BackendDownError, "error": BackendReplyError
         }.items():  # fmt: skip
@@ -140,7 +140,7 @@ def test_judge(fake_service, monkeypatch):
         return 200, {"choices": [{"message": {"content": f"Score: {85 if 'Graphs' in prompt else 5}/100"}}]}
 
     service = fake_service(answer)
-    selector = open_selector(f"judge:{service.url}/v1#model=m&max_tokens=32")
+    selector = CachedSelector(open_selector(f"judge:{service.url}/v1#model=m&max_tokens=32"))
     assert selector.scores("which graphs?", PAPERS) == [0.85, 0.05, 0.05]
     assert {asked.path for asked in service.asked} == {"/v1/chat/completions"}
     body = json.loads(service.asked[0].body)

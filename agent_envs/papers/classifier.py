@@ -17,7 +17,6 @@ from typing import Any
 
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.papers.base import Paper
-from agent_envs.papers.selectors import CachedSelector
 from agent_envs.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
 from agent_envs.retrieval.http_pool import Reply, short
 
@@ -142,7 +141,7 @@ def read_prompt(path: str) -> str:
     return text
 
 
-def classifier_selector(address: str) -> CachedSelector:
+def classifier_selector(address: str) -> ClassifierSelector:
     """The classifier at an address, with options behind a #: "http://localhost:8000#model=selector-qwen-8b".
 
     Args:
@@ -166,4 +165,4 @@ def classifier_selector(address: str) -> CachedSelector:
         timeout=30.0,
         headers=headers,
     )
-    return CachedSelector(ClassifierSelector(service, **own))
+    return ClassifierSelector(service, **own)

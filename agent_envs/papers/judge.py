@@ -17,7 +17,6 @@ from typing import Any
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.papers.base import Paper
 from agent_envs.papers.classifier import fill_prompt, read_prompt
-from agent_envs.papers.selectors import CachedSelector
 from agent_envs.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
 from agent_envs.retrieval.http_pool import Reply, short
 
@@ -108,7 +107,7 @@ def read_score(text: str) -> float | None:
     return value / top if top and 0 <= value <= top else None
 
 
-def judge_selector(address: str) -> CachedSelector:
+def judge_selector(address: str) -> JudgeSelector:
     """The judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
 
     Args:
@@ -139,4 +138,4 @@ def judge_selector(address: str) -> CachedSelector:
         timeout=60.0,
         headers=headers,
     )
-    return CachedSelector(JudgeSelector(service, **own))
+    return JudgeSelector(service, **own)
