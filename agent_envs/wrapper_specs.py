@@ -15,6 +15,7 @@ from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
 __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
 
 WRAPPERS: dict[str, str] = {
+    "AsTool": "agent_envs.wrappers.as_tool:AsTool",
     "FormatReward": "agent_envs.wrappers.format_reward:FormatReward",
     "InvalidActionPenalty": "agent_envs.wrappers.step_rewards:InvalidActionPenalty",
     "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",

@@ -14,7 +14,9 @@ __all__ = ["ExpertPolicy"]
 
 
 class ExpertPolicy:
-    """Plays ``env.unwrapped.expert_action()``, or ``demo_action(rng, noise)`` where ``noise`` is above 0.
+    """Plays ``expert_action()``, or ``demo_action(rng, noise)`` where ``noise`` is above 0.
+
+    They are the environment's own, or those of a wrapper that wants actions in another form.
 
     Noisy demonstrations are well-formed but sometimes wrong: they show the format without giving the task
     away. The noise of an episode depends on ``seed`` and the task alone, so a run is the same whatever the
@@ -37,12 +39,12 @@ class ExpertPolicy:
         self.seed = seed
 
     def start(self, env: gym.Env[str, str]) -> _ExpertActor:
-        return _ExpertActor(env.unwrapped, self.noise, self.seed)
+        return _ExpertActor(env, self.noise, self.seed)
 
 
 class _ExpertActor:
-    def __init__(self, task_env: Any, noise: float, seed: int) -> None:
-        self._env = task_env
+    def __init__(self, env: gym.Env[str, str], noise: float, seed: int) -> None:
+        self._env = env
         self._noise = noise
         self._seed = seed
         self._rng: np.random.Generator | None = None
@@ -51,12 +53,12 @@ class _ExpertActor:
         if self._noise > 0.0:
             if self._rng is None:
                 self._rng = episode_rng(self._seed, info["task_id"])
-            action = self._env.demo_action(self._rng, self._noise)
+            action = self._env.get_wrapper_attr("demo_action")(self._rng, self._noise)
         else:
-            action = self._env.expert_action()
+            action = self._env.get_wrapper_attr("expert_action")()
         if action is None:
             raise PolicyError(
-                f"{type(self._env).__name__} has no expert for task {info['task_id']!r} "
+                f"{type(self._env.unwrapped).__name__} has no expert for task {info['task_id']!r} "
                 f'(source {info["source"]!r}). Generated tasks have one: data="generated".'
             )
         return action
