@@ -112,6 +112,23 @@ def test_arxiv_versions_count_once_and_further_pages_fill_up(fake_service):
     assert service.asked[0].path == "/query" and service.asked[0].params["search_query"] == "graphs"
 
 
+def test_arxiv_looks_for_all_words_and_then_for_any(fake_service):
+    def answer(asked, n):
+        both = [entry("2001.00001"), entry("2001.00002")]
+        either = [entry("2001.00003"), entry("2001.00001v2"), entry("2001.00004")]
+        return 200, feed(*(either if " OR " in asked.params["search_query"] else both))
+
+    service = fake_service(answer)
+    arxiv = arxiv_backend(f"{FAST}&url={service.url}")
+    assert [paper.id[-1] for paper in arxiv.search("deep parsing", 2)] == ["1", "2"] and len(service.asked) == 1
+    assert [paper.id[-1] for paper in arxiv.search("deep parsing", 3, "2023")] == ["1", "2", "3"]
+    assert [asked.params["search_query"].partition(" AND sub")[0] for asked in service.asked[1:]] == [
+        "(deep AND parsing)", "(deep OR parsing)"
+    ]  # fmt: skip
+    arxiv.search("parsing")
+    assert len(service.asked) == 4  # a single word is asked for once
+
+
 def test_arxiv_filters_by_date_twice(fake_service):
     service = fake_service(lambda asked, n: (200, feed(entry("1"), entry("2001.00001", published="2030-01-01"))))
     with pytest.raises(BackendReplyError, match="without an id"):
@@ -124,10 +141,12 @@ def test_arxiv_filters_by_date_twice(fake_service):
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("graph neural networks", "graph neural networks"),
-        ("AND OR ANDNOT", "and or andnot"),  # words, not operators
-        ('au:"x" OR (all:*) ? [TO] &id_list=1', "au x or all to id_list 1"),
-        ("état de l'art", "état de l'art"),
+        ("graph neural networks", "graph AND neural AND networks"),
+        ("AND OR ANDNOT", ""),  # words that say nothing, not operators
+        ('au:"x" OR (all:*) ? [TO] &id_list=1', "au AND x AND all AND id_list AND 1"),
+        ("état de l'art", "état AND de AND l'art"),
+        ("Can you tell me the papers on graphs of graphs?", "tell AND graphs"),
+        ("w" * 9 + " ".join(map(str, range(99))), "w" * 9 + " AND ".join(map(str, range(32)))),
         (" \t\n()\"'", ""),  # nothing to search for
         ("", ""),
     ],

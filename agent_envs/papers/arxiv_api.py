@@ -1,7 +1,8 @@
 """arXiv: search through its API. Its papers' citations come from Semantic Scholar, since arXiv has none.
 
-A query's words are sent without the operators of arXiv's query language, sorted by relevance; the time filter is
-arXiv's own `submittedDate`, which is the day of the first version. See https://info.arxiv.org/help/api/user-manual.html
+A query's words are sent without the operators of arXiv's query language, sorted by relevance: first for papers with all
+of them, then, where these are too few, for papers with any. The time filter is arXiv's own `submittedDate`, the day of
+the first version. See https://info.arxiv.org/help/api/user-manual.html
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agent_envs.papers.ids import arxiv_id, plain_arxiv_id
 from agent_envs.papers.semantic_scholar import SemanticScholar, semantic_scholar
 from agent_envs.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options
 from agent_envs.papers.store import ReplyStore
+from agent_envs.retrieval.analysis import STOP_WORDS
 from agent_envs.retrieval.http_pool import Reply, short
 
 __all__ = ["ArxivAPI", "arxiv_backend", "read_feed", "search_text"]
@@ -25,6 +27,8 @@ URL = "https://export.arxiv.org/api"
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _TOTAL = "{http://a9.com/-/spec/opensearch/1.1/}totalResults"
 _WORD = re.compile(r"\w+(?:['.+-]+\w+)*")
+_EMPTY_WORDS = STOP_WORDS.union("andnot any can could do me papers some that what which you".split())
+_MAX_WORDS = 32
 _MAX_K = 1000
 _EMPTY_PAGES = 3
 _OPTIONS = {**SERVICE_OPTIONS, "page_size": int, "url": str, "s2_url": str}
@@ -54,19 +58,24 @@ class ArxivAPI:
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """The best k papers; one whose versions are found several times counts once. At most 1,000."""
-        text = search_text(query, before)
         found: dict[str, Paper] = {}
         k = min(k, _MAX_K)
+        for text in dict.fromkeys(search_text(query, before, operator) for operator in ("AND", "OR")):
+            if text and len(found) < k:
+                self._collect(text, k, before, found)
+        return list(found.values())[:k]
+
+    def _collect(self, text: str, k: int, before: str | None, found: dict[str, Paper]) -> None:
+        """Add results of a query in arXiv's language until there are k."""
         size = min(self._page_size, k)
         start, total = 0, 1
-        while text and len(found) < k and start < total:
+        while len(found) < k and start < min(total, _MAX_K):
             asked = {"search_query": text, "id_list": "", "start": start, "max_results": size}
             papers, total, entries = self._page(asked)
             for paper in papers:
                 if within_date(paper.date, before):
                     found.setdefault(paper.id, paper)
             start += entries
-        return list(found.values())[:k]
 
     def expand(self, paper_id: str) -> list[Paper]:
         """Semantic Scholar's references and citations of a paper."""
@@ -100,16 +109,21 @@ class ArxivAPI:
         raise failure
 
 
-def search_text(query: str, before: str | None = None) -> str:
+def search_text(query: str, before: str | None = None, operator: str = "AND") -> str:
     """A query in arXiv's language; "" where there is nothing to search for.
 
-    >>> search_text('ti:"graph" AND (deep-learning OR\\nC++)')
-    'ti graph and deep-learning or C'
-    >>> search_text("graphs", "2023-10")
-    '(graphs) AND submittedDate:[199101010000 TO 202310312359]'
+    >>> search_text('ti:"graph" AND the (deep-learning OR\\nC++)')
+    'ti AND graph AND deep-learning AND C'
+    >>> search_text("graph parsing", "2023-10", "OR")
+    '(graph OR parsing) AND submittedDate:[199101010000 TO 202310312359]'
+
+    Args:
+        query: Any text.
+        before: A date as in `Paper.date`.
+        operator: "AND" or "OR": whether a paper needs all words or any.
     """
-    words = [word.lower() if word in ("AND", "OR", "ANDNOT", "TO") else word for word in _WORD.findall(query)]
-    text = " ".join(words)
+    words = dict.fromkeys(word for word in _WORD.findall(query) if word.lower() not in _EMPTY_WORDS)
+    text = f" {operator} ".join(list(words)[:_MAX_WORDS])
     if not before or not text:
         return text
     day = str(date_number(before, latest=True))
