@@ -9,6 +9,7 @@ or over token positions). The peer is timed on a part of the batch and its time 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from collections import defaultdict
@@ -61,6 +62,19 @@ def shuffled(rows: StepRows, seed: int = 1) -> StepRows:
     values = torch.cat([parts[i] for i in order.tolist()])
     step_row = torch.repeat_interleave(torch.arange(len(order)), torch.bincount(tokens.step_row)[order])
     return replace(rows, **moved, tokens=TokenRows(step_row, values=values))
+
+
+def with_texts(rows: StepRows, seed: int = 2) -> StepRows:
+    """The rows with about 110 characters of text per state, 25 states a group, which differ in what is seen."""
+    rng = random.Random(seed)
+    states = (int(rows.group.max()) + 1) * 25
+    texts = []
+    for _ in range(states):
+        seen = ", ".join(f"a object{rng.randrange(60)} {rng.randrange(3)}" for _ in range(6))
+        texts.append(f"You are at place {rng.randrange(30)}. You see {seen}.")
+    g = torch.Generator().manual_seed(seed)
+    anchor = rows.group * 25 + torch.randint(0, 25, rows.group.shape, generator=g)
+    return replace(rows, anchor=anchor, anchor_texts=texts)
 
 
 def loop_over_groups(rows: StepRows) -> None:
@@ -156,6 +170,10 @@ def main() -> None:
             for rows in (ordered, mixed)
         ]
         print(f"{name:<24}{ours[0]:>12.3f}{ours[1]:>12.3f}{peers[peer]:>10.1f}{peers[peer] / ours[1]:>8.0f}")
+    texts = with_texts(ordered)
+    similar = replace(options, similar_anchors=True)
+    took = seconds(lambda: ESTIMATORS["gigpo"].compute(texts, similar), 1)
+    print(f"{'gigpo, similar texts':<24}{took:>12.3f}    ({len(texts.anchor_texts or ()):,} different texts)")
 
 
 if __name__ == "__main__":

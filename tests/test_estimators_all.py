@@ -450,6 +450,22 @@ def test_similar_anchors_are_the_greedy_clusters_of_sequence_matcher(texts, seed
     assert similar_anchors(group, anchor, texts, similarity).tolist() == expected
 
 
+def test_similar_anchors_of_long_texts():
+    """From 200 characters on SequenceMatcher leaves out what is frequent; the bounds must hold there too."""
+    rng = np.random.default_rng(0)
+    texts = []
+    for _ in range(30):
+        things = rng.permutation(40)[:3].tolist()
+        texts.append("You are in the middle of a room. " * 6 + f"Looking quickly around you, you see a {things}.")
+    expected: list[int] = []
+    for a in range(len(texts)):
+        near = (b for b in dict.fromkeys(expected) if SequenceMatcher(None, texts[a], texts[b]).ratio() >= 0.97)
+        expected.append(next(near, a))
+    assert 1 < len(set(expected)) < 30
+    anchors = torch.arange(30)
+    assert similar_anchors(anchors * 0, anchors, texts, 0.97).tolist() == expected
+
+
 # ---------------------------------------------------------------- bad input
 
 
