@@ -130,7 +130,7 @@ PRESETS: dict[str, Preset] = {
                 **{env_id: {"top_k": 2, "passage_chars": 480} for env_id in _QUESTION_ANSWERING},
                 "AgentR1/ALFWorld-v0": {"max_episode_steps": 20},
                 "AgentR1/PaperSearch-v0": {"max_calls": 2, "shown": 4, "abstract_words": 0},
-                "AgentR1/WebShop-v0": {"max_observation_length": 480},  # 15 pages fit
+                "AgentR1/WebShop-v0": {"max_observation_length": 400},  # 15 pages fit
             },
             generated_env_kwargs={
                 "AgentR1/ALFWorld-v0": {"size": 1},
@@ -138,6 +138,7 @@ PRESETS: dict[str, Preset] = {
                 "AgentR1/GSM8KTool-v0": {"level": 1},
                 **{env_id: {"hops": 2} for env_id in _QUESTION_ANSWERING},
                 "AgentR1/PaperSearch-v0": {"papers": 400},
+                "AgentR1/WebShop-v0": {"max_observation_length": 700},  # as many as the shopper looks at
             },
             warm_start=800,
             demo_noise=0.6,
