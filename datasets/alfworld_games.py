@@ -220,6 +220,21 @@ def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
     return data
 
 
+def check_game(file: str | os.PathLike[str], where: str) -> None:
+    """See that a game file and the traj_data.json beside it are whole, without reading the problem in it.
+
+    Raises:
+        DataError: One of them is broken, cut off or something else; the message begins with `where`.
+    """
+    try:
+        load_game(file)
+        trajectory = _read_json(os.fspath(Path(file).with_name("traj_data.json")))
+    except DataError as e:
+        raise DataError(f"{where}: {str(e).partition(': ')[2]}") from e
+    if not isinstance(trajectory.get("task_type"), str):
+        raise DataError(f"{where}: its traj_data.json has no 'task_type'")
+
+
 def load_problem(file: str | os.PathLike[str]) -> Problem:
     """Read a game file and the traj_data.json beside it.
 

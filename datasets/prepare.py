@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from agent_envs.datasets.alfworld_prepare import prepare_alfworld
 from agent_envs.datasets.gsm8k import prepare_gsm8k
 from agent_envs.datasets.papers_prepare import prepare_papers
 from agent_envs.datasets.qa import DATASETS
@@ -17,6 +18,7 @@ from agent_envs.errors import ConfigError, DataError, did_you_mean
 __all__ = ["PREPARERS", "data_dir", "prepare"]
 
 PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
+    "alfworld": prepare_alfworld,
     "gsm8k": prepare_gsm8k,
     "papersearch": prepare_papers,
     "webshop": prepare_webshop,
