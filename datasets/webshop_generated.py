@@ -145,7 +145,7 @@ def _family(draws: Draws) -> _Family:
     pool = _some(kind.attributes, draws, len(kind.attributes))
     count = draws.between(4, 6)
     options = []
-    if draws.between(1, 12) > 1:
+    if draws.between(1, 20) > 1:
         for name, values in kind.options:
             listed = OPTION_VALUES[values]
             taken = set(_some(listed, draws, draws.between(3, 9)))
@@ -286,12 +286,12 @@ def _goal(
     noun: str, attributes: Sequence[str], options: _Options, told: str, chosen: dict[str, str], draws: Draws
 ) -> dict[str, Any]:
     """What a shopper says who wants this product, more often than not for what it alone has."""
-    wanted = _some(attributes, draws, draws.between(1, 3))
+    wanted = _some(attributes, draws, draws.pick((1, 2, 2, 3, 3)))
     if told and told not in wanted and draws.between(1, 10) <= 7:
         wanted[-1] = told
     picked: dict[str, str] = {}
     for name, values in options.items():
-        if draws.between(1, 20) <= 17:
+        if draws.between(1, 20) <= 19:
             picked[name] = chosen[name] if name in chosen and draws.between(1, 10) <= 6 else draws.pick(values)
     picked = {name: shown_value(value) for name, value in picked.items()}
     return {

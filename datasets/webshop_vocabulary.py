@@ -220,8 +220,8 @@ shade: ruby red; dusty rose; coral pink; deep plum; nude beige; berry wine; bric
     classic red; mauve
 palette: pastel; autumn; nude; neon; ocean; berry; glitter; classic
 metal: matte black; brushed nickel; antique brass; polished chrome; bronze; white/gold
-wood: walnut; light oak; espresso; rustic brown; white; grey wash; natural; black/brown
-scent: unscented; lavender; vanilla; citrus; rose; sandalwood; coconut; eucalyptus; jasmine; green apple
+wood: walnut; light oak; espresso; rustic brown; white; grey stain; natural; black/brown
+scent: unscented; lavender; vanilla; citrus; rose; cedar; coconut; eucalyptus; jasmine; green apple
 volume: 1.7 fl oz; 2 fl oz; 3.4 fl oz; 5 ounce; 8 ounce; 12 ounce; 16 fl oz; 33.8 fl oz
 finish: matte; satin; glossy; metallic; sheer
 brush: paddle; round; vented; pocket; wide tooth
@@ -232,7 +232,7 @@ plug: us plug; eu plug; uk plug
 bundle: speaker only; bundle with case; bundle with mount; bundle with cable; two unit kit
 length: 3 feet; 6 feet; 10 feet; 15 feet; 25 feet; 50 feet
 phone: nova 5; nova 5 pro; nova 6; nova 6 max; orbit s8; orbit s9; orbit s9 plus; lumo 3; lumo 3 lite
-connection: wired; wireless; 2.4 ghz; dual mode
+connection: corded; wireless; 2.4 ghz; dual mode
 screen: 7-9 inch; 9-11 inch; 11-13 inch; 4-8 inch
 capacity: 5000mah; 10000mah; 20000mah; 26800mah
 band: 38mm small; 40mm medium; 42mm large; 44mm large; 45mm x-large
@@ -253,16 +253,16 @@ basket: small; medium; large; 11 x 11 inch; 13 x 15 inch; 16 x 12 inch
 bed: twin; twin xl; full; queen; king; california king
 thickness: 2 inch; 3 inch; 4 inch
 diameter: 6 inch; 8 inch; 10 inch; 12 inch; 14 inch; 16 inch
-sweet: chocolate chip; peanut butter; cookies and cream; salted caramel; lemon cake; birthday cake; mint brownie;
-    blueberry
+sweet: chocolate chip; peanut butter; cookies and cream; salted caramel; lemon cake; birthday cake; banana bread;
+    raspberry
 count: 8 count; 12 count (pack of 1); 12 count (pack of 4); 16 count; 20 count; 24 count; 36 count
 coffee: house blend; french vanilla; hazelnut; breakfast blend; espresso roast; mocha
 weight: 6 ounce (pack of 1); 8 ounce; 12 ounce (pack of 3); 1 pound; 2 pound; 5 pound
-tea: chamomile; peppermint; ginger lemon; hibiscus; rooibos; apple cinnamon; lemongrass
-savory: sea salt; rosemary; smoked paprika; garlic herb; honey mustard; everything; cracked pepper
+tea: chamomile; licorice; ginger lemon; hibiscus; rooibos; apple cinnamon; verbena
+savory: sea salt; thyme; smoked paprika; garlic herb; honey mustard; everything; cracked pepper
 pepper: habanero; jalapeno; ghost pepper; chipotle; mango habanero; garlic serrano
 bottle: 5 fl oz; 8.5 fl oz; 12 fl oz (pack of 2); 16.9 fl oz; 25.4 fl oz; 5 fl oz (pack of 3)
-milk: original; vanilla; chocolate; unsweetened; extra creamy
+milk: original; vanilla; chocolate; unsweetened; extra rich
 carton: 11 fl oz (pack of 12); 32 fl oz; 32 fl oz (pack of 6); 64 fl oz
 fruit: strawberry; sour cherry; mixed berry; peach; watermelon; green apple; tropical
 oil: mild; robust; garlic; lemon; basil; chili
