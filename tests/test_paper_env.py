@@ -183,9 +183,14 @@ def test_the_ways_to_finish(ending):
     env = make(Backend(A, B, D), task, reward="f1")
     env.step(search("Deep"))
     _, reward, terminated, truncated, info = env.step(ending)
-    assert terminated and not truncated and info["success"]
+    assert terminated and not truncated and info["success"] and not info["invalid_action"]
     f1 = 1.0 if ending != search("Shallow") + FINISH else 0.8
     assert reward == info["score"] == info["metrics"]["f1"] == info["reward_components"]["f1"] == pytest.approx(f1)
+
+
+def test_a_bad_call_beside_the_end_is_marked():
+    *_, terminated, _, info = make(Backend(A, B)).step(expand("zz") + FINISH)
+    assert terminated and info["invalid_action"]
 
 
 def test_metrics_are_there_from_the_start():

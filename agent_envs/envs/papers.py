@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,7 @@ class PaperSearchEnv(ToolEnv):
         state.turns += 1
         if not parsed.calls:
             if parsed.text.strip():
-                return self._finish("")
+                return self._finish(Outcome(f"The search ends with {len(state.pool)} papers."))
             text = self.call_reminder.format(format=self.parser.describe())
             state.problems = [text]
             return Outcome(text, invalid_action=True)
@@ -252,15 +253,15 @@ class PaperSearchEnv(ToolEnv):
         components = {f"call_{n}": reward(call) for n, call in enumerate(calls[: self.max_parallel_calls], start=1)}
         state.gains.append(sum(len(call.scores) for call in calls))
         state.problems = [result["content"] for result in shown if result["error"]]
-        if any(call.kind == "finish" and call.status == OK for call in calls):
-            return self._finish(join_tool_results(shown), components, shown)
-        return Outcome(
+        outcome = Outcome(
             join_tool_results(shown),
             reward=sum(components.values()),
-            invalid_action=any(result.invalid for result in results) or any(call.status != OK for call in calls),
+            invalid_action=any(call.status != OK for call in calls),  # what could not be read has ERROR
             components=components,
             extra={"tool_results": shown},
         )
+        finished = any(call.kind == "finish" and call.status == OK for call in calls)
+        return self._finish(outcome) if finished else outcome
 
     def _settle(self, results: list[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
         """Put what was found into the pool, call by call: what each came to, and what the policy is shown."""
@@ -327,21 +328,17 @@ class PaperSearchEnv(ToolEnv):
         self.state.shown += [pooled.paper.id for pooled in new[: self.shown]]
         return f"{head}\n{clean_text(render_papers(new[: self.shown], self.abstract_words))}"
 
-    def _finish(
-        self, said: str, components: dict[str, float] | None = None, shown: list[dict[str, Any]] | None = None
-    ) -> Outcome:
+    def _finish(self, outcome: Outcome) -> Outcome:
         self.state.finished = True
-        metrics = self._metrics()
-        components = dict(components or {})
+        metrics, components = self._metrics(), dict(outcome.components)
         if self.reward == "f1":
             components["f1"] = metrics["f1"]
-        return Outcome(
-            said or f"The search ends with {len(self.state.pool)} papers.",
+        return replace(
+            outcome,
             reward=sum(components.values()),
             terminated=True,
             success=metrics["recall"] >= ENOUGH,
             components=components,
-            extra={"tool_results": shown or []},
         )
 
     def _metrics(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.errors import ConfigError, DataError, UnknownPaperError
-from agent_envs.papers.base import Paper, date_number
+from agent_envs.papers.base import Paper, date_number, normal_date
 from agent_envs.papers.corpus import PaperRow
 from agent_envs.retrieval.bm25 import BM25Retriever
 from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
@@ -119,7 +119,7 @@ class LocalPapers:
     def _search(self, query: str, k: int, before: str | None) -> tuple[int, ...]:
         if not before:
             return tuple(self.retriever.search_numbers(query, k)[0].tolist())
-        latest, wanted = date_number(before, latest=True), k
+        latest, wanted = date_number(normal_date(before), latest=True), k
         while True:
             # More than asked for, until enough of them are early enough.
             wanted *= 2
