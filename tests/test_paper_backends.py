@@ -484,6 +484,27 @@ def test_the_graph_shape_is_found_out(fake_service):
     assert [paper.id for paper in fresh.expand("2009.02040")] == ["x"]
 
 
+@pytest.mark.parametrize("form", ["/paper/{id}/{kind}", "/{kind}/{id}"])
+def test_other_addresses_of_citations_are_found_out(fake_service, form):
+    def answer(asked, n):
+        if asked.path == "/search":
+            return 200, [{"arxiv_id": "2001.00001v1", "title": "A"}, {"arxiv_id": "2001.00001v2", "title": "A"}]
+        for kind in ("references", "citations"):
+            if asked.path == form.format(id="2001.00001", kind=kind):
+                return 200, {"papers": [{"id": kind, "title": kind, "year": 2020}]}
+        return 404, {"detail": "Not Found"}
+
+    service = fake_service(answer)
+    papers = http_backend(f"{service.url}#{FAST}")
+    assert [paper.id for paper in papers.search("x")] == ["2001.00001"]
+    assert [paper.id for paper in papers.expand("2001.00001")] == ["references", "citations"]
+    count = len(service.asked)
+    papers.expand("2001.00001")
+    assert len(service.asked) == count + 2  # remembered
+    with pytest.raises(UnknownPaperError):
+        papers.expand("2001.00002")
+
+
 @pytest.mark.parametrize(
     "name", ["../admin", "a/../b", "", "a?b", "a#b", "a b", "a\nb", "x" * 500, "é", "\ud800", "/x", "a//b", "."]
 )

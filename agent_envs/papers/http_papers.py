@@ -1,7 +1,7 @@
 """Paper search services of the released shapes: `/search?q&top_k` with citations and references, or the graph API's.
 
     GET /search?q=...&top_k=10                      [paper] or {"data" | "results" | "papers": [paper]}
-    GET /references?paper_id=ID&top_k=99            the same
+    GET /references?paper_id=ID&top_k=99            the same; also as /references/ID and /paper/ID/references
     GET /citations?paper_id=ID&top_k=30             the same
 
 A paper is {"id" | "paper_id" | "arxiv_id" | "paperId", "title", "abstract", "date" | "publicationDate" | "year"}. The
@@ -11,6 +11,7 @@ other shape is in `semantic_scholar`. Which one a service speaks is found out by
 from __future__ import annotations
 
 import os
+from urllib.parse import quote
 
 from agent_envs.errors import ConfigError, UnknownPaperError, did_you_mean
 from agent_envs.papers.base import Paper, within_date
@@ -23,6 +24,8 @@ from agent_envs.retrieval.http_pool import Reply
 __all__ = ["HTTPPapers", "http_backend"]
 
 APIS = ("auto", "search", "graph")
+_GRAPH = "/paper/{id}/{kind}"
+_EDGES = ("/{kind}", _GRAPH, "/{kind}/{id}")
 FIELDS = "title,abstract,year,authors,externalIds"
 _OPTIONS = {**SERVICE_OPTIONS, "api": str, "citations": int, "references": int, "fields": str, "key_env": str}
 
@@ -33,7 +36,7 @@ class HTTPPapers:
     Args:
         service: The service.
         api: "search", "graph" (the module says which shapes these are) or "auto": the first, and where that address is
-            answered with 404 the second.
+            answered with 404 the second. The address of citations is found out in the same way.
         citations: Most citing papers of one `expand`.
         references: Most cited papers of one `expand`.
         fields: What the shape "graph" asks for of each paper.
@@ -45,6 +48,7 @@ class HTTPPapers:
         if api not in APIS:
             raise ConfigError(f"there is no api {api!r}.{did_you_mean(api, APIS)}")
         self._service, self._api = service, api
+        self._edges = _GRAPH if api == "graph" else ""
         self._limits = {"references": references, "citations": citations}
         self._graph = SemanticScholar(
             service, fields=fields, citations=citations, references=references, official=False
@@ -61,11 +65,9 @@ class HTTPPapers:
         if not any(map(str.isalnum, query)):
             return []
         try:
-            papers = self._ask("/search", {"q": query, "top_k": 4 * k if before else k})
-        except UnknownPaperError:
-            if self._api == "search":
-                # There is no such address: the next request says so as an error.
-                return self._service.get("/search", {"q": query, "top_k": k}, lambda reply: self._read(reply, False))
+            params = {"q": query, "top_k": 4 * k if before else k}
+            papers = self._service.get("/search", params, lambda reply: self._read(reply, self._api == "auto"))
+        except UnknownPaperError:  # there is no such address
             papers = self._graph.search(query, k, before)
             self._api = "graph"
             return papers
@@ -75,31 +77,32 @@ class HTTPPapers:
 
     def expand(self, paper_id: str) -> list[Paper]:
         """References, then citations."""
-        if self._api == "graph":
-            return self._graph.expand(paper_id)
         if not safe_id(paper_id):
             raise UnknownPaperError(f"there is no paper {paper_id[:100]!r}")
+        for edges in [self._edges] if self._edges else _EDGES:
+            try:
+                found = self._expand(edges, paper_id)
+            except UnknownPaperError:
+                continue  # no such paper, or no such address: then the next one knows the paper
+            self._edges = edges
+            return found
+        raise UnknownPaperError(f"there is no paper {paper_id!r}")
+
+    def _expand(self, edges: str, paper_id: str) -> list[Paper]:
+        if edges == _GRAPH:
+            return self._graph.expand(paper_id)
         found: dict[str, Paper] = {}
-        try:
-            for kind, limit in self._limits.items():
-                for paper in self._ask(f"/{kind}", {"paper_id": paper_id, "top_k": limit})[:limit]:
-                    found.setdefault(paper.id, paper)
-        except UnknownPaperError:
-            if self._api == "search":
-                raise
-            papers = self._graph.expand(paper_id)  # may raise the same: then the shape stays unknown
-            self._api = "graph"
-            return papers
-        self._api = "search"
+        for kind, limit in self._limits.items():
+            path = edges.format(kind=kind, id=quote(paper_id, safe=":"))
+            params: dict[str, object] = {"top_k": limit} if "{id}" in edges else {"paper_id": paper_id, "top_k": limit}
+            for paper in self._service.get(path, params, lambda reply: self._read(reply, True))[:limit]:
+                found.setdefault(paper.id, paper)
         found.pop(arxiv_id(paper_id) or paper_id, None)
         return list(found.values())
 
     def get(self, paper_id: str) -> Paper:
         """The paper with this id; only the shape "graph" has an address for that."""
         return self._graph.get(paper_id)
-
-    def _ask(self, path: str, params: dict[str, object]) -> list[Paper]:
-        return self._service.get(path, params, lambda reply: self._read(reply, True))
 
     def _read(self, reply: Reply, may_miss: bool) -> list[Paper]:
         if reply.status == 404 and may_miss:
