@@ -1,7 +1,7 @@
 """Training runs with verl's own trainer: real optimiser steps on real rows, a critic, a killed run continued.
 
 Behaviours pinned here:
-1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows train too.
+1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows and WebShop too.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo gae` trains actor and critic.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
@@ -160,6 +160,25 @@ def test_two_steps_of_question_answering_over_real_passages(
     assert max(r["actor/grad_norm"] for r in records[1:]) > 0
     episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
     assert len(episodes) == 16 and all(e.env_id == "AgentR1/HotpotQA-v0" and e.steps for e in episodes)
+
+
+def test_two_steps_of_shopping_among_real_products(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    products = data_dir / "webshop"
+    arguments = ("--data", str(products), "--steps", "2", "--model", str(tiny_model))
+    assert _train(out, *arguments, env="AgentR1/WebShop-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/WebShop-v0" and e.steps for e in episodes)
+    assert all(e.reset_info["source"] == str(products.resolve()) for e in episodes)
+    prompts = [s.prompt_ids for e in episodes for s in e.steps]
+    assert 0 < max(map(len, filter(None, prompts))) <= 3072
 
 
 def test_two_steps_of_paper_search(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
