@@ -143,11 +143,6 @@ class TokenLayout:
     """Tokens there are in all."""
 
     @cached_property
-    def step(self) -> torch.Tensor:
-        """The step of each as an index into the steps laid out, not decreasing, shape [k]."""
-        return torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
-
-    @cached_property
     def first(self) -> torch.Tensor:
         """Index of each step's first token, of the next one's where it has none, shape [n]."""
         return self.counts.cumsum(0) - self.counts
@@ -176,7 +171,8 @@ class TokenLayout:
 
     def step_means(self, x: torch.Tensor) -> torch.Tensor:
         """[k] -> the mean over each step's tokens, 0 for a step without, shape [n]."""
-        return segment_sums(x, self.step, len(self.counts)) / self.counts.clamp(min=1)
+        sums = torch.segment_reduce(x, "sum", lengths=self.counts, initial=0.0, unsafe=True)
+        return sums / self.counts.clamp(min=1)
 
 
 def lay_out_tokens(rows: StepRows, steps: StepLayout, estimator: str) -> TokenLayout:
