@@ -21,6 +21,7 @@ import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.datasets.webshop import split_bounds
 from agent_envs.envs.webshop import WebShopEnv
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.wrappers import AsTool
 
 QUOTED, MARKUP = '59"', "<script>alert('x')</script> &amp; \x1b[31m\x00"
 
@@ -261,6 +262,19 @@ def test_prices_from_a_file_are_what_is_paid(play, tmp_path):
     prices.write_text('{"B000000001": 1000000000}')
     play(*BUY, prices=prices)
     assert play.reward == 0.75
+
+
+def test_the_same_as_a_tool(folder):
+    env = AsTool(gym.make("AgentR1/WebShop-v0", data=folder, split="all", tagger="rule", reward="agentr1"))
+    env.reset(options={"index": 0})
+    for command in BUY:
+        _, reward, terminated, _, info = env.step(env.format_command(command))
+        assert not info["invalid_action"]
+    assert (reward, terminated, info["success"]) == (10.0, True, True)
+    env.reset(options={"index": 0})
+    for text in ("search[lamp]", env.format_command("look")):
+        _, reward, _, _, info = env.step(text)
+        assert (reward, info["invalid_action"], info["url"]) == (-0.1, True, "http://127.0.0.1:3000/0")
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------------

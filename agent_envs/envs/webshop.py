@@ -46,7 +46,8 @@ class WebShopEnv(TextEnv):
 
     ## Action Space
     One action a step, the whole text: `search[words]` on any page, or `click[text]` of something on the page. The
-    argument may have any case, `search` and `click` may not. Whatever else it is leaves the page as it is.
+    argument may have any case, `search` and `click` may not. Whatever else it is leaves the page as it is. The wrapper
+    `AsTool` offers the same as the released tool `env_step{command}`.
 
     ## Observation Space
     Text: the page after the action.
