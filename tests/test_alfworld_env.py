@@ -166,7 +166,8 @@ def test_the_released_edition():
          "open fridge 1", "move mug 1 to fridge 1"], [0, 0, 0, 0, 1]),
         ("pick_two_obj_and_place", "SinkBasin", ["go to countertop 1", "take mug 1 from countertop 2",
          "go to sinkbasin 1", "move mug 1 to sinkbasin 1", "go to cabinet 1", "open cabinet 1",
-         "take mug 2 from cabinet 1", "go to sinkbasin 1", "move mug 2 to sinkbasin 1"], [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5, 1]),
+         "take mug 2 from cabinet 1", "go to sinkbasin 1", "move mug 2 to sinkbasin 1"],
+         [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5, 1]),
         ("look_at_obj_in_light", "", ["go to countertop 1", "use desklamp 1", "take mug 1 from countertop 2"],
          [0, 0.5, 1]),
         ("look_at_obj_in_light", "", ["go to countertop 1", "take mug 1 from countertop 2", "use desklamp 1"],
@@ -249,8 +250,9 @@ def test_games_are_chosen_by_index_or_path(released):
         made.reset(options={"game": "train/x/trial_G000012"})
 
 
-def test_the_expert_wins_the_released_games_at_hand(released):
-    env = gym.make(ENV, data=str(released), split="valid_train")
+@pytest.mark.parametrize("expert", ["explore", "oracle"])
+def test_the_experts_win_the_released_games_at_hand(released, expert):
+    env = gym.make(ENV, data=str(released), split="valid_train", expert=expert)
     for index in range(env.unwrapped.num_tasks):
         _, info = env.reset(options={"index": index})
         terminated = truncated = False

@@ -1,10 +1,10 @@
 """The original ALFWorld engine (extra `alfworld`), made usable beside threads: locked, cached, pooled, silent.
 
-TextWorld keeps parsers, options and one game per loaded planner library in module globals, so every call here holds one
-process-wide lock. Three caches save what it works out again at every step, and change nothing in what it says: the
-translation of a problem, the parsed pieces of a grammar, and the command of each ground action. They are in place
-during our calls only. A library once loaded is never freed, so engines go back to a pool; what TextWorld does to
-`sys.argv` and `sys.stdout` is undone.
+TextWorld keeps parsers, options and one game per loaded planner library in module globals, so every call here holds
+one process-wide lock. Three caches save what it works out again at every step, and change nothing in what it says: the
+translation of a problem, the parsed pieces of a grammar, and the command of each ground action; contexts, in which
+nothing changes, are copied one level deep. All of this is in place during our calls only. A library once loaded is
+never freed, so engines go back to a pool; what TextWorld does to `sys.argv` and `sys.stdout` is undone.
 """
 
 from __future__ import annotations
@@ -218,6 +218,9 @@ def _parts() -> types.SimpleNamespace:
     class CachedRule:
         parse_conjunctive_query = staticmethod(functools.lru_cache(256)(textgen.Rule.parse_conjunctive_query))
 
+    def copy_context(context: dict[str, Any]) -> dict[str, Any]:
+        return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
+
     return types.SimpleNamespace(
         textworld=textworld,
         Demangler=AlfredDemangler,
@@ -227,6 +230,7 @@ def _parts() -> types.SimpleNamespace:
             (logic, "fast_downward", downward),
             (textgen, "_parse_and_convert", parse_and_convert),
             (textgen, "Rule", CachedRule),
+            (textgen, "copy_context", copy_context),
         ),
     )
 
