@@ -172,6 +172,18 @@ def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
     assert other.train != tasks.train and other.validation == tasks.validation
 
 
+@pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
+def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> None:
+    config, preset = build(**_options(env="AgentR1/ALFWorld-v0", steps=3, split=split))
+    tasks = choose_tasks(config, preset)
+    if split == "train":
+        assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
+        assert len(tasks.validation) == len(tasks.unseen[1]) == preset.validation_tasks // 2
+    else:
+        assert (tasks.validation_split, tasks.unseen) == ("valid_unseen", None)
+        assert len(tasks.validation) == preset.validation_tasks
+
+
 def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(

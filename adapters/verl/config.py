@@ -148,6 +148,8 @@ class Tasks:
     validation_split: str
     validation: tuple[int, ...]
     """Held-out indices."""
+    unseen: tuple[str, tuple[int, ...]] | None = None
+    """A second held-out split with its indices, where the data tells seen from unseen."""
 
 
 def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
@@ -165,8 +167,9 @@ def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
 def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | None = None) -> Tasks:
     """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
 
-    Held out is the split "validation" where there is one, else "test"; where the data has neither (a single file), or
-    trains on the one it has, `val_fraction` of the split.
+    Held out are "valid_seen" and "valid_unseen", half of the tasks from each, where the data has both; else the split
+    "validation" where there is one, else "test"; where the data has none (a single file), or trains on the one it has,
+    `val_fraction` of the split.
 
     Raises:
         ConfigError: Unknown split, or too few tasks to hold any out.
@@ -174,10 +177,10 @@ def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | Non
     env = make_env(config)
     count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
     env.close()
-    held_out = None if split == "all" else _held_out_split(config, split)
+    held_out = [] if split == "all" else _held_out_splits(config, split)
     pool: np.ndarray | None
-    if held_out is not None:
-        validation_split, validation_count = held_out
+    if held_out:
+        validation_split, validation_count = held_out[0]
         pool = None
         validation = np.random.default_rng(0).permutation(validation_count)
     else:
@@ -186,28 +189,44 @@ def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | Non
         if not 0 < kept < count:
             raise ConfigError(f"--val-fraction {config.val_fraction} of {count} tasks leaves none on one side")
         validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
+    unseen, more = None, 0
+    if len(held_out) > 1:
+        more = preset.validation_tasks // 2
+        name, unseen_count = held_out[1]
+        unseen = name, tuple(np.random.default_rng(0).permutation(unseen_count)[:more].tolist())
     wanted = config.steps * (tasks_per_step or preset.tasks_per_step)
     return Tasks(
         train_split=split,
         train=tuple(_passes(np.arange(count) if pool is None else pool, wanted, config.seed)),
         train_pool=None if pool is None else tuple(pool.tolist()),
         validation_split=validation_split,
-        validation=tuple(validation[: preset.validation_tasks].tolist()),
+        validation=tuple(validation[: preset.validation_tasks - more].tolist()),
+        unseen=unseen,
     )
 
 
-def _held_out_split(config: RunConfig, train_split: str) -> tuple[str, int] | None:
-    for split in ("validation", "test"):
-        if split == train_split:
-            continue
-        try:
-            env = make_env(config, split)
-            count = env.unwrapped.num_tasks  # type: ignore[attr-defined]
-        except ConfigError:
-            continue
-        env.close()
-        return split, count
-    return None
+_SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # what these stand for, where the data has the latter
+
+
+def _held_out_splits(config: RunConfig, train_split: str) -> list[tuple[str, int]]:
+    """The splits to hold out, with their numbers of tasks."""
+    seen = [(split, _count(config, split)) for split in _SEEN.values()]
+    if any(count is not None for _, count in seen):
+        found, train_split, most = seen, _SEEN.get(train_split, train_split), 2
+    else:
+        found, most = [(split, _count(config, split)) for split in _SEEN], 1
+    return [(split, count) for split, count in found if count is not None and split != train_split][:most]
+
+
+def _count(config: RunConfig, split: str) -> int | None:
+    """The number of tasks of a split, None where there is no such split."""
+    try:
+        env = make_env(config, split)
+        count = env.unwrapped.num_tasks  # type: ignore[attr-defined]
+    except ConfigError:
+        return None
+    env.close()
+    return count
 
 
 def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:

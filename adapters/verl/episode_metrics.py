@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.episode import StopReason
+from agent_envs.families import score_families
 
 __all__ = ["step_metrics", "summarise", "training_metrics", "validation_metrics"]
 
@@ -42,6 +43,15 @@ def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, floa
     for reason in StopReason:
         count = sum(r["stop_reason"] == reason.value for r in records)
         out[f"{prefix}/stop/{reason.value}"] = count / max(len(records), 1)
+    return out
+
+
+def _by_family(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Success by family, for environments that name one, and by split where tasks of several were played."""
+    out = {}
+    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
+        out[f"val/{score.metric}/success"] = score.success
+        out[f"val/{score.metric}/episodes"] = float(score.episodes)
     return out
 
 
@@ -100,7 +110,8 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
         expected: How many were asked for; one that did not come back counts as a failure.
 
     Returns:
-        Success with its standard error (binomial), and the episodes' statistics.
+        Success with its standard error (binomial), and the episodes' statistics; `val/ENV/FAMILY/success` where info
+        names the families of tasks, and `val/ENV/SPLIT/...` where tasks of several splits were played.
     """
     n = max(expected, len(records), 1)
     success = sum(r["success"] for r in records) / n
@@ -108,5 +119,6 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
         "val/success": success,
         "val/success_stderr": math.sqrt(success * (1 - success) / n),
         **_common("val", records),
+        **_by_family(records),
         "val/lost_episodes": float(max(expected - len(records), 0)),
     }

@@ -131,6 +131,9 @@ def episode_record(episode: Episode) -> dict[str, Any]:
         "num_steps": float(steps),
         "invalid_actions": float(sum(bool(step.info.get("invalid_action", False)) for step in episode.steps)),
         "stop_reason": episode.stop_reason.value,
+        "env": episode.env_id,
+        "split": str(episode.reset_info.get("split", "")),
+        "family": str(episode.reset_info.get("task_family", "")),
         "prompt_tokens": float(sum(len(step.prompt_ids or ()) for step in episode.steps)),
         "response_tokens": float(sum(len(step.response_ids or ()) for step in episode.steps)),
     }

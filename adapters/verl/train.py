@@ -214,17 +214,20 @@ def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model:
     starts = _past_starts(paths)
     records = metrics.collect(starts)
     if resumed_from < config.steps or not any(r["step"] >= config.steps and "val/success" in r for r in records):
-        for path, split, indices, phase in (
-            (paths.train_rows, tasks.train_split, tasks.train, "train"),
-            (paths.validation_rows, tasks.validation_split, tasks.validation, "validation"),
+        held_out = [(tasks.validation_split, tasks.validation), *filter(None, (tasks.unseen,))]
+        for path, sets, phase in (
+            (paths.train_rows, [(tasks.train_split, tasks.train)], "train"),
+            (paths.validation_rows, held_out, "validation"),
         ):
-            rows = make_rows(
-                config.env,
-                indices,
-                phase=phase,
-                env_kwargs={**config.env_kwargs, "split": split, "data": config.data},
-                wrappers=config.wrappers,
-            )
+            rows = []
+            for split, indices in sets:
+                rows += make_rows(
+                    config.env,
+                    indices,
+                    phase=phase,
+                    env_kwargs={**config.env_kwargs, "split": split, "data": config.data},
+                    wrappers=config.wrappers,
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             write_rows(path, rows)
         paths.starts.mkdir(exist_ok=True)
@@ -300,6 +303,11 @@ def _summary(config: RunConfig, paths: Paths, records: Sequence[metrics.Record])
         lines.append(
             f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
         )
+        lines += [
+            f"{name.removeprefix('val/').removesuffix('/success')}: success {last[name]:.3f}"
+            for name in sorted(last)
+            if name.startswith("val/") and name.endswith("/success") and name != "val/success"
+        ]
     lines += map(str, (paths.curve, paths.metrics, paths.episodes, paths.checkpoints, paths.log))
     return "\n".join(lines)
 
