@@ -25,6 +25,7 @@ Again = tuple[Callable[..., "ProductStore"], tuple[Any, ...]]
 
 _REMEMBERED_PRODUCTS = 2_048
 _REMEMBERED_SEARCHES = 512
+_LONGEST_REMEMBERED = 1_000  # characters of a query
 _SHORT = 1 << 18  # so many goals are brought into order each time
 
 
@@ -104,7 +105,7 @@ class ProductStore:
 
     def search(self, query: str, k: int) -> tuple[str, ...]:
         """Ids of the best k products for a query."""
-        return self._remembered_search(query, k)
+        return self._remembered_search(query, k) if len(query) <= _LONGEST_REMEMBERED else self._search(query, k)
 
     def where(self, key: str, value: str) -> list[str]:
         """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""

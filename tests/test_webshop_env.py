@@ -441,6 +441,15 @@ def test_people_watch_a_file(folder, tmp_path, capsys):
     assert [p.name for p in page.parent.iterdir()] == ["page.html"]
 
 
+def test_a_temporary_page_goes_with_the_environment(folder, capsys):
+    env = WebShopEnv(data=folder, split="all", render_mode="human")
+    env.reset()
+    page = env.page_file
+    assert page.is_file() and page.as_uri() in capsys.readouterr().out
+    env.close()
+    assert not page.parent.exists()
+
+
 def test_control_characters_in_data_do_not_reach_the_terminal(folder):
     env = WebShopEnv(data=folder, split="all", render_mode="ansi")
     env.reset()

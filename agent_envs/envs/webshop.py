@@ -164,6 +164,7 @@ class WebShopEnv(TextEnv):
         self.expert = expert
         self.show_attributes = show_attributes
         self.page_file = None if page is None else Path(page)
+        self._page_folder: tempfile.TemporaryDirectory[str] | None = None
         self._site: Site | None = None
         self._played: WebShopTasks | None = None
         self._page: Page | None = None
@@ -341,9 +342,17 @@ class WebShopEnv(TextEnv):
         if self.render_mode == "html":
             return document
         if self.page_file is None:
-            self.page_file = Path(tempfile.mkdtemp(prefix="agent_envs-webshop-"), "page.html")
+            self._page_folder = tempfile.TemporaryDirectory(prefix="agent_envs-webshop-", ignore_cleanup_errors=True)
+            self.page_file = Path(self._page_folder.name, "page.html")
         first = not self.page_file.exists()
         write_text(self.page_file, document)
         if first:
             sys.stdout.write(f"the page is shown by {self.page_file.resolve().as_uri()}\n")
         return None
+
+    def close(self) -> None:
+        """Remove the temporary page of mode "human"."""
+        if self._page_folder is not None:
+            self._page_folder.cleanup()
+            self._page_folder = self.page_file = None
+        super().close()
