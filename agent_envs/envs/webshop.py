@@ -59,8 +59,8 @@ class WebShopEnv(TextEnv):
     title, description, first feature and options).
 
     ## Starting State
-    A goal drawn from the split, or `options={"index": i}`; `options={"goal": g}` is a number in the list of all goals,
-    whatever its split.
+    A goal drawn from the split, all alike (the original draws synthetic goals with rare attributes more often), or
+    `options={"index": i}`; `options={"goal": g}` is a number in the list of all goals, whatever its split.
 
     ## Rewards
     At the purchase, and 0 before it:
