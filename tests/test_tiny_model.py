@@ -115,6 +115,17 @@ def test_demonstrations_know_the_format_and_err_as_often_as_asked() -> None:
     assert 0.15 < success(0.6) < 0.75
 
 
+def test_rebuilt_prompts_are_demonstrated_one_by_one():
+    env, kwargs = "AgentR1/PaperSearch-v0", {"papers": 200, "split": "test"}
+    whole = play_demonstrations(env, 5, noise=0.0, seed=1, env_kwargs=kwargs, progress=False)
+    steps = play_demonstrations(
+        env, 5, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuiltPapers"], progress=False
+    )
+    assert [a for d in whole for a in d.actions] == [a for d in steps for a in d.actions]
+    assert all(len(d.actions) == 1 and not d.answers and d.opening[-1]["content"].startswith("Query: ") for d in steps)
+    assert all(d.opening[0] == whole[0].opening[0] for d in steps)  # each with the instructions
+
+
 def test_only_responses_carry_loss(demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase) -> None:
     for demonstration, encoded in zip(demonstrations, encode(demonstrations, tokenizer, max_length=2048), strict=True):
         spans = [tokenizer.decode(encoded.ids[start:end]) for start, end in encoded.spans]

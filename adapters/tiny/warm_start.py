@@ -92,7 +92,7 @@ def make_warm_model(
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One demonstrated episode as chat."""
+    """One demonstrated episode as chat, or one step of it where prompts are rebuilt."""
 
     tools: tuple[ToolSpec, ...]
     """The tools on offer."""
@@ -129,6 +129,8 @@ def play_demonstrations(
 ) -> list[Demonstration]:
     """Play `count` episodes with the environment's expert, a share `noise` of its calls made wrong.
 
+    Each is one demonstration; where prompts are rebuilt (`info["rebuilt"]`), each of its steps is one.
+
     Args:
         indices: Tasks of the split to draw from; None for all of them.
 
@@ -139,33 +141,41 @@ def play_demonstrations(
     rng = np.random.default_rng(seed)
     policy = ExpertPolicy(noise=noise, seed=seed)
     pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]
-    demonstrations = []
+    demonstrations: list[Demonstration] = []
     drawn = rng.choice(pool, size=count, replace=count > len(pool))
     for index in tqdm(drawn, desc="demonstrations", disable=not progress, leave=False):
-        demonstrations.append(_play(env, policy, int(index)))
+        demonstrations += _play(env, policy, int(index))
     env.close()
     return demonstrations
 
 
-def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> Demonstration:
+def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> list[Demonstration]:
+    """One episode: one conversation, or several where an observation is rebuilt and begins another."""
     observation, info = env.reset(options={"index": index})
-    opening: list[Message] = [{"role": "user", "content": observation}]
     instructions = env.get_wrapper_attr("instructions")
-    if instructions:
-        opening.insert(0, {"role": "system", "content": instructions})
+    system: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
     actor = policy.start(env)
-    actions: list[str] = []
-    answers: list[tuple[Message, ...]] = []
-    over = False
-    while not over:
+    openings: list[tuple[Message, ...]] = [(*system, {"role": "user", "content": observation})]
+    actions: list[list[str]] = [[]]
+    answers: list[list[tuple[Message, ...]]] = [[]]
+    while True:
         action = actor.act(observation, info)
         observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
-        actions.append(action)
-        if not over:
-            answers.append(tuple(observation_messages(observation, info)))
-    tools = tuple(env.get_wrapper_attr("tools"))
-    return Demonstration(tools, tuple(opening), tuple(actions), tuple(answers), bool(info["success"]))
+        actions[-1].append(action)
+        if terminated or truncated:
+            break
+        messages = tuple(observation_messages(observation, info))
+        if info.get("rebuilt", False):
+            openings.append((*system, *messages))
+            actions.append([])
+            answers.append([])
+        else:
+            answers[-1].append(messages)
+    tools, success = tuple(env.get_wrapper_attr("tools")), bool(info["success"])
+    return [
+        Demonstration(tools, opening, tuple(acted), tuple(answered), success)
+        for opening, acted, answered in zip(openings, actions, answers, strict=True)
+    ]
 
 
 def transcript(demonstration: Demonstration) -> str:
