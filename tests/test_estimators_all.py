@@ -304,6 +304,85 @@ def test_every_estimator_is_registered_under_its_name():
             EstimatorOptions(**wrong)
 
 
+# ---------------------------------------------------------------- the formulas as loops
+
+
+def episodes(rows):
+    """Per trajectory its steps in order: (row, reward, value, tokens), and V of the state after them."""
+    out = []
+    for t in rows.trajectory.unique().tolist():
+        order = sorted((int(rows.step[i]), i) for i in (rows.trajectory == t).nonzero().squeeze(1).tolist())
+        steps = []
+        for _, i in order:
+            tokens = (rows.tokens.step_row == i).nonzero().squeeze(1).tolist()
+            steps.append((i, float(rows.rewards[i]), float(rows.values[i]), tokens))
+        last = order[-1][1]
+        cut = bool(rows.truncated[last]) and not math.isnan(float(rows.final_values[last]))
+        out.append((steps, float(rows.final_values[last]) if cut else 0.0))
+    return out
+
+
+def loop_gae(rows, o):
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for i, r, v, _ in reversed(steps):
+            later = r + o.gamma * v_next - v + o.gamma * o.lam * later
+            a[i], v_next = later, v
+    return a
+
+
+def loop_bi_level_gae(rows, o):
+    a = torch.zeros(len(rows.tokens.step_row), dtype=torch.float64)
+    values = rows.tokens.values.tolist()
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for _, r, _, tokens in reversed(steps):
+            v = values[tokens[-1]]
+            later = r + o.turn_gamma * v_next - v + o.turn_gamma * o.lam * later
+            v_next = v
+            inner, after, paid = 0.0, 0.0, later + v
+            for k in reversed(tokens):
+                inner = paid + o.gamma * after - values[k] + o.gamma * o.lam * inner
+                a[k], after, paid = inner, values[k], 0.0
+    return a
+
+
+def loop_gigpo(rows, o):
+    score, group, g_of = {}, {}, {}
+    for steps, _ in episodes(rows):
+        t = int(rows.trajectory[steps[0][0]])
+        score[t], group[t] = sum(s[1] for s in steps), int(rows.group[steps[0][0]])
+        to_go = 0.0
+        for i, r, _, _ in reversed(steps):
+            to_go = r + o.gamma * to_go
+            g_of[i] = to_go
+
+    def against(x, others):
+        return 0.0 if len(others) < 2 else (x - np.mean(others)) / (np.std(others, ddof=1) + 1e-6)
+
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for i in g_of:
+        t = int(rows.trajectory[i])
+        same = [g for j, g in g_of.items() if rows.group[j] == rows.group[i] and rows.anchor[j] == rows.anchor[i]]
+        a[i] = against(score[t], [s for u, s in score.items() if group[u] == group[t]]) + against(g_of[i], same)
+    return a
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=batches())
+def test_the_formulas_as_loops(rows):
+    o = EstimatorOptions(gamma=0.9, lam=0.8, whiten=False)
+    near = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(get_estimator("gae").compute(rows, o).advantages, loop_gae(rows, o), **near)
+    bi_level = get_estimator("bi_level_gae").compute(rows, o).token_advantages
+    torch.testing.assert_close(bi_level, loop_bi_level_gae(rows, o), **near)
+    # rewards of a few different sizes: a difference of round-off alone is no difference
+    exact = replace(rows, rewards=(rows.rewards * 8).round() / 8)
+    plain_sums = replace(o, gamma=0.5)
+    torch.testing.assert_close(gigpo(exact, plain_sums).advantages, loop_gigpo(exact, plain_sums), **near)
+
+
 # ---------------------------------------------------------------- scans
 
 
