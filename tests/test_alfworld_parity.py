@@ -10,6 +10,7 @@ import json
 import os
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from agent_envs.datasets.alfworld_games import GAME_FILE, Game, alfworld_games, load_game, load_problem
 from agent_envs.datasets.alfworld_generated import generated_houses
 from agent_envs.datasets.alfworld_problem import FAMILIES
-from agent_envs.datasets.alfworld_writer import game_document
+from agent_envs.datasets.alfworld_writer import game_document, problem_text
 from agent_envs.envs.alfworld_engine import begin, intro, play
 from agent_envs.envs.alfworld_explore import explore_action
 from agent_envs.envs.alfworld_house import House
@@ -152,9 +153,8 @@ def every_game(data_dir: Path) -> list[Game]:
 
 def generated(count):
     """Generated games over all sizes, splits and families."""
-    for k in range(count):
-        split = ("train", "valid_seen", "valid_unseen")[k % 3]
-        yield generated_houses(split, SIZES[k % 5], [FAMILIES[k % 6]])[1 + k // 6]
+    splits = ("train", "valid_seen", "valid_unseen")
+    return [generated_houses(splits[k % 3], SIZES[k % 5], [FAMILIES[k % 6]])[1 + k // 6] for k in range(count)]
 
 
 def _play_all(judge, games, seed, admissible, odd, experts=True):
@@ -197,6 +197,65 @@ def test_both_engines_agree_on_real_and_generated_games(engine, data_dir):
     more = _play_all(engine, made(generated(4)), 1, 30, 15)
     assert counts["games"] >= 4 and counts["refused"] == 1
     assert more["games"] == 4
+
+
+def mutated(problem, rng):
+    """The problem with facts added and taken away that the files at hand do not have."""
+    facts = list(problem.facts)
+    things = sorted(name for name, kind in problem.objects.items() if kind == "object" and "_bar_" in name)
+    stands = sorted({fact[1] for fact in facts if fact[0] == "receptacleatlocation"})
+    places = sorted({fact[2] for fact in facts if fact[0] == "receptacleatlocation"})
+    for _ in range(rng.randint(5, 25)):
+        thing, stand, place = rng.choice(things), rng.choice(stands), rng.choice(places)
+        facts.append(
+            rng.choice(
+                [("opened", stand), ("openable", stand), ("inreceptacle", thing, stand),
+                 ("objectatlocation", thing, place),
+                 ("toggleable", thing), ("sliceable", thing), ("pickupable", thing), ("heatable", thing),
+                 ("coolable", thing), ("cleanable", thing), ("ishot", thing), ("iscool", thing), ("isclean", thing),
+                 ("issliced", thing), ("istoggled", thing), ("ison", thing), ("isreceptacleobject", thing),
+                 ("inreceptacleobject", thing, rng.choice(things)), ("receptacleatlocation", stand, place),
+                 ("receptacletype", stand, rng.choice(["microwavetype", "fridgetype", "sinkbasintype"])),
+                 ("objecttype", thing, rng.choice(["knifetype", "mugtype"])), ("wasinreceptacle", thing, stand)]
+            )
+        )  # fmt: skip
+    if rng.random() < 0.3:
+        facts = [("atlocation", fact[1], rng.choice(places)) if fact[0] == "atlocation" else fact for fact in facts]
+    if rng.random() < 0.2:
+        facts += [("holds", "agent1", rng.choice(things))] + [("holdsany", "agent1")] * rng.randint(0, 1)
+    if rng.random() < 0.2:
+        facts.append(("inreceptacle", rng.choice(stands), rng.choice(stands)))
+    if rng.random() < 0.3:
+        dropped = rng.choice(["canContain", "objectatlocation", "pickupable", "openable"]).lower()
+        facts = [fact for fact in facts if fact[0] != dropped or rng.random() < 0.5]
+    objects = dict(problem.objects)
+    for fact in facts:
+        for name in fact[1:]:
+            objects.setdefault(name, "rtype" if fact[0] == "receptacletype" else "otype")
+    return replace(problem, objects=objects, facts=tuple(dict.fromkeys(facts)))
+
+
+def odd_houses(data_dir, count, seed):
+    """Real and generated games with odd facts, in both editions."""
+    files = [game for game in every_game(data_dir) if "unsolvable" not in game.task_id]
+    for k in range(count):
+        rng = random.Random(f"{seed} {k}")
+        if k % 2:
+            problem = mutated(generated(k + 1)[k].problem, rng)
+            yield f"odd {k}", lambda p=problem: game_document(p), lambda p=problem: p
+        else:
+            file = files[k // 2 % len(files)].file
+            problem = mutated(load_problem(file), rng)
+            yield (
+                f"odd {k}",
+                lambda p=problem, f=file: {**load_game(f), "pddl_problem": problem_text(p)},
+                lambda p=problem: p,
+            )
+
+
+def test_both_engines_agree_on_households_that_no_file_at_hand_has(engine, data_dir):
+    counts = _play_all(engine, odd_houses(data_dir, 6, 5), 5, 30, 10, experts=False)
+    assert counts["games"] + counts["refused"] == 6
 
 
 def test_the_caches_change_nothing(engine, stock):
@@ -243,6 +302,13 @@ def test_all_games_at_hand_and_200_generated_ones(engine, data_dir, capsys):
     _report(capsys, {"real": counts, "generated": more})
     assert counts["refused"] == 1 and counts["games"] >= 19
     assert more["games"] == 200 and more["won"] == 200
+
+
+@pytest.mark.parity
+def test_100_households_that_no_file_at_hand_has(engine, data_dir, capsys):
+    counts = _play_all(engine, odd_houses(data_dir, 100, 6), 6, 100, 30, experts=False)
+    _report(capsys, {"odd": counts})
+    assert counts["games"] + counts["refused"] == 100 and counts["games"] > 70
 
 
 @pytest.mark.parity
