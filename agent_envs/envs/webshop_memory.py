@@ -10,6 +10,7 @@ __all__ = ["Memory", "Seen", "remember"]
 
 _RESULTS = re.compile(r"Page (\d+) \(Total results: \d+\)")
 _AMOUNT = re.compile(r"\$([\d.]+)")
+_SUB_PAGES = ("description", "features", "reviews", "attributes")
 _MARKUP = re.compile(r"\[(?:clicked )?button\] | \[(?:clicked )?button_\]")
 
 
@@ -88,7 +89,7 @@ def _tokens(observation: str) -> list[str]:
 
 
 def _read(memory: Memory, action: str, tokens: list[str]) -> None:
-    clicked = action[6:-1].strip() if action.startswith("click[") else ""
+    clicked = action[6:-1].lower() if action.startswith("click[") else ""
     results = next((match for token in tokens[:6] if (match := _RESULTS.fullmatch(token))), None)
     if results:
         if action.startswith("search["):
@@ -98,22 +99,21 @@ def _read(memory: Memory, action: str, tokens: list[str]) -> None:
         memory.pages = max(memory.pages, memory.page)
         memory.asin, memory.clicks = "", []
         _read_results(memory, tokens[tokens.index(results[0]) + 1 :])
-    elif "Buy Now" in tokens:
-        if memory.view == "results" and clicked:
-            memory.asin = next((asin for asin in memory.seen if asin.lower() == clicked.lower()), clicked)
-            memory.clicks = []
-        elif clicked:
-            memory.clicks.append(clicked.lower())
-        if memory.view == "results":
-            _note_item(memory, tokens)
-        memory.view = "item"
     elif tokens and tokens[0].startswith("Thank you"):
         memory.view = "done"
-    elif "Search" in tokens:
+    elif tokens and tokens[0] == "WebShop":
         memory.view, memory.asin, memory.clicks = "start", "", []
-    else:
+    elif memory.view == "results":
+        memory.asin = next((asin for asin in memory.seen if asin.lower() == clicked), clicked)
+        memory.view, memory.clicks = "item", []
+        _note_item(memory, tokens)
+    elif clicked in _SUB_PAGES and memory.view == "item":
         memory.view = "sub"
-        _note(memory, clicked.title(), tokens[2:])
+        _note(memory, clicked.title(), tokens[4:])
+    elif memory.view == "item":
+        memory.clicks.append(clicked)
+    elif clicked == "< prev":
+        memory.view = "item"
 
 
 def _note(memory: Memory, view: str, texts: list[str]) -> None:
