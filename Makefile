@@ -66,7 +66,7 @@ test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
 test-parity: setup
-	$(BIN)/python -m pytest -m parity --timeout 5400 tests/test_alfworld_parity.py
+	$(BIN)/python -m pytest -m parity --timeout 5400 tests/test_alfworld_parity.py tests/test_alfworld_expert.py
 
 lucene: $(LUCENE)/.setup
 	$(LUCENE)/bin/python -m pytest -m lucene --timeout 1800 -W default tests/test_retrieval_lucene.py
