@@ -18,17 +18,17 @@ at the position before the first token of step t, in every layout the same state
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["LAYOUTS", "StepTokens", "TokenRow", "merge_steps", "plan_rows"]
+__all__ = ["LAYOUTS", "StepTokens", "TokenRow", "merge_steps", "pack", "plan_packed", "plan_rows"]
 
 LAYOUTS = ("merged", "steps", "stream")
 """What ``merge_steps`` takes."""
-
-_TAIL = 8  # tokens compared before whole prefixes are
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,88 +108,66 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
 def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[int]]:
     """Which steps share a row: each joins the open row that is the longest prefix of its prompt.
 
-    The row of the step before is tried first; its content is compared once, so an episode that only grows costs one
-    pass over its prompts. Other open rows are compared only where their length and last tokens fit.
-
     Args:
         steps: (prompt, response) tokens of each step, in order.
 
     Returns:
         Positions in ``steps``, row by row in the order of their first steps.
 
+    Raises:
+        DataError: A token that is no integer.
+
     >>> plan_rows([([1], [2]), ([1, 2, 3], [4]), ([7], [8]), ([1, 2, 3, 4], [5])])
     [[0, 1, 3], [2]]
     """
-    pairs = [(_plain(prompt), _plain(response)) for prompt, response in steps]
+    return plan_packed([(pack(prompt), pack(response)) for prompt, response in steps])
+
+
+def plan_packed(steps: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
+    """``plan_rows`` on packed tokens, where a prefix is one comparison of memory.
+
+    The row of the step before is tried first, so an episode that only grows costs one pass over its prompts. Other open
+    rows are compared only if they would be longer.
+    """
     rows: list[list[int]] = []
+    whole: list[bytes] = []  # [rows] the tokens of each
     latest = -1  # the row of the step before
-    # [length][last tokens] -> rows: what is open, by the step each row ends with
-    open_rows: dict[int, dict[tuple[int, ...], list[int]]] = {}
-    longest = 0
-    for i, (prompt, response) in enumerate(pairs):
-        home = -1
-        if latest >= 0 and _extends(prompt, *pairs[rows[latest][-1]]):
-            home = latest
-        floor = 0 if home < 0 else _length(pairs[rows[home][-1]])
-        if len(rows) > 1 and min(longest, len(prompt)) > floor:
-            home = _search(prompt, floor, open_rows, rows, pairs, home)
+    for i, (prompt, response) in enumerate(steps):
+        home = latest if latest >= 0 and prompt.startswith(whole[latest]) else -1
+        if len(rows) > 1:
+            found = (len(whole[home]), rows[home][-1]) if home >= 0 else (0, -1)
+            for row, tokens in enumerate(whole):
+                # of equal rows the one used last
+                if found < (len(tokens), rows[row][-1]) and prompt.startswith(tokens):
+                    home, found = row, (len(tokens), rows[row][-1])
         if home < 0:
             home = len(rows)
-            rows.append([i])
-        else:
-            before = pairs[rows[home][-1]]
-            open_rows[_length(before)][_tail(*before)].remove(home)
-            rows[home].append(i)
-        length = len(prompt) + len(response)
-        open_rows.setdefault(length, {}).setdefault(_tail(prompt, response), []).append(home)
-        longest = max(longest, length)
+            rows.append([])
+            whole.append(b"")
+        rows[home].append(i)
+        whole[home] = prompt + response
         latest = home
     return rows
 
 
-_Tokens = list[int] | tuple[int, ...]
-_Pair = tuple[_Tokens, _Tokens]
+def pack(tokens: Sequence[int]) -> bytes:
+    """Tokens as the bytes of an int64 array; the fastest way from Python's integers to one.
+
+    Raises:
+        DataError: One is no integer of 64 bits.
+
+    >>> pack([1, 256]).hex()
+    '01000000000000000001000000000000'
+    """
+    try:
+        return _struct(len(tokens)).pack(*tokens)
+    except struct.error as e:
+        raise DataError(f"tokens are integers of 64 bits; {e}") from e
 
 
-def _search(
-    prompt: _Tokens,
-    floor: int,
-    open_rows: dict[int, dict[tuple[int, ...], list[int]]],
-    rows: list[list[int]],
-    pairs: Sequence[_Pair],
-    home: int,
-) -> int:
-    """The open row longer than ``floor`` that is the longest prefix of ``prompt``; ``home`` where there is none."""
-    for length in sorted((n for n in open_rows if floor < n <= len(prompt)), reverse=True):
-        for row in reversed(open_rows[length].get(tuple(prompt[max(0, length - _TAIL) : length]), [])):
-            if _extends(prompt, *pairs[rows[row][-1]]):
-                return row
-    return home
-
-
-def _extends(prompt: _Tokens, before: _Tokens, response: _Tokens) -> bool:
-    start, end = len(before), len(before) + len(response)
-    if len(prompt) < end or prompt[end - 1] != response[-1]:
-        return False
-    return _same(prompt[start:end], response) and _same(prompt[:start], before)
-
-
-def _same(part: _Tokens, whole: _Tokens) -> bool:
-    return part == whole if type(part) is type(whole) else list(part) == list(whole)
-
-
-def _tail(prompt: _Tokens, response: _Tokens) -> tuple[int, ...]:
-    if len(response) >= _TAIL:
-        return tuple(response[-_TAIL:])
-    return (*prompt[-(_TAIL - len(response)) :], *response)
-
-
-def _length(pair: _Pair) -> int:
-    return len(pair[0]) + len(pair[1])
-
-
-def _plain(tokens: Sequence[int]) -> _Tokens:
-    return tokens if isinstance(tokens, (list, tuple)) else [int(token) for token in tokens]
+@lru_cache(maxsize=8192)
+def _struct(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}q")
 
 
 def _check(steps: Sequence[StepTokens]) -> None:

@@ -5,6 +5,7 @@
 3. step ids, log-probabilities and masks follow the tokens; a token that is not trained has none
 4. layouts; what is refused
 5. time grows with the tokens, not with their square
+6. a batch of many episodes holds the same rows
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.merging import StepTokens, merge_steps, plan_rows
+from agent_envs.episode import Episode, Step, StopReason
 from agent_envs.errors import ConfigError, DataError
 
 
@@ -159,3 +162,41 @@ def test_time_grows_with_the_tokens():
     assert seconds(long) < 0.5
     anew = [([i, *range(3000)], [1] * 8) for i in range(300)]  # the same tail everywhere, nothing in common
     assert seconds(anew) < 0.5
+
+
+def episode(steps, number=0):
+    done = [Step("", "", float(i), i == len(steps) - 1, False, {}, tuple(p), tuple(r), (-0.5,) * len(r))
+            for i, (p, r) in enumerate(steps)]  # fmt: skip
+    return Episode("Toy-v0", f"e{number}", "g", None, 0, "", (), {}, tuple(done), "", StopReason.TERMINATED)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(episodes(), min_size=1, max_size=4), st.sampled_from(["merged", "steps"]))
+def test_a_batch_holds_the_same_rows(all_steps, layout):
+    batch = build_batch([episode(steps, i) for i, steps in enumerate(all_steps)], layout)
+    rows = [
+        (number, row)
+        for number, steps in enumerate(all_steps)
+        for row in merge_steps([StepTokens(i, p, r, [-0.5] * len(r)) for i, (p, r) in enumerate(steps)], layout)
+    ]
+    assert len(batch.offsets) == len(rows) + 1 and batch.offsets[-1] == len(batch.input_ids)
+    first = np.cumsum([0, *map(len, all_steps)])  # [episodes + 1] number of each episode's first step
+    for i, (number, row) in enumerate(rows):
+        part = slice(batch.offsets[i], batch.offsets[i + 1])
+        before = len(row.prompt_ids)
+        assert batch.input_ids[part].tolist() == row.prompt_ids + row.response_ids
+        assert batch.position_ids[part].tolist() == list(range(before + len(row.response_ids)))
+        assert batch.logprobs[part].tolist() == [0.0] * before + row.logprobs
+        numbered = [-1 if step < 0 else step + int(first[number]) for step in row.step_ids]
+        assert batch.step_ids[part].tolist() == [-1] * before + numbered
+        for index, start, end in row.spans:
+            step = first[number] + index
+            assert (batch.row[step], batch.start[step]) == (i, batch.offsets[i] + before + start)
+            assert (batch.length[step], batch.episode[step], batch.rewards[step]) == (end - start, number, float(index))
+
+
+def test_batches_of_nothing_and_unknown_layouts():
+    assert len(build_batch([]).input_ids) == 0
+    assert len(build_batch([episode([])]).offsets) == 1
+    with pytest.raises(ConfigError, match="unknown layout 'stream'"):
+        build_batch([], "stream")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import traceback
 import zlib
 from collections.abc import Mapping
@@ -52,7 +53,9 @@ class ServerActor:
         self.response_ids: list[int] = []
         self.steps = 0
         self.versions: list[int] = []  # weight versions the responses were sampled under
-        self.seconds = 0.0  # spent waiting for the server
+        self.generate_seconds: list[float] = []  # per step, spent waiting for the server
+        self.env_seconds: list[float] = []  # per step, spent in the environment
+        self.returned_at = 0.0
 
     async def act(self, observation: str, info: dict[str, Any]) -> Response:
         """Sample one response.
@@ -61,6 +64,7 @@ class ServerActor:
             ContextLengthExceeded: The prompt is longer than allowed, or leaves no room.
             EmptyGeneration: The server returned no token.
         """
+        self.note_env_time()
         self.prompt_ids = self.next_prompt(observation, info)
         policy = self.policy
         room = policy.max_model_len - len(self.prompt_ids)
@@ -72,11 +76,11 @@ class ServerActor:
         params = {**policy.sampling_params, "max_tokens": min(policy.response_length, room)}
         if policy.seed is not None:
             params["seed"] = zlib.crc32(f"{policy.seed}/{self.steps}".encode())
-        loop = asyncio.get_running_loop()
-        start = loop.time()
+        start = time.monotonic()
         # one name per episode: verl routes it to the server that has its prefix cached
         out = await policy.server.generate(policy.request_id, prompt_ids=self.prompt_ids, sampling_params=params)
-        self.seconds += loop.time() - start
+        self.returned_at = time.monotonic()
+        self.generate_seconds.append(self.returned_at - start)
         self.versions += [
             v
             for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps"))
@@ -88,6 +92,11 @@ class ServerActor:
         self.steps += 1
         text = policy.tokenizer.decode(self.response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Response(text, tuple(self.prompt_ids), tuple(self.response_ids), tuple(out.log_probs or ()) or None)
+
+    def note_env_time(self) -> None:
+        """A step of the environment is what passes from one response to the next request, or to the episode's end."""
+        if len(self.env_seconds) < len(self.generate_seconds):
+            self.env_seconds.append(time.monotonic() - self.returned_at)
 
     def next_prompt(self, observation: str, info: Mapping[str, Any]) -> list[int]:
         """Tokens of the prompt that shows this observation: grown, or rebuilt where info says so; shape [tokens]."""
@@ -192,6 +201,7 @@ class EnvAgentLoop(AgentLoopBase):
             template_kwargs=self.apply_chat_template_kwargs,
         )
         index, seed = extra.get("index"), extra.get("seed")
+        started = time.monotonic()
         episode = await self._play(
             kwargs,
             policy,
@@ -202,6 +212,7 @@ class EnvAgentLoop(AgentLoopBase):
             episode_id=f"{uid}_{session}",
             group_id=uid,
         )
+        timing = _timing(policy.actor, time.monotonic() - started)
         filler = self.tokenizer.eos_token_id
         rows = (
             [baseline_row(filler)]
@@ -214,7 +225,7 @@ class EnvAgentLoop(AgentLoopBase):
                 anchors=phase == "train" and estimator.needs_anchors,
             )
         )
-        return self._outputs(rows, episode, policy.actor, phase, default_version=max(int(step) - 1, 0))
+        return self._outputs(rows, episode, policy.actor, phase, timing, default_version=max(int(step) - 1, 0))
 
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
         """The episode; an environment that cannot be made is an episode that failed before its first step."""
@@ -260,7 +271,13 @@ class EnvAgentLoop(AgentLoopBase):
         return prompt if len(prompt) < policy.max_model_len else None
 
     def _outputs(
-        self, rows: list[Row], episode: Episode, actor: ServerActor | None, phase: str, default_version: int
+        self,
+        rows: list[Row],
+        episode: Episode,
+        actor: ServerActor | None,
+        phase: str,
+        timing: dict[str, Any],
+        default_version: int,
     ) -> list[AgentLoopOutput]:
         record = episode_record(episode)
         line = episode.to_json()
@@ -277,11 +294,12 @@ class EnvAgentLoop(AgentLoopBase):
                 step_ids=row.tokens.step_ids,
                 reward_score=episode.reward,
                 num_turns=2 * len(episode.steps),
-                metrics=AgentLoopMetrics(generate_sequences=actor.seconds if actor else 0.0),
+                metrics=AgentLoopMetrics(generate_sequences=sum(timing["generate_sequences"])),
                 extra_fields={
                     "min_global_steps": min(versions),
                     "max_global_steps": max(versions),
                     **row.fields(episode.episode_id),
+                    "timing": timing,
                     "episode": line if phase == "train" and i == len(rows) - 1 else "",
                     "error": (episode.error or "") if i == len(rows) - 1 else "",
                     "reward_extra_info": record,
@@ -289,3 +307,14 @@ class EnvAgentLoop(AgentLoopBase):
             )
             for i, row in enumerate(rows)
         ]
+
+
+def _timing(actor: ServerActor | None, total: float) -> dict[str, Any]:
+    """Seconds of an episode: per step in the generation server and in the environment, and in all."""
+    if actor is not None:
+        actor.note_env_time()
+    return {
+        "generate_sequences": list(actor.generate_seconds) if actor else [],
+        "tool_calls": list(actor.env_seconds) if actor else [],
+        "total": total,
+    }

@@ -11,7 +11,7 @@ import numpy as np
 from agent_envs.episode import StopReason
 from agent_envs.families import score_families
 
-__all__ = ["step_metrics", "summarise", "training_metrics", "validation_metrics"]
+__all__ = ["released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
 
 
 def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -100,6 +100,50 @@ def step_metrics(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trai
         "env/tokens/trained": float(trained),
         "env/tokens/trained_share": trained / max(sum(lengths), 1),
     }
+
+
+def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float]) -> dict[str, float]:
+    """The names under which Agent-R1 and its first version log the same things, for curves to lie side by side.
+
+    Args:
+        rows: The rows' records as the agent loop makes them, padding included.
+        shaped: Return of each trained episode after KL and process rewards.
+    """
+    episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
+    records = [row["reward_extra_info"] for row in episodes.values()]
+    timings = [row["timing"] for row in episodes.values()]
+    steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    written = [step["end"] - step["start"] for step in steps]
+    prompts = sum(step["prompt_tokens"] for step in steps)
+    out = {
+        **summarise("num_steps", [r["num_steps"] for r in records]),
+        **summarise("num_steps/trajectory", [r["num_steps"] for r in records]),
+        **summarise("turns", [r["num_steps"] for r in records]),
+        **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
+        **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
+        **summarise("critic/score/trajectory", [r["return"] for r in records]),
+        **summarise("critic/rewards/trajectory", shaped),
+        **summarise("action/length", written),
+        "action/ratio": sum(written) / max(prompts + sum(written), 1),
+        "critic/acc": float(np.mean([r["success"] for r in records])) if records else 0.0,
+    }
+    for name in sorted({name for step in steps for name in step["components"]}):
+        found = [step["components"][name] for step in steps if name in step["components"]]
+        out[f"critic/{name}"] = float(np.mean(found))
+    parts = ("generate_sequences", "tool_calls")
+    for part in parts:
+        out |= summarise(f"agent_flow/step/{part}", [x for timing in timings for x in timing[part]])
+        out |= summarise(f"agent_flow/trajectory/{part}", [sum(timing[part]) for timing in timings])
+    both = [a + b for t in timings for a, b in zip(t["generate_sequences"], t["tool_calls"], strict=False)]
+    out |= summarise("agent_flow/step/total", both)
+    out |= summarise("agent_flow/trajectory/total", [timing["total"] for timing in timings])
+    if timings:
+        slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
+        out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}
+        out["agent_flow/slowest/total"] = slowest["total"]
+        out["agent_flow/slowest/num_steps"] = record["num_steps"]
+        out["agent_flow/slowest/response_length"] = record["response_tokens"]
+    return out
 
 
 def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> dict[str, float]:

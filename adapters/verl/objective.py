@@ -55,6 +55,20 @@ class Objective:
     correction: Mapping[str, Any] | None = None
     """verl's ``algorithm.rollout_correction`` where it is not bypassed; None for none."""
 
+    def state(self) -> dict[str, Any]:
+        """What a run that is continued needs: the KL's coefficient and the scale of the rewards."""
+        return {
+            "kl": None if self.kl is None else self.kl.value,
+            "scale": None if self.scale is None else self.scale.state_dict(),
+        }
+
+    def go_on_from(self, state: Mapping[str, Any]) -> None:
+        """Take in what ``state`` gave."""
+        if self.kl is not None and state["kl"] is not None:
+            self.kl.value = float(state["kl"])
+        if self.scale is not None and state["scale"] is not None:
+            self.scale.load_state_dict(state["scale"])
+
 
 def read_objective(config: Any) -> Objective:
     """The objective of a run.

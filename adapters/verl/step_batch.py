@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from agent_envs.errors import ConfigError
@@ -22,6 +23,7 @@ __all__ = [
     "repair_tracker",
     "row_multiple",
     "row_offsets",
+    "take_baselines",
     "with_fields",
 ]
 
@@ -112,6 +114,34 @@ def repair_tracker(folder: Path) -> None:
         tracker.unlink()
         return
     write_text(tracker, str(max(complete)))
+
+
+def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
+    """The batch without its greedy episodes, whose rows are then gone from TransferQueue.
+
+    Args:
+        batch: Rows named "{uid}_{session}_{output}".
+        session: Number of the greedy session of every prompt.
+        returns: Takes in the greedy returns by uid; episodes that failed have none.
+    """
+    greedy = [i for i, key in enumerate(batch.keys) if key.rsplit("_", 2)[1] == str(session)]
+    if not greedy:
+        return batch
+    keys = [batch.keys[i] for i in greedy]
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    for key, value in zip(keys, list(data["extra_fields"]), strict=True):
+        fields = plain(value)
+        if not fields["error"]:
+            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
+    tq.kv_clear(keys=keys, partition_id=batch.partition_id)
+    kept = sorted(set(range(len(batch.keys))) - set(greedy))
+    return KVBatchMeta(
+        keys=[batch.keys[i] for i in kept],
+        tags=[batch.tags[i] for i in kept],
+        partition_id=batch.partition_id,
+        fields=batch.fields,
+        extra_info=batch.extra_info,
+    )
 
 
 def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:

@@ -15,6 +15,7 @@ What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from functools import partial
@@ -36,7 +37,13 @@ from verl.workers.config import ActorConfig, CriticConfig
 
 from agent_envs.adapters.losses import RatioWatch, policy_loss
 from agent_envs.adapters.verl.episode_files import episode_path, write_lines
-from agent_envs.adapters.verl.episode_metrics import step_metrics, summarise, training_metrics, validation_metrics
+from agent_envs.adapters.verl.episode_metrics import (
+    released_metrics,
+    step_metrics,
+    summarise,
+    training_metrics,
+    validation_metrics,
+)
 from agent_envs.adapters.verl.episode_rows import PADDING
 from agent_envs.adapters.verl.layout import Layout, plan_layout
 from agent_envs.adapters.verl.objective import read_objective
@@ -49,6 +56,7 @@ from agent_envs.adapters.verl.step_batch import (
     repair_tracker,
     row_multiple,
     row_offsets,
+    take_baselines,
     with_fields,
 )
 from agent_envs.adapters.verl.step_columns import StepColumns, step_columns
@@ -63,6 +71,7 @@ from agent_envs.adapters.verl.step_losses import (
 )
 from agent_envs.adapters.verl.step_table import StepTable, flat, step_table
 from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import write_text
 
 __all__ = ["TRAINER_MODE", "EnvTrainer"]
 
@@ -149,7 +158,8 @@ class EnvTrainer(PPOTrainerSync):
         self, batch: KVBatchMeta, metrics: dict, logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
     ) -> KVBatchMeta:
         """Order rows by rank and mini-batch, filled up with padding rows; the same for the same seed."""
-        batch = self._take_baselines(batch)
+        if self.objective.estimator.needs_baseline:
+            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
         rows = by_submission(batch.keys, self.prompts)
         batch.keys, batch.tags = [batch.keys[i] for i in rows], [batch.tags[i] for i in rows]
         ranks = max(self._dispatch_info()) + 1
@@ -178,30 +188,6 @@ class EnvTrainer(PPOTrainerSync):
         partitions = [list(range(r * part, (r + 1) * part)) for r in range(ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
         return out
-
-    def _take_baselines(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """Keep the greedy episodes' returns and take their rows out: they are not trained."""
-        if not self.objective.estimator.needs_baseline:
-            return batch
-        greedy = str(self.config.actor_rollout_ref.rollout.n)
-        rows = {i for i, key in enumerate(batch.keys) if key.rsplit("_", 2)[1] == greedy}
-        if not rows:
-            return batch
-        keys = [batch.keys[i] for i in sorted(rows)]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        for key, value in zip(keys, list(data["extra_fields"]), strict=True):
-            fields = plain(value)
-            if not fields["error"]:
-                self.baselines[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
-        tq.kv_clear(keys=keys, partition_id=batch.partition_id)
-        kept = [i for i in range(len(batch.keys)) if i not in rows]
-        return KVBatchMeta(
-            keys=[batch.keys[i] for i in kept],
-            tags=[batch.tags[i] for i in kept],
-            partition_id=batch.partition_id,
-            fields=batch.fields,
-            extra_info=batch.extra_info,
-        )
 
     def _dispatch_info(self) -> list[int]:
         group = self.actor_rollout_wg
@@ -313,6 +299,7 @@ class EnvTrainer(PPOTrainerSync):
             **training_metrics(list(records.values())),
             **step_metrics(extra, processed, int((result.columns[POLICY_WEIGHTS] != 0).sum())),
             **summarise("critic/rewards", shaped.tolist()),
+            **released_metrics(extra, shaped.tolist()),
             "env/masked_episodes": float(len(broken)),
         }
 
@@ -382,8 +369,16 @@ class EnvTrainer(PPOTrainerSync):
             self.checkpoint_due = False
             self.checkpoint_manager.sleep_replicas()  # as where verl saves: the memory is the trainer's
             super()._save_checkpoint()
+            write_text(self._state_file(), json.dumps(self.objective.state()))
             self.checkpoint_manager.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> Any:
         repair_tracker(Path(self.config.trainer.default_local_dir))
-        return super()._load_checkpoint()
+        loaded = super()._load_checkpoint()
+        state = self._state_file()
+        if self.global_steps and state.exists():
+            self.objective.go_on_from(json.loads(state.read_text(encoding="utf-8")))
+        return loaded
+
+    def _state_file(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"

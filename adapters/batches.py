@@ -1,0 +1,113 @@
+"""Recorded episodes as one batch of flat arrays, a row per step or merged, for any trainer; no trainer is imported.
+
+Rows of different lengths stand one after another, nested by offsets: nothing is padded. Every array is allocated once,
+at its size, and every element written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agent_envs.adapters.merging import pack, plan_packed
+from agent_envs.episode import Episode, Step
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = ["TokenBatch", "build_batch"]
+
+_LAYOUTS = ("merged", "steps")
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Rows of tokens, nested: row i has the tokens ``offsets[i]`` to ``offsets[i + 1]`` of every flat array."""
+
+    input_ids: np.ndarray
+    """Tokens, int64, shape [tokens]."""
+    position_ids: np.ndarray
+    """Place of each token within its row, int64, shape [tokens]."""
+    step_ids: np.ndarray
+    """Number of the step that wrote each token, -1 where the policy did not, int64, shape [tokens]."""
+    logprobs: np.ndarray
+    """Log-probability of each token when it was sampled (nats), 0 where the policy did not write it, float32."""
+    offsets: np.ndarray
+    """Where rows begin and end, int64, shape [rows + 1]."""
+    row: np.ndarray
+    """Row of each step, int64, shape [steps]; steps are numbered by episode and index."""
+    start: np.ndarray
+    """Place of each step's first response token in the flat arrays, int64, shape [steps]."""
+    length: np.ndarray
+    """Response tokens of each step, int64, shape [steps]."""
+    episode: np.ndarray
+    """Number of each step's episode, int64, shape [steps]."""
+    rewards: np.ndarray
+    """Reward of each step, float64, shape [steps]."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(array.nbytes) for array in vars(self).values())
+
+
+def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
+    """The batch of some episodes; steps without tokens are left out.
+
+    Args:
+        episodes: With the tokens of every step.
+        layout: ``merged`` or ``steps``.
+
+    Raises:
+        ConfigError: An unknown layout.
+    """
+    if layout not in _LAYOUTS:
+        raise ConfigError(f"unknown layout {layout!r}.{did_you_mean(layout, _LAYOUTS)}")
+    steps: list[Step] = []
+    owner: list[int] = []
+    plan: list[tuple[list[int], bytes, bytes]] = []  # a row's steps, and prompt and response of its last one
+    for number, episode in enumerate(episodes):
+        first = len(steps)
+        own = [step for step in episode.steps if step.prompt_ids and step.response_ids]
+        packed = [(pack(step.prompt_ids or ()), pack(step.response_ids or ())) for step in own]
+        rows = plan_packed(packed) if layout == "merged" else [[i] for i in range(len(own))]
+        # a row ends with its last step, whose prompt is all that came before
+        plan += [([first + i for i in row], *packed[row[-1]]) for row in rows]
+        steps += own
+        owner += [number] * len(own)
+    return _fill(steps, owner, plan)
+
+
+def _fill(
+    steps: Sequence[Step], owner: Sequence[int], plan: Sequence[tuple[Sequence[int], bytes, bytes]]
+) -> TokenBatch:
+    lengths = [(len(prompt) + len(response)) // 8 for _, prompt, response in plan]
+    offsets = np.zeros(len(plan) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    tokens, count = int(offsets[-1]), len(steps)
+    position_ids = np.empty(tokens, dtype=np.int64)
+    step_ids = np.full(tokens, -1, dtype=np.int64)
+    logprobs = np.zeros(tokens, dtype=np.float32)
+    row_of = np.empty(count, dtype=np.int64)
+    start = np.empty(count, dtype=np.int64)
+    length = np.empty(count, dtype=np.int64)
+    places = np.arange(max(lengths, default=0))
+    input_ids = np.empty(tokens, dtype=np.int64)
+    begin = 0
+    for number, (row, prompt, response) in enumerate(plan):
+        middle, end = begin + len(prompt) // 8, begin + lengths[number]
+        input_ids[begin:middle] = np.frombuffer(prompt, dtype="<i8")
+        input_ids[middle:end] = np.frombuffer(response, dtype="<i8")
+        position_ids[begin:end] = places[: end - begin]
+        for i in row:
+            step = steps[i]
+            at, n = begin + len(step.prompt_ids or ()), len(step.response_ids or ())
+            step_ids[at : at + n] = i
+            if step.response_logprobs is not None:
+                logprobs[at : at + n] = step.response_logprobs
+            row_of[i], start[i], length[i] = number, at, n
+        begin = end
+    return TokenBatch(
+        input_ids, position_ids, step_ids, logprobs, offsets, row_of, start, length,
+        np.array(owner, dtype=np.int64), np.array([step.reward for step in steps], dtype=np.float64),
+    )  # fmt: skip
