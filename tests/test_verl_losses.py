@@ -162,10 +162,11 @@ def objective(estimator="grpo", weighting="trajectory", **more):
 
 
 def actor_config(loss="vanilla", **more):
+    more = {"clip_ratio_low": 0.1, "clip_ratio_high": 0.15, "use_kl_loss": False, **more}
     return FSDPActorConfig(
         strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
-        policy_loss=PolicyLossConfig(loss_mode=loss), clip_ratio_low=0.1, clip_ratio_high=0.15,
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1), **{"use_kl_loss": False, **more},
+        policy_loss=PolicyLossConfig(loss_mode=loss), optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+        **more,
     )  # fmt: skip
 
 
@@ -371,7 +372,8 @@ def test_off_policy_steppo_is_another_update_than_ppo(actor, critic):
         made.given["old_log_probs"] = made.batch.infer(actor, "log_probs")
         columns, _ = made.columns(objective("gae"), actor_batches=2, critic_batches=2)
         before = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
-        metrics = made.batch.update(actor, columns, "actor", actor_config(loss), mini_batches=2)
+        config = actor_config(loss, clip_ratio_low=0.003, clip_ratio_high=0.004)
+        metrics = made.batch.update(actor, columns, "actor", config, mini_batches=2)
         after = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
         actor.engine.module.load_state_dict(
             {k: torch.distributed.tensor.distribute_tensor(v, p.device_mesh, p.placements)
