@@ -167,6 +167,8 @@ def _waited_for(path: Path) -> Iterator[None]:
 def _remove_others(folder: Path, about: dict[str, Any]) -> None:
     """Remove the stores of the same source that were made of other contents or by other code."""
     for other in folder.parent.glob("*/index.json"):
+        if other.parent.suffix == ".partial":  # being built
+            continue
         try:
             same = json.loads(other.read_text(encoding="utf-8")).get("about") == about
         except (OSError, ValueError):
