@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent_envs.datasets.webshop_products import Goal, Product
-from agent_envs.envs.webshop_memory import Memory, remember
+from agent_envs.envs.webshop_memory import Memory, Seen, remember
 from agent_envs.envs.webshop_site import Page
 from agent_envs.retrieval.analysis import analyze
 
@@ -23,6 +23,7 @@ __all__ = ["choose_options", "explore_action", "oracle_action", "stray_action"]
 _STEPS = 15
 _PAGES = 5  # of results
 # What counts against a product: a place further down, one like it that was not right, a price that may be too high.
+_CLOSE = 0.35  # of the words that say something
 _PLACE, _TWIN, _RISK = 2.0, 8.0, 9.0
 _CEILING = re.compile(r",? and price lower than ([\d.]+) dollars")
 _WORD = re.compile(r"[^\W_]+(?:[.'][^\W_]+)*|\"")
@@ -111,7 +112,7 @@ def _from_results(memory: Memory, wish: _Wish) -> str:
     left = _STEPS - memory.steps
     fresh = [asin for asin in _fresh(memory, wish) if memory.seen[asin].page == memory.page]
     best = _best(memory, wish)
-    if fresh and (left > 4 or not best):
+    if fresh and (not best or left >= (_cost(memory, wish, best) + 2 if _close(memory, wish, best) else 5)):
         return _click(fresh[0])
     if memory.page < _PAGES and memory.pages == memory.page and left > 8:
         return "click[Next >]"
@@ -122,13 +123,28 @@ def _from_results(memory: Memory, wish: _Wish) -> str:
     return _click(best) if there == memory.page else "click[< Prev]" if there < memory.page else "click[Next >]"
 
 
+def _lacks(seen: Seen, wish: _Wish) -> frozenset[str]:
+    """What of the wish was not seen of a product, the values it offers included."""
+    values = [value for value in seen.offers if _standing(wish.text, value)]
+    return wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *values])))
+
+
+def _close(memory: Memory, wish: _Wish, asin: str) -> bool:
+    """Whether a product lacks so little that the wish may only have been put in other words."""
+    return len(_lacks(memory.seen[asin], wish)) <= _CLOSE * len(wish.terms)
+
+
+def _cost(memory: Memory, wish: _Wish, asin: str) -> int:
+    """Steps from the results to its purchase: open it, choose, buy."""
+    return 2 + len(choose_options({value: [value] for value in memory.seen[asin].offers}, wish.text, loose=False))
+
+
 def _from_sub_page(memory: Memory, wish: _Wish) -> str:
     seen = memory.seen.get(memory.asin)
-    if seen is not None and seen.opened == 1 and "Features" in seen.views:
-        values = [value for value in seen.offers if _standing(wish.text, value)]
-        missing = wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *values])))
-        left = _STEPS - memory.steps - min(len(values), 3)
-        if missing and seen.page == 1 and left > 3 and _fresh(memory, wish) and len(seen.texts) > 2:
+    if seen is not None and seen.opened == 1 and "Features" in seen.views and seen.page == 1 and len(seen.texts) > 2:
+        cost = _cost(memory, wish, memory.asin)
+        least = cost + 3 if _close(memory, wish, memory.asin) else min(cost, 5) + 2
+        if _lacks(seen, wish) and _STEPS - memory.steps >= least and _fresh(memory, wish):
             return f"search[{_query(wish.text)}]"  # back to the results in one step
     return "click[< Prev]"
 
@@ -156,9 +172,12 @@ def _from_item(page: Page, memory: Memory, wish: _Wish) -> str:
         if "Description" not in seen.views and left > (9 if fresh and len(seen.texts) > 2 else 1):
             return "click[Description]"
     best = _best(memory, wish)
-    if (fresh and left > 1) or (memory.pages < 2 and left > 5) or (best != memory.asin and left > 3):
-        return "click[< Prev]"
-    return buy[0]
+    back = 1 + _cost(memory, wish, best)  # steps to the purchase of the best one, from here
+    if _close(memory, wish, best):
+        go_on = len(buy) + left >= back + (2 if best == memory.asin else 0) and (bool(fresh) or best != memory.asin)
+    else:
+        go_on = (bool(fresh) and left > 1) or (memory.pages < 2 and left > 5)
+    return "click[< Prev]" if go_on else buy[0]
 
 
 def _click(text: str) -> str:
@@ -196,7 +215,7 @@ def _chosen(memory: Memory, options: Mapping[str, Sequence[str]]) -> dict[str, s
     return {names[click]: click for click in memory.clicks if click in names}
 
 
-def choose_options(options: Mapping[str, Sequence[str]], wish: str) -> dict[str, str]:
+def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bool = True) -> dict[str, str]:
     """The values that a wish asks for; of two readings of the same words the longer one.
 
     >>> choose_options({"color": ["green", "olive green"], "size": ["6", "6.5"]}, "socks in olive green, size 6.5")
@@ -220,11 +239,11 @@ def choose_options(options: Mapping[str, Sequence[str]], wish: str) -> dict[str,
         if name not in chosen and not any(taken[-at : -at + length]):
             chosen[name] = value
             taken[-at : -at + length] = [True] * length
-    for name, values in options.items():
+    for name, values in options.items() if loose else ():
         if name not in chosen:
-            loose = [v for v in values if (some := set(_WORD.findall(v))) and some <= set(words) - {"and", "of"}]
-            if loose:
-                chosen[name] = max(loose, key=len)
+            apart = [v for v in values if (some := set(_WORD.findall(v))) and some <= set(words) - {"and", "of"}]
+            if apart:
+                chosen[name] = max(apart, key=len)
     return {name: chosen[name] for name in options if name in chosen}
 
 
