@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,23 +133,22 @@ def resident() -> float:
     raise RuntimeError("no VmRSS in /proc/self/status")
 
 
-def memory(folder: Path, split: str, envs: int, resets: int) -> tuple[float, float]:
-    """kB per further native environment, each in a game; kB that resets add."""
-    made = [gym.make(ENV, data=folder, split=split) for _ in range(10)]
+def memory(envs: int, resets: int) -> tuple[float, float]:
+    """kB that Python holds per further native environment, each in a game of its own; kB that resets add to all."""
+    first = gym.make(ENV)
+    for seed in range(300):
+        first.reset(seed=seed)
+    tracemalloc.start()
+    made = [gym.make(ENV) for _ in range(envs)]
     for index, env in enumerate(made):
         env.reset(seed=index)
-    before = resident()
-    more = [gym.make(ENV, data=folder, split=split) for _ in range(envs)]
-    for index, env in enumerate(more):
-        env.reset(seed=index)
-    each = (resident() - before) / envs
-    generated = gym.make(ENV)
-    for seed in range(300):
-        generated.reset(seed=seed)
+        env.step("look")
+    each = tracemalloc.get_traced_memory()[0] / 1024 / envs
+    tracemalloc.stop()
     before = resident()
     for seed in range(resets):
-        generated.reset(seed=seed)
-        generated.step("look")
+        first.reset(seed=seed)
+        first.step("look")
     return each, resident() - before
 
 
@@ -221,7 +221,7 @@ def main() -> None:
             generate_alfworld(folder, arguments.games, size=3, progress=False)
         if not arguments.no_engines:
             engines(folder, split, arguments.games)
-            each, grown = memory(folder, split, 100, 2000)
+            each, grown = memory(100, 2000)
             print(f"memory per further native environment: {each:.0f} kB; after 2,000 more resets: {grown:+.0f} kB")
         if arguments.data is not None:
             print(f"\nreal games: {json.dumps(str(arguments.data))[1:-1]}, {split}")

@@ -186,7 +186,13 @@ def _search(folder: str, split: str) -> tuple[tuple[Game, bool], ...]:
     found = []
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()
-        if "traj_data.json" not in files or GAME_FILE not in files or "movable" in relative or "Sliced" in relative:
+        if (
+            "traj_data.json" not in files
+            or GAME_FILE not in files
+            or "movable" in relative
+            or "Sliced" in relative
+            or "/." in relative
+        ):
             continue
         file = os.path.join(path, GAME_FILE)
         family = _read_json(os.path.join(path, "traj_data.json")).get("task_type")

@@ -29,6 +29,7 @@ from agent_envs.envs.alfworld_house import House
 from agent_envs.envs.alfworld_memory import read_errand, remember
 from agent_envs.envs.alfworld_oracle import oracle_action, oracle_plan
 
+ENV = "AgentR1/ALFWorld-v0"
 MOST = 50
 
 
@@ -209,21 +210,21 @@ def _episode(env, index):
 
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_experts_win_through_the_environment(expert):
-    env = gym.make("AgentR1/ALFWorld-v0", expert=expert, split="valid_seen")
+    env = gym.make(ENV, expert=expert, split="valid_seen")
     for index in range(10):
         commands, info = _episode(env, index)
         assert info["success"] and len(commands) <= MOST
         assert env.unwrapped.expert_action() is None
 
 
-def _check_on_the_original(folder, size, count, **kwargs):
+def _check_on_the_original(folder, size, count):
     """Write games, play them by both experts on the native engine, and give the original the same commands."""
     pytest.importorskip("alfworld", reason="needs the alfworld extra")
     generate_alfworld(folder, count, size=size, progress=False)
-    there = gym.make("AgentR1/ALFWorld-v0", data=folder, engine="textworld", **kwargs)
-    for expert in EXPERTS:
-        here = gym.make("AgentR1/ALFWorld-v0", data=folder, expert=expert, **kwargs)
-        for index in range(here.unwrapped.num_tasks):
+    there = gym.make(ENV, data=folder, engine="textworld")
+    players = [gym.make(ENV, data=folder, expert=expert) for expert in EXPERTS]
+    for index in range(count):
+        for here in players:
             commands, info = _episode(here, index)
             assert info["success"], info["game"]
             there.reset(options={"game": info["game"]})
@@ -239,8 +240,8 @@ def test_the_same_commands_win_on_the_original_engine(tmp_path):
 
 
 @pytest.mark.parity
-def test_the_same_commands_win_on_the_original_engine_in_many_houses(tmp_path):
-    _check_on_the_original(tmp_path, "2-4", 200)
+def test_the_same_commands_win_on_the_original_engine_in_a_thousand_houses(tmp_path):
+    _check_on_the_original(tmp_path, "2-4", 1000)
 
 
 @pytest.mark.parity
