@@ -304,7 +304,7 @@ def _numbers(seed: int, number: int) -> Any:
     return more
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16, typed=True)  # or 2000.0 would pass where 2000 was asked for before
 def literature(split: str, papers: int = 2000, hidden: float = 0.4) -> Literature:
     """The literature of a split, one object per process."""
     return Literature(split, papers, hidden)

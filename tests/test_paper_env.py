@@ -167,6 +167,16 @@ def test_papers_are_judged_together_and_new_ones_only():
     assert judge.asked == [["a", "b", "d"]]
 
 
+def test_a_given_selector_is_asked_once_per_query_and_paper():
+    judge = Judge(a=0.001)
+    env = make(Backend(A, B), selector=judge)
+    env.step(search("Deep A"))
+    env.step(search("Deep"))
+    env.reset(options={"index": 0})
+    env.step(search("Deep"))
+    assert judge.asked == [["a"], ["b"]]
+
+
 @pytest.mark.parametrize(("date", "found"), [("2023-06", "ab"), ("2023-07-01", "abc"), ("2019", ""), ("", "abc")])
 def test_nothing_after_the_query(date, found):
     env = make(Backend(A, B, C), PaperTask("t", "q", ("Deep A",), date=date))
@@ -233,7 +243,9 @@ class Liar:
         return self.answer
 
 
-@pytest.mark.parametrize("scores", [BackendError("down"), [], [0.5] * 7, [float("nan")] * 2])
+@pytest.mark.parametrize(
+    "scores", [BackendError("down"), [], [0.5] * 7, [float("nan")] * 2, None, ["high"] * 2, [10**400] * 2]
+)
 def test_a_broken_selector_marks_the_episode(scores):
     env = make(Backend(A, B), selector=Liar(scores))
     with pytest.raises(BackendError):
@@ -257,10 +269,17 @@ def test_blocking_backends_run_side_by_side():
     ("kwargs", "said"),
     [
         ({"reward": "agentr2"}, "Did you mean 'agentr1'"),
+        ({"reward": ["agentr1"]}, "There are: 'agentr1'"),
+        ({"backend": 5}, "backend must be a name such as 'local' or a PaperBackend, got 5"),
+        ({"backend": None}, "got None"),
+        ({"selector": 5}, "selector must be a name such as 'gold' or a Selector, got 5"),
+        ({"corpus": 5}, "corpus must be the path"),
+        ({"corpus": ""}, "corpus must be the path"),
         ({"backend": "arxvi"}, "Did you mean 'arxiv'"),
         ({"selector": "lexicle"}, "Did you mean 'lexical'"),
         ({"split": "trian"}, "Did you mean 'train'"),
         ({"papers": 10}, "100 to 5000000"),
+        ({"papers": 2000.0}, "100 to 5000000"),
         ({"hidden": 0.9}, "0 to 0.6"),
         ({"top_k": 0}, "top_k must be"),
         ({"shown": True}, "shown must be"),

@@ -10,7 +10,6 @@ PaSa's evaluation: `agent_envs.rewards.papers`.
 from __future__ import annotations
 
 import functools
-import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -37,7 +36,7 @@ from agent_envs.envs.papers_episode import (
     render_papers,
 )
 from agent_envs.envs.papers_expert import expert_text, wrong_text
-from agent_envs.errors import BackendError, ConfigError, did_you_mean
+from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.messages import ToolSpec, join_tool_results
 from agent_envs.papers import CachedSelector, GoldSelector, Paper, PaperBackend, Selector, open_backend, open_selector
 from agent_envs.rewards.papers import CALL_REWARDS, ERROR, OK, REPEATED, ScoredCall, retrieval_metrics
@@ -163,11 +162,15 @@ class PaperSearchEnv(ToolEnv):
         abstract_words: int = 400,
         **kwargs: Any,
     ) -> None:
-        if reward not in CALL_REWARDS:
+        if reward not in tuple(CALL_REWARDS):
             raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(str(reward), CALL_REWARDS)}")
         for name, value, least in (("top_k", top_k, 1), ("shown", shown, 1), ("abstract_words", abstract_words, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if not isinstance(backend, (str, PaperBackend)):
+            raise ConfigError(f"backend must be a name such as 'local' or a PaperBackend, got {backend!r:.80}")
+        if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and str(corpus)):
+            raise ConfigError(f"corpus must be the path of a file or a folder of papers, got {corpus!r:.80}")
         if corpus is not None and backend != "local":
             raise ConfigError(f"corpus= is what the backend 'local' searches; got backend={backend!r} too")
         data = data_name(data)
@@ -179,7 +182,7 @@ class PaperSearchEnv(ToolEnv):
             find_files(data, split, task=TASK, suffixes=SUFFIXES)
         self.corpus = corpus
         self.backend = backend
-        self.selector = selector
+        self.selector = selector if isinstance(selector, (str, CachedSelector)) else CachedSelector(selector)
         self.reward = reward
         self.papers = papers
         self.hidden = hidden
@@ -286,10 +289,7 @@ class PaperSearchEnv(ToolEnv):
         if not fresh:
             return {}
         papers: list[Paper] = list(fresh.values())
-        scores = self._judge().scores(self.task.query, papers)
-        if len(scores) != len(papers) or not all(map(math.isfinite, scores)):
-            raise BackendError(f"the selector gave {len(scores)} scores for {len(papers)} papers, or no numbers")
-        return dict(zip(fresh, map(float, scores), strict=True))
+        return dict(zip(fresh, self._judge().scores(self.task.query, papers), strict=True))
 
     def _is_repeated(self, found: Found) -> bool:
         """Whether the same call came earlier in this turn: earlier turns' the tools know."""

@@ -84,6 +84,8 @@ class CachedSelector:
     """
 
     def __init__(self, selector: Selector, size: int = 1 << 20) -> None:
+        if not isinstance(selector, Selector):
+            raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {selector!r:.80}")
         if size < 1:
             raise ConfigError(f"size must be at least 1, got {size!r}")
         self.selector = selector
@@ -108,9 +110,12 @@ class CachedSelector:
         missing = {key: paper for key, paper in zip(keys, papers, strict=True) if key not in known}
         if missing:
             given = self.selector.scores(query, list(missing.values()))
-            if len(given) != len(missing) or not all(map(math.isfinite, given)):
-                raise BackendError(f"the selector gave {len(given)} scores for {len(missing)} papers, or no numbers")
-            fresh = dict(zip(missing, map(float, given), strict=True))
+            try:
+                fresh = dict(zip(missing, map(float, given), strict=True))
+            except (TypeError, ValueError, OverflowError) as e:
+                raise BackendError(f"the selector gave {given!r:.80} as the scores of {len(missing)} papers") from e
+            if not all(map(math.isfinite, fresh.values())):
+                raise BackendError(f"the selector gave {given!r:.80}, which are not all finite numbers")
             known |= fresh
             with self._lock:
                 self._known |= fresh
