@@ -212,6 +212,11 @@ def _parts() -> types.SimpleNamespace:
     )
     parse = functools.lru_cache(1024)(functools.partial(_parsed, textgen._parse_and_convert))
 
+    read = functools.lru_cache(_TRANSLATIONS)(functools.partial(_parsed, logic._parse_and_convert))
+
+    def read_grammar(text: str, rule_name: str | None = None) -> Any:
+        return read(text, rule_name)
+
     def parse_and_convert(text: str, rule_name: str | None = None, **_: Any) -> Any:
         return copy.deepcopy(parse(text, rule_name))
 
@@ -228,6 +233,7 @@ def _parts() -> types.SimpleNamespace:
         Env=_cached_env(pddl.PddlEnv),
         caches=(
             (logic, "fast_downward", downward),
+            (logic, "_parse_and_convert", read_grammar),
             (textgen, "_parse_and_convert", parse_and_convert),
             (textgen, "Rule", CachedRule),
             (textgen, "copy_context", copy_context),
