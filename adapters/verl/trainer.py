@@ -35,6 +35,7 @@ from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.config import ActorConfig, CriticConfig
 
+from agent_envs.adapters.estimators import GroupsSeen
 from agent_envs.adapters.losses import RatioWatch, policy_loss
 from agent_envs.adapters.verl.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.episode_metrics import (
@@ -113,6 +114,7 @@ class EnvTrainer(PPOTrainerSync):
         policy_loss(self.loss)
         self.loss_options = loss_options(actor)
         self.watch = RatioWatch(self.loss)
+        self.seen = GroupsSeen()
         self.actor_mini_batches = mini_batches("actor_rollout_ref.actor", actor, config)
         self.critic_mini_batches = 1
         super().__init__(config)
@@ -235,6 +237,7 @@ class EnvTrainer(PPOTrainerSync):
             self.baselines if self.objective.estimator.needs_baseline else None,
         )
         metrics.update(result.metrics)
+        metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
         metrics.update(self._batch_metrics(batch, extra, table, result))
         self.writes_weights = "rollout_is_weights" in result.columns
         output = {name: nest(column, offsets) for name, column in result.columns.items()}
