@@ -192,12 +192,12 @@ def training(updates: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = build_tokenizer(["some words"])
         save_model(build_model(tokenizer), tokenizer, Path(folder) / "model")
-        print("\nTokens and time of an optimiser step (140 thousand parameters, 16 episodes, CPU)")
+        print("\nTokens and time of an optimiser step (140 thousand parameters, 8 episodes, CPU)")
         for packing in (False, True):
-            worker = build_worker(str(Path(folder) / "model"), "language_model", packing=packing, micro_tokens=2048,
+            worker = build_worker(str(Path(folder) / "model"), "language_model", packing=packing, micro_tokens=1024,
                                   learning_rate=1e-5, total_steps=1000)  # fmt: skip
             for contexts, steps in (("grow", 5), ("grow", 20)):
-                episodes = record(contexts, 16, steps=steps, first=90, said=4, response=18, high=250)
+                episodes = record(contexts, 8, steps=steps, first=90, said=4, response=18, high=250)
                 unique = sum(map(unique_tokens, episodes))
                 batches = {}
                 for merge in (False, True):
@@ -229,7 +229,7 @@ def training(updates: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1024)
-    parser.add_argument("--updates", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--skip-training", action="store_true")
     arguments = parser.parse_args()
     building(arguments.episodes)

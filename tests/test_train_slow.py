@@ -3,7 +3,7 @@
 Behaviours pinned here:
 1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows and WebShop too.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
-3. `--algo gae` trains actor and critic.
+3. `--algo steppo` trains actor and critic over merged rows, `--algo remax` plays a greedy episode more per prompt.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
 """
 
@@ -213,15 +213,25 @@ def test_two_steps_on_released_alfworld_games(
     assert {e.stop_reason.name for e in episodes} <= {"TERMINATED", "TRUNCATED", "CONTEXT_LENGTH"}
 
 
-def test_gae_trains_actor_and_critic(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+@pytest.mark.parametrize("algo", ["steppo", "remax"])
+def test_a_critic_and_a_greedy_baseline_through_ray(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, algo: str
+) -> None:
     out = tmp_path / "run"
-    assert _train(out, "--algo", "gae", "--steps", "2", "--model", str(tiny_model)) == 0
+    assert _train(out, "--algo", algo, "--steps", "2", "--model", str(tiny_model)) == 0
     records = _records(out)
     assert [r["step"] for r in records] == [0, 1, 2]
-    for record in records[1:]:
-        assert record["actor/grad_norm"] > 0 and record["critic/grad_norm"] > 0
-        assert record["critic/vf_loss"] > 0
     assert _changed(_weights(tiny_model), _trained_weights(out, 2))
+    for record in records[1:]:
+        assert record["actor/grad_norm"] > 0
+        assert record["env/merge_factor"] >= 1 and record["env/episodes"] == 16  # greedy episodes are not among them
+        if algo == "steppo":
+            assert record["critic/grad_norm"] > 0
+            assert math.isfinite(record["critic/vf_loss"]) and record["critic/vf_loss"] >= 0
+            assert record["actor/ratio/moved"] > 0
+        else:
+            assert record["env/baselines_missing"] == 0
+    assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
 
 
 def test_a_killed_run_continues(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:

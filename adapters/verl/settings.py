@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.verl.algorithms import get_algorithm
 from agent_envs.adapters.verl.config import Paths, RunConfig, first_line
 from agent_envs.adapters.verl.overrides import base_overrides, cpu_overrides
 from agent_envs.adapters.verl.presets import Preset
@@ -24,6 +23,8 @@ def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_fi
         model: Folder or name of the model that training starts from.
         validate_first: Whether to validate before the first step of this start.
     """
+    from agent_envs.adapters.verl.algorithms import get_algorithm
+
     paths = Paths(config.out.resolve())
     lists = [*base_overrides(), *(cpu_overrides() if preset.cpu else [])]
     lists += [
@@ -132,6 +133,12 @@ def settle(overrides: Sequence[str]) -> Settled:
         raise ConfigError(
             f"trainer.logger must hold 'file', which metrics.jsonl is made of; got {composed.trainer.logger}"
         )
+    # here and not above: they bring torch, which must not be loaded before the command has set its variables
+    from agent_envs.adapters.losses import policy_loss
+    from agent_envs.adapters.verl.objective import read_objective
+
+    read_objective(composed)
+    policy_loss(str(actor.policy_loss.loss_mode))
     if rollout.max_model_len is None:
         longest = composed.data.max_prompt_length + composed.data.max_response_length
         overrides = [*overrides, f"actor_rollout_ref.rollout.max_model_len={longest}"]

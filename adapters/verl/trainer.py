@@ -35,7 +35,7 @@ from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.config import ActorConfig, CriticConfig
 
-from agent_envs.adapters.estimators import GroupsSeen
+from agent_envs.adapters.estimators import GroupsSeen, check_episodes
 from agent_envs.adapters.losses import RatioWatch, policy_loss
 from agent_envs.adapters.verl.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.episode_metrics import (
@@ -298,7 +298,11 @@ class EnvTrainer(PPOTrainerSync):
         broken = {fields["trajectory"] for fields in extra if fields["kind"] == "masked"}
         shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
         processed = [tag["seq_len"] for tag in batch.tags]
+        nothing = check_episodes(
+            [int(r["num_steps"]) for r in records.values()], [int(r["response_tokens"]) for r in records.values()]
+        )
         return {
+            **{f"env/{name}": value for name, value in nothing.items()},
             **training_metrics(list(records.values())),
             **step_metrics(extra, processed, int((result.columns[POLICY_WEIGHTS] != 0).sum())),
             **summarise("critic/rewards", shaped.tolist()),
