@@ -5,6 +5,7 @@
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
+#   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make bench                      ours against peers, as tables
 #
@@ -28,7 +29,7 @@ export OMP_WAIT_POLICY := PASSIVE
 # .venv is made anew where any of these changes.
 STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 
-.PHONY: setup train test test-slow test-parity lucene check format bench clean
+.PHONY: setup train test test-slow test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -60,10 +61,13 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene and not parity'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene and not parity and not gpu'
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-gpu:
+	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/test_gpu.py
 
 test-parity: setup
 	$(BIN)/python -m pytest -m parity --timeout 5400 tests/test_alfworld_parity.py tests/test_alfworld_expert.py

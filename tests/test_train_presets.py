@@ -23,6 +23,7 @@ from agent_envs.cli import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+from agent_envs.adapters.verl.algorithms import ALGORITHMS, get_algorithm
 from agent_envs.adapters.verl.compose import KINDS, compose_preset, part_names
 from agent_envs.adapters.verl.presets import Preset
 from agent_envs.errors import ConfigError
@@ -98,6 +99,13 @@ def test_every_combination_is_whole_and_every_difference_has_a_reason() -> None:
         assert preset.algo == parts[2] and all(d.why for d in preset.differences)
         if parts[2] in ("steppo", "pspo", "gspo"):
             assert preset.updates_per_step >= 2  # otherwise every ratio is 1
+
+
+def test_every_algorithm_of_the_command_line_is_a_part() -> None:
+    assert set(part_names("algorithm")) == set(ALGORITHMS) - {"gae"}  # which is ppo's other name
+    for name in part_names("algorithm"):
+        preset = compose_preset(f"qwen3-4b/hotpotqa/{name}")
+        assert (preset.episodes_per_task == 1) == get_algorithm(name).estimator.needs_critic
 
 
 def test_hardware_and_adapters_are_parts() -> None:

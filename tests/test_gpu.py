@@ -1,0 +1,46 @@
+"""Two steps with vLLM as the rollout engine, on a machine with a GPU: `make test-gpu`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli import main
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
+]
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+@pytest.mark.parametrize("algo", ["grpo", "steppo"])
+def test_two_steps_with_vllm(algo: str, tmp_path: Path) -> None:
+    from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+    model = tmp_path / "model"
+    make_warm_model(model, ENV, steps=100, noise=0.6, seed=0, env_kwargs={"level": 1}, progress=False)
+    out = tmp_path / "run"
+    status = main(
+        [
+            "train", "--env", ENV, "--algo", algo, "--preset", "gpu-8", "--model", str(model), "--steps", "2",
+            "--out", str(out), "trainer.n_gpus_per_node=1", "data.train_batch_size=8", "data.val_max_samples=16",
+            "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "critic.ppo_mini_batch_size=4",
+            "data.max_prompt_length=1024", "data.max_response_length=64",
+            "actor_rollout_ref.rollout.gpu_memory_utilization=0.3", "actor_rollout_ref.rollout.agent.num_workers=1",
+        ]
+    )  # fmt: skip
+    assert status == 0
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    trained = [record for record in records if record["step"] > 0]
+    assert [record["step"] for record in trained] == [1, 2]
+    assert all(math.isfinite(record["actor/grad_norm"]) for record in trained)
