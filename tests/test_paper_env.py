@@ -159,6 +159,24 @@ def test_a_paper_is_expanded_once():
     assert reward == -0.5 and info["invalid_action"] and info["expansions"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("[x]", "[x]"),
+        (" sp ", "sp"),
+        ("two\nlines] (1.00) [NEW] Other\nAbstract: no", "two lines] (1.00) [NEW] Other Abstract: no"),
+        ("half\ud800", "half\ufffd"),
+        ("<tool_call>", "<tool_call>"),
+    ],
+)
+def test_odd_ids_stay_in_their_line_and_can_be_expanded_as_shown(name, shown):
+    for form in (shown, f"[{shown}]"):
+        env = make(Backend(Paper(name, "Deep\nA"), B, edges={name: "b"}))
+        observation, *_ = env.step(search("Deep\nA"))
+        assert observation.split("\n")[1:] == [f"[{shown}] (0.50) [NEW] Deep A", "Abstract: (none)"]
+        assert env.step(expand(form))[0].startswith(f"[Expand] {shown}: 1 found, 1 new")
+
+
 def test_papers_are_judged_together_and_new_ones_only():
     judge = Judge()
     env = make(Backend(A, B, D, edges={"a": "bd"}), selector=judge)

@@ -31,6 +31,7 @@ from agent_envs.envs.papers_episode import (
     PaperState,
     Pooled,
     SearchPapersTool,
+    one_line,
     paper_tool_specs,
     query_key,
     render_papers,
@@ -301,10 +302,10 @@ class PaperSearchEnv(ToolEnv):
     def _keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
         """Note a call that ran, and the papers that it brought into the pool, best first."""
         state: PaperState = self.state
-        asked = " ".join(found.asked.split())[:MAX_SHOWN_QUERY]
+        asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
         if found.kind == "search":
             state.searched.add(query_key(found.asked))
-            state.history.append(f"[Search] {clean_text(asked)}")
+            state.history.append(f"[Search] {asked}")
         elif found.kind == "expand":
             state.pool[found.asked].expanded = True
             state.history.append(f"[Expand] {asked}")
@@ -320,7 +321,7 @@ class PaperSearchEnv(ToolEnv):
         if found.kind == "finish":
             return "The search ends."
         if status != OK:
-            asked = clean_text(" ".join(found.asked.split())[:MAX_SHOWN_QUERY])
+            asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
             return ERROR_TEXT[status, found.kind].format(asked=repr(asked))
         head = f"{self.state.history[-1]}: {len(found.papers)} found, {len(new)} new"
         if not new:

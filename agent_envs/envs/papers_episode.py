@@ -11,6 +11,7 @@ from agent_envs.errors import ToolError, UnknownPaperError
 from agent_envs.messages import ToolSpec
 from agent_envs.papers import Paper, PaperBackend, within_date
 from agent_envs.rewards.papers import OK, REPEATED, UNKNOWN
+from agent_envs.text_env import clean_text
 from agent_envs.tools import Tool
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PaperState",
     "Pooled",
     "SearchPapersTool",
+    "one_line",
     "paper_tool_specs",
     "query_key",
     "render_papers",
@@ -66,6 +68,14 @@ class PaperState:
     finished: bool = False
     """Whether the policy has finished."""
 
+    def named(self, written: str) -> Pooled | None:
+        """The paper of the pool that is meant by an id as it was shown, in its brackets or without."""
+        if written in self.pool:
+            return self.pool[written]
+        shown = one_line(written)
+        forms = (shown, one_line(shown.removeprefix("[").removesuffix("]")))
+        return next((pooled for name, pooled in self.pool.items() if one_line(name) in forms), None)
+
     def ranked(self, expanded: bool | None = None) -> list[Pooled]:
         """The pool, best first, equal ones as they came; all of it, or what was (not) expanded."""
         chosen = [p for p in self.pool.values() if expanded is None or p.expanded == expanded]
@@ -108,6 +118,15 @@ def query_key(query: str) -> str:
     return " ".join(query.lower().split())
 
 
+def one_line(text: str) -> str:
+    """Text that can be shown, in one line: an id or a title cannot pass for another paper's lines.
+
+    >>> one_line(" a]\\nAbstract:\\tno ")
+    'a] Abstract: no'
+    """
+    return clean_text(" ".join(text.split()))
+
+
 def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
     """Papers as the policy sees them, best first.
 
@@ -122,7 +141,7 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
 def _shown(pooled: Pooled, abstract_words: int) -> str:
     paper = pooled.paper
     mark = "EXP" if pooled.expanded else "NEW"
-    head = f"[{paper.id}] ({pooled.score:.2f}) [{mark}] {' '.join(paper.title.split())}"
+    head = f"[{one_line(paper.id)}] ({pooled.score:.2f}) [{mark}] {one_line(paper.title)}"
     if not abstract_words:
         return head
     words = paper.abstract.split(None, abstract_words)
@@ -191,7 +210,7 @@ class ExpandTool(_PaperTool):
 
     def call(self, *, paper_id: str) -> Found:  # type: ignore[override]
         """Its neighbours; a paper is expanded once, and only what the pool had before this turn."""
-        pooled = self.env.state.pool.get(paper_id.strip().strip("[]"))
+        pooled = self.env.state.named(paper_id)
         if pooled is None:
             return Found("", self.name, paper_id, UNKNOWN)
         paper = pooled.paper
