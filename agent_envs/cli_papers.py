@@ -9,7 +9,6 @@ the means over the episodes. Scores and titles are read from `info["found"]` of 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import numbered_lines
 from agent_envs.papers.base import title_key
 from agent_envs.rewards.papers import f1
 
@@ -77,13 +77,8 @@ def read_scored_episodes(path: Path) -> Iterator[ScoredEpisode]:
     Raises:
         DataError: The file cannot be read, or a line is no episode of paper search; names the file and the line.
     """
-    try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _scored(line, f"{path}, line {number}")
-    except (OSError, EOFError) as e:
-        raise DataError(f"{path}: the episodes cannot be read: {e}") from e
+    for number, line in numbered_lines(path):
+        yield _scored(line, f"{path}, line {number}")
 
 
 def _scored(line: bytes, where: str) -> ScoredEpisode:
@@ -109,7 +104,7 @@ def _scored(line: bytes, where: str) -> ScoredEpisode:
         return ScoredEpisode(
             str(row["env_id"]), str(infos[0]["task_id"]), tuple(ranked), frozenset(map(title_key, answers)), failed
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise DataError(
             f"{where}: not an episode of paper search with its 'answers' and 'found' papers ({type(e).__name__}: "
             f"{str(e)[:200]})"
@@ -186,8 +181,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     """Evaluate stored episodes; what to tell the user."""
-    thresholds = _numbers(arguments.thresholds, "--thresholds", float, 0) if arguments.thresholds else THRESHOLDS
-    depths = _numbers(arguments.top_k, "--top-k", int, 1) if arguments.top_k else DEPTHS
+    thresholds = (
+        _numbers(arguments.thresholds, "--thresholds", float, 0) if arguments.thresholds is not None else THRESHOLDS
+    )
+    depths = _numbers(arguments.top_k, "--top-k", int, 1) if arguments.top_k is not None else DEPTHS
     noted = {"episodes": 0, "errors": 0, "without_answers": 0}
     tasks: set[str] = set()
 

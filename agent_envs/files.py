@@ -1,14 +1,33 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that are read line by line, packed or not."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing", "write_text"]
+from agent_envs.errors import DataError
+
+__all__ = ["numbered_lines", "replacing", "write_text"]
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, each with its number; what ends in .gz is unpacked.
+
+    Raises:
+        DataError: The file cannot be read; the message names it.
+    """
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError, zlib.error) as e:
+        raise DataError(f"{path} cannot be read: {e}") from e
 
 
 @contextmanager

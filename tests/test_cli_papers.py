@@ -74,7 +74,13 @@ def test_own_thresholds_and_depths_as_text(tmp_path, capsys):
         "      0.5       10     1.0000  0.5000  0.6667    1.00\n"
         "      0.5        1     1.0000  0.5000  0.6667    1.00\n"
     )
-    for bad in (["--thresholds", "x"], ["--top-k", "0"], ["--thresholds", "nan"], ["--top-k", "1.5"]):
+    for bad in (
+        ["--thresholds", "x"],
+        ["--thresholds", ""],
+        ["--top-k", "0"],
+        ["--thresholds", "nan"],
+        ["--top-k", "1.5"],
+    ):
         assert main(["eval-papers", path, *bad]) == 2
         assert bad[0] in capsys.readouterr().err
 
@@ -85,9 +91,11 @@ def test_several_files_and_compressed_ones(tmp_path, capsys):
     two.write_bytes(gzip.compress((json.dumps(episode([], task="u")) + "\n").encode()))
     report, cells = table(capsys, one, str(two))
     assert report["episodes"] == 2 and cells[0.0, 25]["precision"] == 0.5
-    two.write_bytes(two.read_bytes()[:-9])
-    assert main(["eval-papers", str(two)]) == 2
-    assert "b.jsonl.gz: the episodes cannot be read" in capsys.readouterr().err
+    whole = two.read_bytes()
+    for broken in (whole[:-9], whole[:20] + b"\xff" * 20, b"not packed"):
+        two.write_bytes(broken)
+        assert main(["eval-papers", str(two)]) == 2
+        assert "b.jsonl.gz cannot be read" in capsys.readouterr().err
 
 
 def test_episodes_that_an_error_ended(tmp_path, capsys):
@@ -106,6 +114,7 @@ def test_episodes_that_an_error_ended(tmp_path, capsys):
     ["{", "3", "[]", "{}", '{"env_id": "x", "reset_info": {}, "steps": [], "stop_reason": "terminated"}',
      json.dumps({**episode(), "steps": 3}), json.dumps(episode([("A", None)])), json.dumps(episode([("A", "1")])),
      json.dumps(episode([(3, 1.0)])), json.dumps(episode(answers=[3])), json.dumps(episode([("A", float("nan"))])),
+     json.dumps(episode([("A", 10**400)])),
      json.dumps({**episode(), "reset_info": {"task_id": "t", "answers": "\x1b[31mred"}})],
 )  # fmt: skip
 def test_other_lines_are_named(tmp_path, capsys, line):

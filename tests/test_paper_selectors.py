@@ -74,7 +74,8 @@ def test_classifier_with_its_own_prompt(fake_service, tmp_path):
     "payload",
     [None, [], {}, {"data": []}, {"data": [3]}, {"data": [{}]}, {"data": [{"probs": []}]}, {"data": [{"probs": "x"}]},
      {"data": [{"probs": [None]}]}, {"data": [{"probs": [7.5, -3.0]}]}, {"data": [{"probs": [0.5], "index": 3}]},
-     {"data": [{"probs": [0.5]}] * 2}, {"data": [{"probs": [True]}]}, {"error": {"message": "no model"}}],
+     {"data": [{"probs": [0.5]}] * 2}, {"data": [{"probs": [True]}]}, {"data": [{"probs": [10**400]}]},
+     {"error": {"message": "no model"}}],
 )  # fmt: skip
 def test_classifier_in_another_shape(fake_service, tmp_path, payload):
     service = fake_service(lambda asked, n: (200, payload) if n < 2 else classify(asked, n))

@@ -102,7 +102,7 @@ class ClassifierSelector:
             if not isinstance(probs, list) or not all(type(p) in (int, float) and math.isfinite(p) for p in probs):
                 raise ValueError("expected probabilities")
             score = 1.0 - probs[-1] if self._label is None else probs[self._label]
-        except (IndexError, ValueError) as e:
+        except (IndexError, ValueError, OverflowError) as e:
             raise BackendReplyError(f"{self._service.url} sent a result without probabilities: {short(item)}") from e
         if not -1e-6 <= score <= 1 + 1e-6:
             raise BackendReplyError(

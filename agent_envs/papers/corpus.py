@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import DataError
-from agent_envs.files import replacing
+from agent_envs.files import numbered_lines, replacing
 from agent_envs.papers.base import Paper, normal_date
 from agent_envs.retrieval.corpus import corpus_files, row_id
 
@@ -72,17 +72,10 @@ def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
     Raises:
         DataError: Nothing is there, or a line is no paper; the message names file and line.
     """
-    import gzip
-
     for path in corpus_files(Path(source)):
-        try:
-            with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        where = f"{path}, line {number}"
-                        yield paper_row(_parse(line, where), where)
-        except (OSError, EOFError) as e:
-            raise DataError(f"{path} cannot be read: {e}") from e
+        for number, line in numbered_lines(path):
+            where = f"{path}, line {number}"
+            yield paper_row(_parse(line, where), where)
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:

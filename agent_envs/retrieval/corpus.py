@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import DataError
+from agent_envs.files import numbered_lines
 
 __all__ = ["corpus_files", "document_title", "read_corpus", "read_lines", "row_contents", "row_id"]
 
@@ -106,23 +106,17 @@ def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str,
         DataError: A file that cannot be read, or a line that is no row; it names both.
     """
     for path in corpus_files(source):
-        try:
-            with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.strip():
-                        continue
-                    if skip:
-                        skip -= 1
-                        continue
-                    yield _parse(line, path, number), line.strip()
-        except (OSError, EOFError) as e:
-            raise DataError(f"{path} cannot be read: {e}") from e
+        for number, line in numbered_lines(path):
+            if skip:
+                skip -= 1
+                continue
+            yield _parse(line, path, number), line.strip()
 
 
 def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise DataError(f"{path}, line {number}: not JSON ({e})") from e
     where = f"{path}, line {number}"
     row_id(row, where)
