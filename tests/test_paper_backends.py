@@ -376,6 +376,12 @@ def test_a_kept_reply_of_another_shape_is_asked_for_again(fake_service, tmp_path
         http_backend(f"{service.url}#{options}").search("x")
 
 
+@pytest.mark.parametrize("option", ["timeout=inf", "timeout=nan", "timeout=0", "backoff=1e300", "max_wait=-1"])
+def test_waits_that_no_clock_takes_are_refused(option):
+    with pytest.raises(ConfigError, match="expected timeout > 0"):
+        http_backend(f"http://localhost:1#{option}")
+
+
 def test_retry_after_is_kept_by_all_threads(fake_service):
     service = fake_service(lambda asked, n: (429, b"", {"Retry-After": "0.4"}) if n == 1 else (200, b"{}"))
     pool = HTTPPool(service.url, retries=2, backoff=0.01)

@@ -25,6 +25,7 @@ __all__ = ["HTTPPool", "Reply", "short"]
 _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
 _MAX_RESPONSE = 64 << 20
+_LONGEST = 1e6  # seconds; sockets refuse what is far longer
 _WHOLE = 6.0  # an answer that trickles in may take this many times as long as each wait for bytes
 
 
@@ -85,10 +86,11 @@ class HTTPPool:
             raise ConfigError(f"not the address of a server: {url!r} ({e})") from e
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"not the address of a server: {url!r}; expected something like 'http://127.0.0.1:8000'")
-        if not (timeout > 0 and retries >= 0 and backoff >= 0 and interval >= 0 and max_wait >= 0):
+        numbers = (timeout, retries, backoff, interval, max_wait)
+        if not (timeout > 0 and min(numbers) >= 0 and max(numbers) <= _LONGEST):
             raise ConfigError(
-                "expected timeout > 0 and retries, backoff, interval, max_wait >= 0; "
-                f"got {timeout}, {retries}, {backoff}, {interval}, {max_wait}"
+                "expected timeout > 0 and retries, backoff, interval, max_wait >= 0, all of them at most "
+                f"{_LONGEST:.0f}; got {', '.join(map(str, numbers))}"
             )
         self.url = url.rstrip("/")
         self.timeout, self.retries, self.backoff = timeout, retries, backoff
