@@ -23,6 +23,7 @@ from agent_envs.errors import DataError, TaskIndexError
 from agent_envs.papers import Paper, normal_date, title_key
 from agent_envs.papers.corpus import PaperRow
 from agent_envs.papers.ids import arxiv_date, arxiv_id
+from agent_envs.text_env import clean_text
 
 __all__ = ["SUFFIXES", "QueryRow", "QueryRows", "is_query", "query_row", "query_rows", "read_queries"]
 
@@ -158,8 +159,10 @@ def query_row(row: Any, where: str) -> QueryRow:
     titles, ids = _unique(titles, [arxiv_id(i) or i.strip() for i in ids])
     if not titles:
         raise DataError(f"{where}: the query has no answers (the row's keys: {_keys(row)})")
-    own = str(row.get("qid") or row.get("id") or "")
-    return QueryRow(PaperTask(own, query.strip(), tuple(titles), tuple(ids), date, query_id=own), tuple(papers))
+    own = clean_text(str(row.get("qid") or row.get("id") or ""))
+    return QueryRow(
+        PaperTask(own, clean_text(query.strip()), tuple(titles), tuple(ids), date, query_id=own), tuple(papers)
+    )
 
 
 def _unique(titles: list[str], ids: list[str]) -> tuple[list[str], list[str]]:
@@ -203,7 +206,9 @@ def _described(answer: dict[str, Any], where: str) -> PaperRow:
         raise DataError(f"{where}: the year of {title[:60]!r}: {e}") from e
     known = arxiv_date(name)
     date = date if len(date) > len(known) or not known.startswith(date) else known
-    return PaperRow(Paper(name, " ".join(title.split()), " ".join((abstract or "").split()), date))
+    return PaperRow(
+        Paper(clean_text(name), *(clean_text(" ".join((t or "").split())) for t in (title, abstract)), date)
+    )
 
 
 def _object(value: Any, key: str, where: str) -> dict[str, Any]:
@@ -229,7 +234,7 @@ def _texts(row: dict[str, Any], key: str, where: str) -> list[str]:
     for text in texts:
         if not isinstance(text, str):
             raise DataError(f"{where}: expected texts under {key!r}, got {text!r:.60}")
-    return texts
+    return list(map(clean_text, texts))
 
 
 def _keys(row: dict[str, Any]) -> str:

@@ -58,7 +58,8 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
 
 def data_papers(data: str) -> LocalPapers:
     """The papers that real queries are searched in, where no corpus is given: what `agentr1 prepare papersearch` built,
-    or what lies in the same file or folder as the queries: files of papers, and the papers that answer them.
+    or what lies in the same folder as the queries: files of papers (beside a single file `papers.jsonl` and a folder
+    `papers`), and the papers that answer them.
 
     Args:
         data: "official" or a path, as for `query_rows`.
@@ -67,8 +68,15 @@ def data_papers(data: str) -> LocalPapers:
         DataError: There is none.
     """
     path = data_dir() / TASK if data == "official" else Path(data).expanduser()
-    prepared = (path if path.is_dir() else path.parent) / "index"
-    return corpus_papers(prepared if (prepared / "index.json").is_file() else path)
+    folder = path if path.is_dir() else path.parent
+    if (folder / "index" / "index.json").is_file():
+        return corpus_papers(folder / "index")
+    if path.is_dir():
+        return corpus_papers(path)
+    beside = [folder / name for name in ("papers.jsonl", "papers.jsonl.gz", "papers") if (folder / name).exists()]
+    files = dict.fromkeys(file for source in (*beside, path) for file in paper_source_files(source))
+    with _lock:
+        return _corpus(file_stamps(list(files)))
 
 
 @functools.lru_cache(maxsize=8)

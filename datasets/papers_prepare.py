@@ -14,6 +14,7 @@ from agent_envs.datasets.rows import fetch_splits, find_local_splits, read_rows,
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.papers.corpus import read_papers, write_papers
 from agent_envs.papers.local import LocalPapers
+from agent_envs.papers.store import is_kept_reply
 
 __all__ = ["prepare_papers", "trainer_rows"]
 
@@ -85,7 +86,8 @@ def _record(task: PaperTask) -> dict[str, Any]:
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
     """The queries of the files at a path, by split; files of papers are none."""
     splits = {}
-    for split, files in find_local_splits(source, task=TASK, suffixes=SUFFIXES).items():
+    for split, found in find_local_splits(source, task=TASK, suffixes=SUFFIXES).items():
+        files = [path for path in found if not is_kept_reply(path)]
         first = next((row for path in files for row, _ in read_rows(path)), None)
         if is_query(first):
             splits[split] = [row.task for row in read_queries(files)]

@@ -27,6 +27,7 @@ from agent_envs.errors import DataError
 from agent_envs.papers import Paper, normal_date, title_key
 from agent_envs.papers.corpus import PaperRow, paper_row, read_papers
 from agent_envs.papers.ids import arxiv_date, arxiv_id
+from agent_envs.papers.store import is_kept_reply
 
 __all__ = ["bibliography_title", "paper_rows", "paper_source_files", "unarxive_rows"]
 
@@ -46,7 +47,7 @@ _PARTICLES = frozenset({"de", "da", "del", "della", "der", "den", "di", "la", "l
 
 
 def paper_source_files(source: Path) -> list[Path]:
-    """The files of papers at a path: the file, or those of a folder and its sub-folders.
+    """The files of papers at a path: the file, or those of a folder and its sub-folders, but for kept replies.
 
     Raises:
         DataError: There is none.
@@ -59,6 +60,7 @@ def paper_source_files(source: Path) -> list[Path]:
         for path in (source.rglob("*") if source.is_dir() else ())
         if path.name.endswith(endings)
         and not any(part.startswith(".") or part in ("trainer", "index") for part in path.relative_to(source).parts)
+        and not is_kept_reply(path)
     )
     if not files:
         raise DataError(f"there is no corpus of papers at {source}: expected {', '.join(endings)}, or a folder of them")

@@ -247,6 +247,30 @@ def test_other_rows_are_no_papers(tmp_path):
         data_papers(str(write(tmp_path / "rows.jsonl", {**ROW, "answer_arxiv_id": []})))
 
 
+def test_papers_beside_a_file_of_queries(tmp_path):
+    rows = write(tmp_path / "rows.jsonl", ROW)
+    alone = len(data_papers(str(rows)))
+    write(tmp_path / "other.jsonl", {"id": "o", "title": "Not asked for"})
+    assert len(data_papers(str(rows))) == alone
+    (tmp_path / "papers").mkdir()
+    write(tmp_path / "papers" / "papers.jsonl", {"id": "x", "title": "Beside", "references": ["y"]})
+    write(tmp_path / "papers.jsonl", {"id": "y", "title": "Beside, too"})
+    papers = data_papers(str(rows))
+    assert len(papers) == alone + 2 and [paper.id for paper in papers.expand("y")] == ["x"]
+
+
+def test_halves_of_characters_can_be_prepared(tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    row = json.dumps({**ROW, "question": "What? \ud800", "answer": ["B", "Half \udfff a title"], "qid": "\ud801"})
+    path = write(tmp_path / "train.jsonl", row)
+    assert main(["prepare", "papersearch", "--from", str(path), "--out", str(tmp_path / "out")]) == 0
+    task = query_rows(str(tmp_path / "out"))[0]
+    assert task.query == "What? \ufffd" == query_rows(str(path))[0].query and task.titles == (
+        "B",
+        "Half \ufffd a title",
+    )
+
+
 # prepared
 
 
@@ -259,6 +283,10 @@ def released(tmp_path, data_dir):
         "AutoScholarQuery_test": "AutoScholarQuery_300", "spar": "spar_bench_15", "unarxive": "unarxive_15"
     }.items():  # fmt: skip
         (folder / f"{name}.jsonl").write_bytes((data_dir / "papersearch" / f"{source}.jsonl").read_bytes())
+    (folder / "replies").mkdir()
+    reply = {"url": "http://x/search", "status_code": 200, "body": "[]"}
+    (folder / "replies" / "one.json").write_text(json.dumps(reply, indent=1))
+    (folder / "replies" / "backend.json").write_text('{"backend": "http://x"}')
     return folder
 
 
