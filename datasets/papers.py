@@ -206,9 +206,8 @@ def _described(answer: dict[str, Any], where: str) -> PaperRow:
         raise DataError(f"{where}: the year of {title[:60]!r}: {e}") from e
     known = arxiv_date(name)
     date = date if len(date) > len(known) or not known.startswith(date) else known
-    return PaperRow(
-        Paper(clean_text(name), *(clean_text(" ".join((t or "").split())) for t in (title, abstract)), date)
-    )
+    title, abstract = (clean_text(" ".join((text or "").split())) for text in (title, abstract))
+    return PaperRow(Paper(clean_text(name), title, abstract, date))
 
 
 def _object(value: Any, key: str, where: str) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.papers import SUFFIXES, TASK, is_query, query_row, read_queries
-from agent_envs.datasets.papers_sources import paper_rows, paper_source_files
+from agent_envs.datasets.papers_sources import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papers_task import PaperTask
 from agent_envs.datasets.rows import fetch_splits, find_local_splits, read_rows, replaced_folder
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.papers.corpus import read_papers, write_papers
 from agent_envs.papers.local import LocalPapers
-from agent_envs.papers.store import is_kept_reply
 
 __all__ = ["prepare_papers", "trainer_rows"]
 
@@ -87,7 +86,7 @@ def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
     """The queries of the files at a path, by split; files of papers are none."""
     splits = {}
     for split, found in find_local_splits(source, task=TASK, suffixes=SUFFIXES).items():
-        files = [path for path in found if not is_kept_reply(path)]
+        files = [path for path in found if not is_one_object(path)]
         first = next((row for path in files for row, _ in read_rows(path)), None)
         if is_query(first):
             splits[split] = [row.task for row in read_queries(files)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import email.utils
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,9 +28,8 @@ from agent_envs.errors import DataError
 from agent_envs.papers import Paper, normal_date, title_key
 from agent_envs.papers.corpus import PaperRow, paper_row, read_papers
 from agent_envs.papers.ids import arxiv_date, arxiv_id
-from agent_envs.papers.store import is_kept_reply
 
-__all__ = ["bibliography_title", "paper_rows", "paper_source_files", "unarxive_rows"]
+__all__ = ["bibliography_title", "is_one_object", "paper_rows", "paper_source_files", "unarxive_rows"]
 
 _MARK = re.compile(r"\{\{[^{}]*\}\}")
 _QUOTED = re.compile(r"[\"“”‘`']{1,2}(?P<title>[^\"“”]{12,300}?),?[\"“”’']{1,2}(?=[\s,.(]|$)")
@@ -47,7 +47,7 @@ _PARTICLES = frozenset({"de", "da", "del", "della", "der", "den", "di", "la", "l
 
 
 def paper_source_files(source: Path) -> list[Path]:
-    """The files of papers at a path: the file, or those of a folder and its sub-folders, but for kept replies.
+    """The files of papers at a path: the file, or those of a folder and its sub-folders.
 
     Raises:
         DataError: There is none.
@@ -60,11 +60,25 @@ def paper_source_files(source: Path) -> list[Path]:
         for path in (source.rglob("*") if source.is_dir() else ())
         if path.name.endswith(endings)
         and not any(part.startswith(".") or part in ("trainer", "index") for part in path.relative_to(source).parts)
-        and not is_kept_reply(path)
+        and not is_one_object(path)
     )
     if not files:
         raise DataError(f"there is no corpus of papers at {source}: expected {', '.join(endings)}, or a folder of them")
     return files
+
+
+def is_one_object(path: Path) -> bool:
+    """Whether a .json file is a single object: a kept reply of a service or a note on data, which lie beside rows."""
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as file:
+            if not file.read(64).lstrip().startswith(b"{"):
+                return False
+            file.seek(0)
+            return isinstance(json.load(file), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # whoever reads it says what is wrong
 
 
 def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:

@@ -12,7 +12,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import write_text
 from agent_envs.retrieval.http_pool import Reply
 
-__all__ = ["ReplyStore", "canonical_url", "is_kept_reply"]
+__all__ = ["ReplyStore", "canonical_url"]
 
 NOTE = "backend.json"
 """The file of a recording that names what was recorded."""
@@ -27,21 +27,6 @@ def canonical_url(url: str) -> str:
     parts = urlsplit(url)
     query = urlencode(sorted(parse_qsl(parts.query)))
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path}" + (f"?{query}" if query else "")
-
-
-def is_kept_reply(path: Path) -> bool:
-    """Whether a file is a kept reply, or the note of a recording: what may lie beside data without being any."""
-    if path.suffix != ".json":
-        return False
-    try:
-        with path.open("rb") as file:
-            if not file.read(64).lstrip().startswith(b"{"):
-                return False
-            file.seek(0)
-            row = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(row, dict) and (path.name == NOTE or {"url", "status_code"} <= row.keys())
 
 
 class ReplyStore:
