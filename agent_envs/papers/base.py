@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,12 +90,17 @@ def title_key(title: str) -> str:
     >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
     'bertpretrainingofdeeptransformersv'
 
+    One letter has several spellings, and they count as one:
+
+    >>> title_key("Plecha\\u0301c\\u030c's e\\ufb03cient seas") == title_key("Plech\\u00e1\\u010d's efficient seas")
+    True
+
     A title without letters is compared as it stands, but for spaces:
 
     >>> title_key(" 2 + 2 ")
     '2+2'
     """
-    letters = "".join(filter(str.isalpha, title)).lower()
+    letters = "".join(filter(str.isalpha, unicodedata.normalize("NFKC", title))).lower()
     return letters or "".join(title.split())
 
 
