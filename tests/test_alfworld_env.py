@@ -31,6 +31,7 @@ from agent_envs.datasets.alfworld_pddl import parse_problem
 from agent_envs.datasets.alfworld_problem import FAMILIES, PACKAGED, RELEASED, Problem, family_goal
 from agent_envs.envs.alfworld_engine import begin, intro, play
 from agent_envs.envs.alfworld_house import House
+from agent_envs.envs.alfworld_oracle import oracle_action
 from agent_envs.envs.alfworld_view import anchor, condition_rate
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
@@ -323,6 +324,16 @@ def test_broken_and_foreign_games_are_named(game, change, message):
     with pytest.raises(DataError) as error:
         env.reset(options={"index": 0})
     assert str(path) in str(error.value) and message in str(error.value)
+
+
+def test_two_things_asked_for_where_there_is_one():
+    problem = kitchen("pick_two_obj_and_place", "Apple", "Cabinet")
+    plan = ("go to countertop 2", "take apple 1 from countertop 1", "go to cabinet 1", "open cabinet 1")
+    house, state, texts = run(problem, *plan, "move apple 1 to cabinet 1")
+    assert texts[-1] == "You move the apple 1 to the cabinet 1."
+    assert not state.won and condition_rate(house, state) == 0.5 and oracle_action(house, state) is None
+    with pytest.raises(DataError, match="the goal cannot be reached"):
+        House(kitchen("pick_two_obj_and_place", "Apple", "Shelf"))
 
 
 def test_files_and_folders_that_are_no_games(game):

@@ -160,7 +160,11 @@ class House:
     # -- the goal ------------------------------------------------------------------------------------------------
 
     def _aim(self, problem: Problem, facts: Facts, names: Mapping[str, str], where: str) -> None:
-        """The goal as conditions, each a list of alternatives, each a tuple of facts that have to hold together."""
+        """The goal as conditions, each a list of alternatives, each a tuple of facts that have to hold together.
+
+        A condition without alternatives never holds: two things are asked for where there is one. The original plays
+        such games, and refuses those that it could not win even if one thing could stand for both.
+        """
         reachable = self._reachable(facts, names)
         shown = {name: text for name, text in names.items() if name not in self.names}  # places keep their identifier
         parts = []
@@ -170,7 +174,8 @@ class House:
                 fluent = [_bound(one, binding) for one in literals if one[0] in _FLUENTS]
                 ground = tuple((fact[0], *(shown.get(word, word) for word in fact[1:])) for fact in fluent)
                 alternatives.setdefault(frozenset(ground), ground)
-            if not alternatives:
+            alike = [one for one in literals if one[0] != "not"]
+            if not alternatives and not any(_solutions(variables, alike, reachable, problem.objects)):
                 raise DataError(
                     f"{where}: the goal cannot be reached whatever is done, nothing in this household can satisfy it "
                     "(the released data flags such games as unsolvable)"
