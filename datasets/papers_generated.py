@@ -34,7 +34,7 @@ SMALLEST, LARGEST = 100, 5_000_000
 TOPICS = 6  # of a field
 SETTINGS = 3  # of a topic
 PLAIN, SYNONYM, HIDDEN, SURVEY = range(4)
-_VERSION = 1
+_VERSION = 2
 _SMALLEST_TOPIC, _LARGEST_TOPIC = 4, 30
 _FIRST_DAY = day(1991, 1, 1).toordinal()
 _DAYS = 9000  # in which topics begin
@@ -54,6 +54,8 @@ class PlannedPaper:
     """Its day, as an ordinal."""
     method: str
     """Its method, an invented word; "" for a survey."""
+    method_kind: str
+    """What the method is, such as "pruning rule"."""
     title: str
     """Its title."""
     builds: int = -1
@@ -209,8 +211,9 @@ class Literature:
             method = "" if kind == SURVEY else self._word(self._methods + start + n)
             called = other_name if kind == SYNONYM else name
             forms = {SURVEY: words.SURVEY_TITLES, HIDDEN: words.HIDDEN_TITLES}.get(kind, words.PLAIN_TITLES)
-            title = draws.pick(forms).format(A=called, X=method, S=setting, M=draws.pick(words.METHODS))
-            paper = PlannedPaper(start + n, kind, setting, when, method, title[0].upper() + title[1:])
+            method_kind = draws.pick(words.METHODS)
+            title = draws.pick(forms).format(A=called, X=method, S=setting, M=method_kind)
+            paper = PlannedPaper(start + n, kind, setting, when, method, method_kind, title[0].upper() + title[1:])
             self._refer(paper, papers, draws)
             papers.append(paper)
             when += draws.between(5, 160)
@@ -253,18 +256,22 @@ class Literature:
     def _write(self, topic: Topic, paper: PlannedPaper) -> PaperRow:
         draws = Draws(_numbers(self._seed, paper.number))
         if paper.kind == SURVEY:
-            parts = [draws.pick(words.SURVEYS), draws.pick(words.SURVEY_ENDINGS), _finding(draws)]
+            parts = [draws.pick(words.SURVEYS), draws.pick(words.SURVEY_ENDINGS)]
         else:
-            parts = [draws.pick(words.HIDDEN_OPENINGS if paper.kind == HIDDEN else words.OPENINGS)]
-            parts.append(draws.pick(words.WORK))
             named = paper.kind in (PLAIN, SYNONYM)
+            # Papers that name their topic begin as often as not like those that do not, or nobody would need citations
+            # to find these: what they begin with and their setting would do.
+            parts = [draws.pick(words.VAGUE_OPENINGS)] if not named or draws.between(0, 1) else []
+            if named:
+                parts.append(draws.pick(words.OPENINGS))
+            parts.append(draws.pick(words.WORK))
             if paper.builds >= 0 and named:
                 parts.append(draws.pick(words.BUILDS))
             if paper.kind == PLAIN and draws.between(1, 4) == 1:
                 parts.append(draws.pick(words.ALIASES))
             if named and draws.between(1, 4) == 1:
                 parts.append(draws.pick(words.LOOKALIKES))
-            parts += [_finding(draws), _finding(draws)]
+            parts += _findings(draws)
         called, other = topic.name, topic.other_name
         text = " ".join(parts).format(
             A=other if paper.kind == SYNONYM else called,
@@ -273,7 +280,7 @@ class Literature:
             X=paper.method,
             Y=self._word(self._methods + paper.builds),
             S=paper.setting,
-            M=draws.pick(words.METHODS),
+            M=paper.method_kind,
         )
         abstract = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in text.split(". "))
         return PaperRow(
@@ -288,8 +295,11 @@ class Literature:
         return self._topic_names(draws.pick(others) if others else (topic + 1) % self.topics)[0]
 
 
-def _finding(draws: Draws) -> str:
-    return draws.pick(words.FINDINGS).format(Z=draws.pick(words.THEMES))
+def _findings(draws: Draws) -> list[str]:
+    """Two sentences of different forms."""
+    one = draws.between(0, len(words.FINDINGS) - 1)
+    other = (one + draws.between(1, len(words.FINDINGS) - 1)) % len(words.FINDINGS)
+    return [words.FINDINGS[n].format(Z=draws.pick(words.THEMES)) for n in (one, other)]
 
 
 def _numbers(seed: int, number: int) -> Any:

@@ -1,8 +1,8 @@
 """The words and sentences of the generated papers.
 
-Slots: {A} the topic as the paper calls it ({B} its other name), {H} what neighbouring topics have in common with it,
-{N} a neighbouring topic, {X} the paper's own method, {Y} the method that it builds on, {S} the setting it works in,
-{M} the kind of method, {Z} something that says nothing about the topic. What is invented is lower case but for methods.
+Slots: {A} the topic as the paper calls it ({B} its other name), {N} a neighbouring topic, {X} the paper's own method,
+{Y} the method that it builds on, {S} the setting it works in, {M} the kind of method, {Z} something that says nothing
+about the topic. What is invented is lower case but for methods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ __all__ = [
     "ALIASES",
     "BUILDS",
     "FINDINGS",
-    "HIDDEN_OPENINGS",
     "HIDDEN_TITLES",
     "LOOKALIKES",
     "METHODS",
@@ -25,6 +24,7 @@ __all__ = [
     "SURVEY_ENDINGS",
     "SURVEY_TITLES",
     "THEMES",
+    "VAGUE_OPENINGS",
     "WORK",
 ]
 
@@ -96,7 +96,7 @@ OPENINGS = (
     "This paper is about {A}.",
 )
 
-HIDDEN_OPENINGS = (
+VAGUE_OPENINGS = (
     "Practice has moved faster than theory in recent years.",
     "Existing solutions need more data than is available.",
     "We look at a familiar problem from another side.",
@@ -132,11 +132,11 @@ LOOKALIKES = (
 )
 
 FINDINGS = (
-    "Experiments show consistent gains over {Z}.",
-    "It halves the cost of {Z} at the same quality.",
-    "An ablation points to {Z} as the main cause.",
+    "Experiments show consistent gains, and a section is devoted to {Z}.",
+    "It halves the cost at the same quality, as a study of {Z} shows.",
+    "An ablation points to the role of {Z}.",
     "We release our implementation and notes on {Z}.",
-    "A user study confirms the benefit for {Z}.",
+    "A user study asks about {Z}.",
     "Limits are shown with regard to {Z}.",
 )
 

@@ -69,6 +69,21 @@ def test_splits_are_disjoint():
         assert all(not a & b for a, b in itertools.combinations(kinds, 2))
 
 
+def test_abstracts_read_like_some():
+    """No finding twice, none in a survey; a method is what its title says; vague openings tell nothing."""
+    world, vague = literature("train", 2000), dict.fromkeys((PLAIN, SYNONYM, HIDDEN, SURVEY), 0)
+    forms = [re.escape(form).replace(r"\{Z\}", "[a-z -]+") for form in papers_words.FINDINGS]
+    for number in range(2000):
+        abstract, kind = world.row(number).paper.abstract, world.planned(number).kind
+        counts = [len(re.findall(form, abstract)) for form in forms]
+        assert max(counts) <= 1 and sum(counts) == (0 if kind == SURVEY else 2), abstract
+        assert {m for m in papers_words.METHODS if f"a {m}" in world.planned(number).title} <= {
+            m for m in papers_words.METHODS if m in abstract
+        }
+        vague[kind] += abstract.startswith(papers_words.VAGUE_OPENINGS)
+    assert vague[SURVEY] == 0 and vague[PLAIN] + vague[SYNONYM] > 0.5 * vague[HIDDEN] > 300
+
+
 # -- 2 -----------------------------------------------------------------------------------------------------------------
 
 

@@ -69,7 +69,7 @@ class PaperSearchEnv(ToolEnv):
     ## Description
     A query as a researcher would ask it, a search engine for papers, and their references and citations. What is found
     is judged by a selector; papers that fit join a pool, which is the answer. Search alone does not find all of it:
-    some papers on a topic never name it, and only citations lead there. Nothing published after the query's date is
+    some papers on a topic never name it, and citations lead there. Nothing published after the query's date is
     shown.
 
     ## Action Space
@@ -117,7 +117,7 @@ class PaperSearchEnv(ToolEnv):
     - `papers`: size of the generated literature, 100 to 5,000,000. Up to 20,000 it is made in memory; larger ones are
       indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
     - `hidden`: share of the papers on a generated topic that never name it, 0 to 0.6 (default 0.4): the difficulty.
-      A policy that only searches cannot reach them.
+      No search for the topic finds them; the citations of what it finds do.
     - `corpus`: what the backend "local" searches instead: a papers.jsonl of `{id, title, abstract, date, citations[],
       references[]}`, unarXive's papers, SPARBench rows (their answers), a folder of any of them, or one that
       `agent_envs.papers.local.LocalPapers.build` made. Without it, real queries are searched in the papers that lie
