@@ -49,7 +49,7 @@ class ToolEnv(TextEnv):
         if not isinstance(tool_timeout, (int, float)) or not tool_timeout > 0:
             raise ConfigError(f"tool_timeout must be a number of seconds above 0, got {tool_timeout!r}")
         self.registry = tools
-        self.parser = get_parser(parser, tools.specs)
+        self.parser = get_parser(parser, self.tools)
         self.max_parallel_calls = max_parallel_calls
         self.tool_timeout = tool_timeout
 

@@ -195,6 +195,19 @@ def test_a_given_selector_is_asked_once_per_query_and_paper():
     assert judge.asked == [["a"], ["b"]]
 
 
+@pytest.mark.parametrize(
+    "parser", ["deepseek", "glm", "harmony", "hermes", "json", "llama", "mistral", "qwen_coder"]
+)  # fmt: skip
+def test_every_way_to_write_calls(parser):
+    """Ids of arXiv look like numbers, and several calls stand in one text."""
+    numbered = Paper("2203.02155", "Deep Numbers")
+    env = make(Backend(A, B, numbered, edges={"2203.02155": "b"}), parser=parser)
+    calls = [env.format_call("search", {"query": query}) for query in ("Deep Numbers", "7")]
+    assert not env.step("\n".join(calls))[-1]["invalid_action"] and set(env.state.pool) == {"2203.02155"}
+    assert env.step(env.format_call("expand", {"paper_id": "2203.02155"}))[-1]["pool"] == 2
+    assert env.step(env.format_call("finish", {}))[2]
+
+
 @pytest.mark.parametrize(("date", "found"), [("2023-06", "ab"), ("2023-07-01", "abc"), ("2019", ""), ("", "abc")])
 def test_nothing_after_the_query(date, found):
     env = make(Backend(A, B, C), PaperTask("t", "q", ("Deep A",), date=date))

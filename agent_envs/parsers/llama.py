@@ -2,8 +2,8 @@
 
     {"name": "search", "parameters": {"query": "gymnasium"}}
 
-Format: Meta's prompt format of Llama 3.1 (custom tools); several calls are separated by semicolons, and
-``<|python_tag|>`` may stand before them.
+Format: Meta's prompt format of Llama 3.1 (custom tools); several calls are separated by semicolons (line breaks
+are read too), and ``<|python_tag|>`` may stand before them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class LlamaParser:
                 calls.append(ParseFailure(f"the tool call is not valid JSON: {e}", rest[position:]))
                 break
             calls.append(check_call(value, rest[position:end], "parameters"))
-            if end < len(rest) and rest[end] != ";":
+            if end < len(rest) and rest[end] not in ";{":
                 calls.append(ParseFailure("something follows the tool call: expected ; and another one", rest[end:]))
                 break
-            position = end + 1
+            position = end + rest.startswith(";", end)
         return ParsedAction(before.strip(), tuple(calls), reasoning)
 
     def format(self, call: ToolCall) -> str:
