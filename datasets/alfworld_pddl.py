@@ -138,8 +138,11 @@ def _facts(items: list[Any], objects: Mapping[str, str], where: str) -> Iterable
             raise DataError(f"{where}: expected a fact such as (openable x), got {_shown(item)}")
         if item[0] == "not":
             continue
-        if item[0] == "=" and len(item) == 3 and isinstance(item[1], list) and item[1]:
-            item = item[1]  # a distance: nothing depends on the number, but its places exist
+        number = item[0] == "="
+        if number:  # a distance or a cost: the game drops it, and places that only a distance names do not exist
+            if len(item) != 3 or not isinstance(item[1], list) or not item[1] or not str(item[2]).isdigit():
+                raise DataError(f"{where}: expected (= (NAME ...) WHOLE NUMBER), got {_shown(item)}")
+            item = item[1]
         fact = tuple(item)
         if not all(isinstance(word, str) for word in fact):
             raise DataError(f"{where}: expected a fact such as (openable x), got {_shown(item)}")
@@ -148,7 +151,8 @@ def _facts(items: list[Any], objects: Mapping[str, str], where: str) -> Iterable
         for name in fact[1:]:
             if name not in objects:
                 raise DataError(f"{where}: {_shown(item)} names {name!r}, which (:objects ...) does not declare")
-        yield fact
+        if not number:
+            yield fact
 
 
 def _condition(item: Any, objects: Mapping[str, str], bound: Mapping[str, str], where: str) -> Formula:

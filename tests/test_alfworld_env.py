@@ -309,6 +309,8 @@ def _replace(key, old, new):
         (_replace("pddl_problem", "(holds ?a ?o)", "(holds ?a ?x)"), "is not bound"),
         (_replace("pddl_problem", "(:goal", "(:aim"), "there is no section (:goal ...)"),
         (_replace("pddl_problem", "?o BookType)", "?o PlungerType)"), "the goal cannot be reached"),
+        (_replace("pddl_problem", "(:init", "(:init (= agent1 agent1)"), "expected (= (NAME ...) WHOLE NUMBER)"),
+        (_replace("pddl_problem", "(:init", "(:init (= (distance agent1 agent1) 0.5)"), "WHOLE NUMBER), got (= (...)"),
         (_replace("pddl_problem", "agent1", "\u00e1gent1"), "a problem is ASCII text"),
         (_replace("pddl_domain", "(holdsAny ?a)", "(holdsSome ?a)"), "its domain is not the one"),
         (_replace("pddl_domain", "(define", "define"), "its domain: expected a bracket"),
@@ -355,6 +357,9 @@ def test_files_and_folders_that_are_no_games(game):
         gym.make(ENV, data="nowhere")
     with pytest.raises(ConfigError, match="no task family 'pick'"):
         gym.make(ENV, families=["pick"])
+    for families in (3, [[]], [None, "pick_two_obj_and_place"], []):
+        with pytest.raises(ConfigError, match="famil"):
+            gym.make(ENV, families=families)
     with pytest.raises(ConfigError, match="no engine 'nativ'.*native"):
         gym.make(ENV, engine="nativ")
     with pytest.raises(ConfigError, match="is for generated houses"):
@@ -371,6 +376,22 @@ def test_reading_is_linear_and_does_not_depend_on_layout():
     shuffled = replace(problem, facts=tuple(reversed(problem.facts)), objects=dict(reversed(problem.objects.items())))
     one, two = House(problem), House(shuffled)
     assert intro(one, begin(one)) == intro(two, begin(two)) and begin(one) == begin(two)
+
+
+def test_distances_are_dropped(game):
+    folder, path = game
+
+    def arrivals():
+        env = gym.make(ENV, data=str(folder), split="valid_train")
+        _, info = env.reset(options={"index": 0})
+        return [env.step(go)[0] for go in info["admissible_commands"] if go.startswith("go to")]
+
+    before = arrivals()
+    assert before[0].startswith("You arrive at loc ")
+    distance = "(:init (= (distance loc_bar_z1 loc_bar_z2) 3) (= (total-cost) 0)"
+    _edit(path, _replace("pddl_problem", "(:objects", "(:objects loc_bar_z1 loc_bar_z2 - location"))
+    _edit(path, _replace("pddl_problem", "(:init", distance))
+    assert arrivals() == before
 
 
 # -- commands ----------------------------------------------------------------------------------------------------
