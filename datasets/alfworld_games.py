@@ -137,15 +137,15 @@ def check_families(families: Iterable[str] | None) -> tuple[str, ...]:
     """
     if families is None:
         return FAMILIES
-    if isinstance(families, str):
-        families = [families]
-    chosen = sorted(set(families))
+    if not isinstance(families, Iterable):
+        raise ConfigError(f"families must be names of task families, got {families!r:.80}")
+    chosen = [families] if isinstance(families, str) else list(families)
     for family in chosen:
         if family not in FAMILIES:
-            raise ConfigError(f"there is no task family {family!r}.{did_you_mean(str(family), FAMILIES)}")
+            raise ConfigError(f"there is no task family {family!r:.80}.{did_you_mean(str(family), FAMILIES)}")
     if not chosen:
         raise ConfigError(f"families must name at least one of {', '.join(FAMILIES)}, or be None for all")
-    return tuple(chosen)
+    return tuple(sorted(set(chosen)))
 
 
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
