@@ -8,6 +8,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import shutil
 import subprocess
 import sys
 import warnings
@@ -142,9 +143,22 @@ def test_importing_the_package_loads_nothing_heavy():
     assert HEAVY & set(done.stdout.split()) == set()
 
 
+def _checkout(root, target, *, links=True):
+    """A copy of what git knows of the checkout: a build folder left in it would leak into wheels."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, text=True, check=True,
+    ).stdout.split("\0")  # fmt: skip
+    for name in filter(None, tracked):
+        if (root / name).exists() and (links or not (root / name).is_symlink()):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
+    return target
+
+
 @pytest.mark.slow
 def test_a_wheel_holds_every_file_once(root, tmp_path):
-    wheel = _wheel(root, tmp_path)
+    wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")
     names = zipfile.ZipFile(wheel).namelist()
     assert len(names) == len(set(names))
     modules = {n for n in names if n.endswith(".py")}
@@ -153,7 +167,15 @@ def test_a_wheel_holds_every_file_once(root, tmp_path):
         for p in _module_files(root).values()
     }
     assert modules == expected
-    assert "agent_envs/py.typed" in names
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    data = {
+        n
+        for n in tracked.split("\0")
+        if n.startswith(("agent_envs/", "adapters/")) and n.endswith((".yaml", ".sh", ".html"))
+    }
+    assert data and {n if n.startswith("agent_envs") else f"agent_envs/{n}" for n in data} | {
+        "agent_envs/py.typed"
+    } <= set(names)
     assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"agent_envs"}
 
 
@@ -161,17 +183,7 @@ def test_a_wheel_holds_every_file_once(root, tmp_path):
 @pytest.mark.parametrize("links", [True, False])
 def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
     """Also from a checkout whose links were lost, as in an archive."""
-    import shutil
-
-    source = tmp_path / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root, capture_output=True, text=True, check=True,
-    ).stdout.split("\0")  # fmt: skip
-    for name in filter(None, tracked):
-        if (root / name).exists() and (links or not (root / name).is_symlink()):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, source / name, follow_symlinks=False)
+    source = _checkout(root, tmp_path / "source", links=links)
     target = tmp_path / "site"
     wheel = _wheel(source, tmp_path / "dist")
     subprocess.run(
