@@ -6,6 +6,7 @@
 4. the rebuilt prompt, and actors that begin anew with it
 5. papers of a corpus on disk: cycles, self-citations, unknown ids, no abstract, no date
 6. snapshots, copies, memory
+7. transcripts, the README's among them
 """
 
 from __future__ import annotations
@@ -452,3 +453,28 @@ def test_demonstrations_err_plausibly(selector):
                 break
         assert env.demo_action(rng, 0.0) == env.expert_action() or env._over
     assert wrong > 60
+
+
+# -- transcripts -------------------------------------------------------------------------------------------------------
+
+
+def transcript(index, **kwargs):
+    env = gym.make(ENV, split="test", render_mode="ansi", **kwargs)
+    env.reset(options={"index": index})
+    ended = False
+    while not ended:
+        *_, terminated, truncated, info = env.step(env.unwrapped.expert_action())
+        ended = terminated or truncated
+    assert info["metrics"]["recall"] == 1.0
+    return env.render()
+
+
+def test_the_readmes_episode_is_one(root):
+    text = transcript(149, top_k=1, max_calls=1, abstract_words=0)
+    assert f"```text\n{text}\n```" in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_golden_transcript(root):
+    """A change here is a change of the environment: it needs a new version (-v1)."""
+    text = transcript(149, top_k=2, max_calls=2)
+    assert text == (root / "tests" / "golden" / "papers.txt").read_text(encoding="utf-8")
