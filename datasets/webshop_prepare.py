@@ -94,7 +94,7 @@ def generate_webshop(out: Path, n: int = 1000, seed: int = 0, progress: bool = F
     """Write a generated catalogue as the three released files.
 
     Args:
-        out: The folder to write; files of these names in it are replaced.
+        out: The folder to write.
         n: How many products.
         seed: 0 for the catalogue that `data="generated"` has with as many products.
         progress: Whether to show a progress bar.
@@ -104,9 +104,12 @@ def generate_webshop(out: Path, n: int = 1000, seed: int = 0, progress: bool = F
 
     Raises:
         ConfigError: `n` or `seed` is out of range.
-        DataError: The folder cannot be written.
+        DataError: The folder has files of these names, which are not overwritten, or cannot be written.
     """
     shop = GeneratedShop(n, seed=seed)
+    there = [name for name in RELEASED if (out / name).exists()]
+    if there:
+        raise DataError(f"{out} has {', '.join(there)} already, which is not overwritten; name another folder")
     try:
         with ExitStack() as stack:
             parts = {name: stack.enter_context(replacing(out / name)) for name in RELEASED}

@@ -122,6 +122,8 @@ def test_every_goal_has_a_product_worth_everything() -> None:
 def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = generate("webshop", tmp_path / "files", n=60)
     assert sorted(path.name for path in folder.iterdir()) == sorted(webshop_prepare.RELEASED)
+    with pytest.raises(DataError, match="items_shuffle.json, .* which is not overwritten; name another folder"):
+        generate("webshop", folder, n=8)
     written, made = open_catalog(folder), open_catalog(products=60)
     assert list(written.products()) == list(made.products())
     assert list(written.goals(True)) == list(made.goals(True))
