@@ -162,6 +162,8 @@ def test_taggers_by_name():
         open_tagger("sys:path")
     with pytest.raises(ConfigError, match="list of nouns"):
         open_tagger("builtins:str")("a lamp")
+    with pytest.raises(ConfigError, match="take a title and return"):
+        open_tagger("math:sqrt")("a lamp")
 
 
 def test_spacys_tagger_says_what_is_missing():

@@ -145,10 +145,14 @@ def open_tagger(name: str) -> Tagger:
 def _checked(name: str, function: Callable[[str], Any]) -> Tagger:
     @functools.lru_cache(maxsize=_REMEMBERED)
     def nouns(title: str) -> tuple[str, ...]:
-        found = function(title)
-        if isinstance(found, str) or not all(isinstance(noun, str) for noun in found):
-            raise ConfigError(f"the tagger {name!r} has to return a list of nouns, got {found!r:.80}")
-        return tuple(found)
+        try:
+            given = function(title)
+            found = tuple(given)
+        except TypeError as e:
+            raise ConfigError(f"the tagger {name!r} has to take a title and return a list of its nouns: {e}") from e
+        if isinstance(given, str) or not all(isinstance(noun, str) for noun in found):
+            raise ConfigError(f"the tagger {name!r} has to return a list of nouns, got {given!r:.80}")
+        return found
 
     return nouns
 
