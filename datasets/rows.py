@@ -28,6 +28,7 @@ __all__ = [
     "find_files",
     "find_local_splits",
     "find_splits",
+    "given_path",
     "read_rows",
     "replaced_folder",
 ]
@@ -85,7 +86,7 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
         if not path.is_dir():
             raise DataError(f"the official data of {task!r} is not at {path}; fetch it with: agentr1 prepare {task}")
     else:
-        path = _given_path(data)
+        path = given_path(data)
     if path.is_file():
         if path.suffix not in suffixes:
             raise DataError(f"{data}: expected a {kinds} file, or a folder with such files")
@@ -140,7 +141,7 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     )
 
 
-def _given_path(data: str) -> Path:
+def given_path(data: str) -> Path:
     """A path as given, the home folder's `~` resolved; DataError where it can be none."""
     try:
         path = Path(data).expanduser()
@@ -197,7 +198,7 @@ def file_stamps(files: Sequence[Path]) -> tuple[Stamp, ...]:
     for file in files:
         try:
             stats.append((file.resolve(strict=True), file.stat()))
-        except (OSError, RuntimeError) as e:
+        except (OSError, RuntimeError, ValueError) as e:
             broken = " (a link that leads nowhere)" if file.is_symlink() else ""
             raise DataError(f"{file}: the file cannot be read{broken}: {_reason(e)}") from e
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
@@ -337,7 +338,7 @@ def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict
     Raises:
         DataError: There is nothing at the path.
     """
-    path = _given_path(str(path))
+    path = given_path(str(path))
     if not path.exists():
         raise DataError(f"there is no file or folder {str(path)!r} to prepare {task} from")
     if path.is_file():

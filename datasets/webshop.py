@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from agent_envs.datasets.rows import Stamp, file_stamps
-from agent_envs.datasets.webshop_goals import read_goals, read_prices
+from agent_envs.datasets.rows import Stamp, file_stamps, given_path
+from agent_envs.datasets.webshop_goals import MOST_GOALS, read_goals, read_prices
 from agent_envs.datasets.webshop_products import Catalog, Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 
@@ -17,7 +16,7 @@ __all__ = ["SPLITS", "WebShopTask", "WebShopTasks", "check_split", "goals_of", "
 SPLITS = ("train", "validation", "test", "all")
 _OTHER_NAMES = {"eval": "validation", "val": "validation", "dev": "validation"}
 _TEST_ENDS, _VALIDATION_ENDS = 500, 1500
-_PARTS = 6  # of a list with fewer than twice 1,500 goals, a sixth is test and a sixth validation
+_PARTS = 6  # of a list that would leave nothing to train on, a sixth is test and a sixth validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def split_bounds(count: int) -> dict[str, range]:
     (range(1500, 12087), {'test': range(0, 2), 'validation': range(2, 4), 'train': range(4, 13), 'all': range(0, 13)})
     """
     first, second = _TEST_ENDS, _VALIDATION_ENDS
-    if count < 2 * _VALIDATION_ENDS:
+    if count <= _VALIDATION_ENDS:
         first, second = count // _PARTS, 2 * (count // _PARTS)
     ranges = {"test": range(first), "validation": range(first, second), "train": range(second, count)}
     return {**ranges, "all": range(count)}
@@ -104,9 +103,14 @@ def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) 
         DataError: There are none, or the file cannot be used.
     """
     if path is not None:
-        return _goals_file(path, file_stamps([Path(path).expanduser()]))
+        return _goals_file(path, file_stamps([given_path(path)]))
     human = catalog.human if human is None else human
     goals = catalog.goals(human)
+    if len(goals) > MOST_GOALS:
+        raise DataError(
+            f"{name} has more than {MOST_GOALS:,} combinations of attributes and options to make goals of; "
+            "take human_goals=True or a file of goals"
+        )
     if not len(goals):
         wanted = "items_human_ins*.json with instructions" if human else "items_ins_v2*.json with instructions"
         raise DataError(f"{name} has no {'human' if human else 'synthetic'} goals; they come from {wanted}")
@@ -120,7 +124,7 @@ def _goals_file(path: str, stamps: tuple[Stamp, ...]) -> Sequence[Goal]:
 
 def prices_of(path: str) -> Mapping[str, float]:
     """Drawn prices from a file, read once."""
-    return _prices_file(path, file_stamps([Path(path).expanduser()]))
+    return _prices_file(path, file_stamps([given_path(path)]))
 
 
 @functools.lru_cache(maxsize=4)

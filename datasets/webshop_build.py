@@ -22,6 +22,7 @@ import numpy as np
 
 from agent_envs.datasets.webshop_goals import (
     DRAW_SEED,
+    MOST_GOALS,
     draw_ceiling,
     draw_prices,
     human_goal_numbers,
@@ -126,7 +127,7 @@ class _Notes:
         count = synthetic_goal_count(product)
         if count is not None:
             self.synthetic_numbers.append(number)
-            self.synthetic_counts.append(count)
+            self.synthetic_counts.append(min(count, MOST_GOALS + 1))
 
 
 def write_store(folder: Path, products: Iterable[Product], size: int, about: dict[str, Any], *, progress: bool) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from agent_envs.datasets.rows import read_rows
 from agent_envs.datasets.webshop_products import Goal, Product
@@ -23,6 +24,7 @@ from agent_envs.errors import DataError
 __all__ = [
     "ANY_PRICE",
     "DRAW_SEED",
+    "MOST_GOALS",
     "draw_ceiling",
     "draw_prices",
     "human_goal",
@@ -39,6 +41,8 @@ DRAW_SEED = 0
 """The seed of drawn prices and ceilings."""
 ANY_PRICE = 1_000_000
 """The ceiling of goals without one."""
+MOST_GOALS = 100_000_000
+"""Synthetic goals of a catalogue; more, which a single product with many options can have, are not shuffled in time."""
 _SHUFFLE_SEED = 233
 _STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the four multiples of 10 above the price, at most 990
 
@@ -86,6 +90,8 @@ def shuffle_goals(goals: MutableSequence[Any]) -> None:
 
 def draw_ceiling(price: float, rng: random.Random) -> float:
     """A ceiling that the price stays under: the higher of two of the next four multiples of 10."""
+    if not price < _STEP * _HIGHEST:
+        return ANY_PRICE
     first = max(1, math.floor(price / _STEP))
     while first * _STEP <= price:
         first += 1
@@ -164,7 +170,7 @@ def read_prices(path: str | Path) -> dict[str, float]:
     if not isinstance(prices, dict):
         raise DataError(f"{path}: expected an object {{asin: price}}, got {type(prices).__name__}")
     for asin, price in prices.items():
-        if isinstance(price, bool) or not isinstance(price, (int, float)) or not math.isfinite(price):
+        if not _is_number(price):
             raise DataError(f"{path}: the price of {asin!r} has to be a number, got {price!r:.80}")
     return prices
 
@@ -198,7 +204,7 @@ def _read_goal(row: Any, where: str) -> Goal:
         isinstance(o, str) for o in (options.values() if isinstance(options, dict) else options)
     ):
         raise DataError(f"{where}: 'goal_options' has to be a list of strings or an object; got {options!r:.80}")
-    if isinstance(ceiling, bool) or not isinstance(ceiling, (int, float)) or not math.isfinite(ceiling):
+    if not _is_number(ceiling):
         raise DataError(f"{where}: 'price_upper' has to be a number, got {ceiling!r:.80}")
     weight = row.get("weight", 1)
     return Goal(
@@ -211,5 +217,10 @@ def _read_goal(row: Any, where: str) -> Goal:
         attributes=tuple(attributes),
         options=options if isinstance(options, dict) else tuple(options),
         price_upper=ceiling,
-        weight=weight if isinstance(weight, (int, float)) and math.isfinite(weight) else 1,
+        weight=weight if _is_number(weight) else 1,
     )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ from agent_envs.datasets import (
     webshop_vocabulary,
     webshop_wording,
 )
-from agent_envs.datasets.rows import data_name
+from agent_envs.datasets.rows import data_name, given_path
 from agent_envs.datasets.webshop_build import VERSION, write_store
 from agent_envs.datasets.webshop_catalog import Again, ProductStore
 from agent_envs.datasets.webshop_files import ReleasedFiles, find_released, read_products
@@ -80,7 +80,7 @@ def open_catalog(
         return _opened(again[1], lambda: _cached(shop, again, progress))
     if products is not None or goals is not None or seed:
         raise ConfigError(f"products, goals and seed are for data='generated', not for {data!r}")
-    path = _official() if data == "official" else Path(data).expanduser()
+    path = _official() if data == "official" else given_path(data)
     if _is_store(path):
         index = path / "index.json"
         return _opened((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))

@@ -290,12 +290,13 @@ def test_human_goals_by_default_and_synthetic_ones_on_request(folder):
 
 
 def test_splits_share_no_goal_and_follow_the_original_on_long_lists():
-    for count in (6, 13, 1693, 2999, 3000, 12_087):
+    for count in (6, 13, 1500, 1501, 1693, 12_087):
         bounds = split_bounds(count)
         goals = [g for split in ("test", "validation", "train") for g in bounds[split]]
         assert goals == list(bounds["all"]) == list(range(count))
-        assert len(bounds["test"]) == (500 if count >= 3000 else count // 6)
-    assert [len(split_bounds(12_087)[split]) for split in ("test", "validation", "train")] == [500, 1000, 10_587]
+        assert len(bounds["test"]) == (500 if count > 1500 else count // 6)
+    for count, train in ((1693, 193), (12_087, 10_587)):
+        assert [len(split_bounds(count)[split]) for split in ("test", "validation", "train")] == [500, 1000, train]
 
 
 def test_goals_by_index_and_by_number(folder):
@@ -352,7 +353,9 @@ def test_broken_files_of_goals_are_named(folder, tmp_path, content, said):
         WebShopEnv(data=folder, goals=path).reset()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"B1": "x"}', '{"B1": NaN}', '{"B1": true}', '{"B1": 1'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"B1": "x"}', '{"B1": NaN}', '{"B1": true}', '{"B1": 1', '{"B1": 1' + "0" * 400 + "}"]
+)
 def test_broken_files_of_prices_are_named(folder, tmp_path, content):
     path = tmp_path / "prices.json"
     path.write_text(content)
@@ -372,11 +375,51 @@ def test_broken_files_of_prices_are_named(folder, tmp_path, content):
         ({"human_goals": "yes"}, "human_goals must be True, False or None"),
         ({"data": "nowhere", "products": 10}, "products= is for data='generated'"),
         ({"render_mode": "rgb_array"}, "render_mode must be one of"),
+        ({"goals": 5}, "goals must be a path, got 5"),
+        ({"prices": ["x"]}, "prices must be a path"),
+        ({"page": ""}, "page must be a path"),
     ],
 )
 def test_bad_arguments_are_named(arguments, said):
     with pytest.raises(ConfigError, match=said):
         WebShopEnv(**arguments)
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/shop", "a\0b"])
+@pytest.mark.parametrize("name", ["data", "goals", "prices"])
+def test_paths_that_can_be_none_are_named(folder, name, path):
+    with pytest.raises(DataError, match="is no usable path|no file or folder|cannot be read"):
+        WebShopEnv(**{"data": folder, name: path}).reset()
+
+
+def test_products_that_overflow(folder):
+    """A price too large for a float has no ceiling; combinations of options without end are no goals."""
+    vast = dict(ROWS[0], pricing="$" + "9" * 400)
+    (folder / "items_shuffle.json").write_text(json.dumps([vast]))
+    env = WebShopEnv(data=folder, split="all", human_goals=True)
+    assert env.reset(options={"goal": 0})[0].endswith("i want a steel frame lamp [SEP] Search")
+    assert env.step("search[lamp]")[0].endswith("Acme Floor Lamp [SEP] $inf")
+    vast["customization_options"] = {f"option {n}": option(*map(str, range(50))) for n in range(19)}
+    (folder / "items_shuffle.json").write_text(json.dumps([vast]))
+    assert WebShopEnv(data=folder, split="all").reset()[1]["goal"] < 12
+    with pytest.raises(DataError, match="more than 100,000,000 combinations of attributes and options"):
+        WebShopEnv(data=folder, split="all", human_goals=False).reset()
+
+
+def test_long_descriptions_are_shown_whole(folder):
+    long = "a lamp " * 20_000
+    (folder / "items_shuffle.json").write_text(json.dumps([dict(ROWS[0], full_description=long)]))
+    env = gym.make("AgentR1/WebShop-v0", data=folder, split="all")
+    env.reset()
+    for action in (*LAMP, "click[description]"):
+        shown = env.step(action)[0]
+    assert shown.endswith(f"< Prev [SEP] {long.strip()}")
+
+
+def test_more_steps_than_the_limit_are_a_matter_of_the_make(folder):
+    env = gym.make("AgentR1/WebShop-v0", data=folder, split="all", max_episode_steps=40)
+    env.reset()
+    assert not any(env.step("search[lamp]")[3] for _ in range(39))
 
 
 # -- bad actions ---------------------------------------------------------------------------------------------------
@@ -439,6 +482,9 @@ def test_people_watch_a_file(folder, tmp_path, capsys):
     assert "Page 1 (Total results: 1)" in page.read_text(encoding="utf-8")
     assert capsys.readouterr().out == ""
     assert [p.name for p in page.parent.iterdir()] == ["page.html"]
+    env = gym.make("AgentR1/WebShop-v0", data=folder, split="all", render_mode="human", page=page / "below.html")
+    with pytest.raises(ConfigError, match="page cannot be written"):
+        env.reset()
 
 
 def test_a_temporary_page_goes_with_the_environment(folder, capsys):

@@ -35,6 +35,7 @@ __all__ = ["WebShopEnv"]
 
 EXPERTS = ("explore", "oracle")
 RIGHT, WRONG_CALL = 10.0, -0.1  # reward="agentr1"
+_LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
 
 
 class WebShopEnv(TextEnv):
@@ -82,7 +83,7 @@ class WebShopEnv(TextEnv):
     ## Arguments
     `gym.make("AgentR1/WebShop-v0", split="train", data="generated", mode="text", reward="official")`
     - `split`: "train", "validation" (or "eval"), "test" or "all". Of the list of all goals the first 500 are test, the
-      next 1,000 validation, the rest train; of fewer than 3,000 goals a sixth each is test and validation.
+      next 1,000 validation, the rest train; of up to 1,500 goals a sixth each is test and validation.
     - `data`: "generated", "official" (after `agentr1 prepare webshop`) or the path of a folder with the released files
       items_shuffle*.json, items_ins_v2*.json and items_human_ins.json.
     - `mode`: "text" or "text_rich".
@@ -152,18 +153,19 @@ class WebShopEnv(TextEnv):
         if products is not None and data != "generated":
             raise ConfigError(f"products= is for data='generated', not for {data!r}")
         check_tagger(tagger)
+        kwargs.setdefault("max_observation_length", _LONGEST)
         super().__init__(split=split, data=data, **kwargs)
         check_split(self.split)
         self.mode = mode
         self.reward = reward
         self.human_goals = human_goals
         self.products = products
-        self.prices = None if prices is None else os.fspath(prices)
-        self.goals = None if goals is None else os.fspath(goals)
+        self.prices = _path("prices", prices)
+        self.goals = _path("goals", goals)
         self.tagger = tagger
         self.expert = expert
         self.show_attributes = show_attributes
-        self.page_file = None if page is None else Path(page)
+        self.page_file = None if page is None else Path(str(_path("page", page)))
         self._page_folder: tempfile.TemporaryDirectory[str] | None = None
         self._site: Site | None = None
         self._played: WebShopTasks | None = None
@@ -345,7 +347,10 @@ class WebShopEnv(TextEnv):
             self._page_folder = tempfile.TemporaryDirectory(prefix="agent_envs-webshop-", ignore_cleanup_errors=True)
             self.page_file = Path(self._page_folder.name, "page.html")
         first = not self.page_file.exists()
-        write_text(self.page_file, document)
+        try:
+            write_text(self.page_file, document)
+        except OSError as e:
+            raise ConfigError(f"the page cannot be written to {self.page_file} ({e.strerror}); name another") from e
         if first:
             sys.stdout.write(f"the page is shown by {self.page_file.resolve().as_uri()}\n")
         return None
@@ -356,3 +361,11 @@ class WebShopEnv(TextEnv):
             self._page_folder.cleanup()
             self._page_folder = self.page_file = None
         super().close()
+
+
+def _path(name: str, value: object) -> str | None:
+    """The path that an argument names; ConfigError where it is none."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if path is None or (isinstance(path, str) and path):
+        return path
+    raise ConfigError(f"{name} must be a path, got {value!r}")
