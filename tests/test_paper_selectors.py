@@ -91,7 +91,7 @@ def test_selectors_down_slow_and_busy(fake_service):
 
     def answer(asked, n):
         if state["mode"] == "slow":
-            time.sleep(0.3)
+            time.sleep(1.5)
         if state["mode"] == "busy":
             return 503, b"loading"
         if state["mode"] == "down":
@@ -104,8 +104,8 @@ def test_selectors_down_slow_and_busy(fake_service):
 
     service = fake_service(answer)
     for make, end, well in (
-        (classifier_selector, f"#{FAST}&timeout=0.1", [0.9, 0.25]),
-        (judge_selector, f"/v1#model=m&{FAST}&timeout=0.1", [0.8, 0.8]),
+        (classifier_selector, f"#{FAST}&timeout=0.7", [0.9, 0.25]),
+        (judge_selector, f"/v1#model=m&{FAST}&timeout=0.7", [0.8, 0.8]),
     ):
         selector = CachedSelector(make(service.url + end))
         for mode, kind in {
