@@ -382,6 +382,13 @@ def test_waits_that_no_clock_takes_are_refused(option):
         http_backend(f"http://localhost:1#{option}")
 
 
+@pytest.mark.parametrize("address", ["http://me:secret@localhost:1", "http://localhost:1?key=secret"])
+def test_addresses_with_secrets_are_refused_before_they_are_written_anywhere(address, tmp_path):
+    with pytest.raises(ConfigError, match="has a login, a query or a fragment") as said:
+        open_backend(f"record:{tmp_path / 'recording'}:{address}")
+    assert "secret" not in str(said.value) and not list(tmp_path.iterdir())
+
+
 def test_retry_after_is_kept_by_all_threads(fake_service):
     service = fake_service(lambda asked, n: (429, b"", {"Retry-After": "0.4"}) if n == 1 else (200, b"{}"))
     pool = HTTPPool(service.url, retries=2, backoff=0.01)

@@ -86,6 +86,8 @@ class HTTPPool:
             raise ConfigError(f"not the address of a server: {url!r} ({e})") from e
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"not the address of a server: {url!r}; expected something like 'http://127.0.0.1:8000'")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ConfigError(f"the address of {parts.hostname!r} has a login, a query or a fragment; expected none")
         numbers = (timeout, retries, backoff, interval, max_wait)
         if not (timeout > 0 and min(numbers) >= 0 and max(numbers) <= _LONGEST):
             raise ConfigError(
