@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_envs.datasets.draws import Draws, stream
 from agent_envs.datasets.webshop_vocabulary import ADJECTIVES, BRAND_ENDS, BRAND_STARTS, OPTION_VALUES, Kind, kinds
-from agent_envs.datasets.webshop_wording import instruction, shown_value, synthetic_instruction
+from agent_envs.datasets.webshop_wording import instruction, is_plural, shown_value, synthetic_instruction, with_article
 from agent_envs.errors import ConfigError
 
 __all__ = ["DEFAULT_GOALS", "DEFAULT_PRODUCTS", "GeneratedItem", "GeneratedShop"]
@@ -261,11 +261,14 @@ def _description(family: _Family, plain: Sequence[str], draws: Draws) -> str:
     listed = ", ".join(plain[:-1]) + " and " + plain[-1]
     if draws.between(1, 20) == 1:
         return ""
+    one = with_article(query)
+    be, stand, it = ("are", "stand", "them") if is_plural(noun) else ("is", "stands", "it")
     return draws.pick(
         (
-            f"The {brand} {noun} is what you want for {family.occasion}. {listed.capitalize()}: a {query}.",
-            f"{brand} makes every {query} with care. At a glance: {listed}. Ideal for {family.occasion}.",
-            f"Looking for a {query}? Our {noun} stands for {listed}. People take it along for {family.occasion}.",
+            f"The {brand} {noun} {be} what you want for {family.occasion}. {listed.capitalize()}: {one}.",
+            f"{brand} makes {'all' if is_plural(query) else 'every'} {query} with care. At a glance: {listed}. "
+            f"Ideal for {family.occasion}.",
+            f"Looking for {one}? Our {noun} {stand} for {listed}. People take {it} along for {family.occasion}.",
             f"{noun.capitalize()} from {brand} ({query}): {listed}.",
         )
     )
@@ -273,12 +276,16 @@ def _description(family: _Family, plain: Sequence[str], draws: Draws) -> str:
 
 def _bullet(attribute: str, noun: str, draws: Draws) -> str:
     plain, head = attribute.lstrip("+>"), attribute.lstrip("+>").capitalize()
+    one, many = with_article(noun), is_plural(noun)
     if attribute[0] == "+":
-        forms = (f"{head}: comes with {plain}, as a {noun} should. ", f"{head.upper()} - you will notice it at once. ")
+        comes = "come" if many else "comes"
+        forms = (f"{head}: {comes} with {plain}, as {one} should. ", f"{head.upper()} - you will notice it at once. ")
     elif attribute[0] == ">":
-        forms = (f"Made for {plain}: tried and liked by many. ", f"{head.upper()} - a {noun} that suits it. ")
+        suits = "suit" if many else "suits"
+        forms = (f"Made for {plain}: tried and liked by many. ", f"{head.upper()} - {one} that {suits} it. ")
     else:
-        forms = (f"{head}: this {noun} is {plain}. ", f"{head.upper()} - {plain} from the first day on. ")
+        this = f"these {noun} are" if many else f"this {noun} is"
+        forms = (f"{head}: {this} {plain}. ", f"{head.upper()} - {plain} from the first day on. ")
     return draws.pick(forms)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from agent_envs.datasets.draws import Draws
 
-__all__ = ["instruction", "shown_value", "synthetic_instruction"]
+__all__ = ["instruction", "is_plural", "shown_value", "synthetic_instruction", "with_article"]
 
 _OPENERS = (
     "i am looking for {}",
@@ -43,10 +43,10 @@ _OPENERS = (
 _OPTION_FORMS = {
     "color": ("in {}", "in the color {}", "in {} color", "colored {}", "and i want it in {}", "the {} one"),
     "size": ("in size {}", "size {}", "in {}", "and the size should be {}", "with a size of {}", "that comes in {}"),
-    "scent": ("{} scented", "with a {} scent", "that smells of {}", "in {} scent"),
+    "scent": ("{} scented", "with {a} scent", "that smells of {}", "in {} scent"),
     "flavor name": ("{} flavored", "in {} flavor", "with {} flavor", "the flavor should be {}"),
     "style": ("in {} style", "the style is {}", "with the style {}", "in the {} version"),
-    "fit type": ("in a {} fit", "{} fit", "with a {} fit type"),
+    "fit type": ("in {a} fit", "{} fit", "with {a} fit type"),
 }
 _OTHER_OPTION = ("with {}", "in {}")
 
@@ -82,7 +82,10 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
         draws: Choices among the forms.
     """
     before, with_, for_ = _sorted(attributes)
-    phrases = [draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value) for name, value in options.items()]
+    phrases = [
+        draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value, a=with_article(value))
+        for name, value in options.items()
+    ]
     if len(phrases) > 1 and draws.between(0, 1):
         phrases.reverse()
     form = draws.between(0, 5)
@@ -91,24 +94,24 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
         thing = _noun_phrase(_joined(before, draws), noun, with_, for_, draws)
         joint = draws.pick((" ", ", "))
         return opener.format(joint.join([thing, *phrases]) if phrases else thing)
-    if form == 3:  # crackers. they should be gluten free, with sea salt
-        start = opener.format(_article(noun, draws))
+    if form == 3:  # crackers. they should be gluten free and should have sea salt
+        start = opener.format(_some(noun, draws))
         wishes = [f"should be {_joined(before, draws)}"] if before else []
         wishes += [f"should have {_joined(with_, draws)}"] if with_ else []
         wishes += [f"should be good for {_joined(for_, draws)}"] if for_ else []
         rest = ", ".join(phrases)
-        said = f"it {' and '.join(wishes)}"
+        said = f"{'they' if is_plural(noun) else 'it'} {' and '.join(wishes)}"
         return f"{start}. {said}" + (f", {rest}" if rest else "")
     if form == 4:  # crackers in size 8 count that are gluten free
-        thing = " ".join([_article(noun, draws), *phrases])
-        ends = [f"that is {_joined(before, draws)}"] if before else []
+        thing = " ".join([_some(noun, draws), *phrases])
+        ends = [f"that {'are' if is_plural(noun) else 'is'} {_joined(before, draws)}"] if before else []
         ends += [f"with {_joined(with_, draws)}"] if with_ else []
         ends += [f"for {_joined(for_, draws)}"] if for_ else []
         return opener.format(" ".join([thing, *ends]))
     # something gluten free: crackers, in size 8 count
     lead = _joined([*before, *with_, *for_], draws)
     tail = draws.pick(("must have", "is a must", "is important to me", "matters most"))
-    start = opener.format(" ".join([_article(noun, draws), *phrases]))
+    start = opener.format(" ".join([_some(noun, draws), *phrases]))
     return f"{start}, {tail} {lead}" if tail == "must have" else f"{start}, {lead} {tail}"
 
 
@@ -123,16 +126,37 @@ def _joined(words: Sequence[str], draws: Draws) -> str:
     return ", ".join(words[:-1]) + draws.pick((" and ", ", ", ", and ")) + words[-1]
 
 
-def _article(thing: str, draws: Draws) -> str:
-    if thing.endswith("s") and not thing.endswith("ss"):
-        return draws.pick((thing, f"some {thing}"))
-    return f"{'an' if thing[0] in 'aeio' else 'a'} {thing}"
+def is_plural(noun: str) -> bool:
+    """Whether a noun of the shop is spoken of as many.
+
+    >>> is_plural("mens socks"), is_plural("wine glass")
+    (True, False)
+    """
+    return noun.endswith("s") and not noun.endswith("ss")
+
+
+def with_article(noun: str) -> str:
+    """The noun as one of its kind.
+
+    >>> with_article("oat milk"), with_article("mens socks")
+    ('an oat milk', 'mens socks')
+    """
+    if is_plural(noun):
+        return noun
+    vowel = noun.startswith(("a", "e", "i", "o", "ul", "un")) and not noun.startswith(("eu", "one ", "uni"))
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
+def _some(thing: str, draws: Draws) -> str:
+    return draws.pick((thing, f"some {thing}")) if is_plural(thing) else with_article(thing)
 
 
 def _noun_phrase(before: str, noun: str, with_: Sequence[str], for_: Sequence[str], draws: Draws) -> str:
-    text = _article(f"{before} {noun}" if before else noun, draws)
+    text = _some(f"{before} {noun}" if before else noun, draws)
     if with_:
-        text += draws.pick((" with ", " that has ", " featuring ")) + _joined(with_, draws)
+        text += draws.pick((" with ", " that have " if is_plural(noun) else " that has ", " featuring ")) + _joined(
+            with_, draws
+        )
     if for_:
         text += draws.pick((" for ", " suitable for ", " good for ")) + _joined(for_, draws)
     return text

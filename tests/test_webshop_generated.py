@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from agent_envs.datasets.generate import generate
 from agent_envs.datasets.webshop_generated import GeneratedShop
 from agent_envs.datasets.webshop_store import open_catalog
 from agent_envs.datasets.webshop_vocabulary import OPTION_VALUES, kinds
+from agent_envs.datasets.webshop_wording import is_plural
 from agent_envs.envs.webshop_expert import choose_options
 from agent_envs.envs.webshop_reward import purchase_reward
 from agent_envs.errors import ConfigError, DataError
@@ -73,6 +75,21 @@ def test_sizes_and_seeds_that_do_not_fit() -> None:
             GeneratedShop(bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="seed must be"):
         GeneratedShop(10, seed=0.5)  # type: ignore[arg-type]
+
+
+def test_many_are_spoken_of_as_many() -> None:
+    shop = GeneratedShop(800)
+    nouns = {kind.query for kind in kinds()} | {noun for kind in kinds() for noun in kind.nouns}
+    many = "|".join(re.escape(noun) for noun in nouns if is_plural(noun))
+    wrong = re.compile(
+        rf"\b(an?|this|every) ({many})\b|\b({many}) (is|stands)\b|\b({many})\. it\b|\ba (?!eu)[aeio]\w+|\ban? (?:$|\W)",
+        re.I,
+    )
+    for item in shop:
+        told = [item.product["full_description"], *item.product["small_description"]]
+        told += [said["instruction"] for said in item.instructions]
+        for text in told:
+            assert not (found := wrong.search(text)), (found, text)
 
 
 def test_a_large_catalogue_has_as_many_goals_as_the_released_one() -> None:
