@@ -15,23 +15,22 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.alfworld_edition import read_edition
 from agent_envs.datasets.alfworld_pddl import parse_problem
-from agent_envs.datasets.alfworld_problem import FAMILIES, Problem
+from agent_envs.datasets.alfworld_problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 
 __all__ = [
     "GAME_FILE",
     "SPLITS",
+    "TRAJECTORY_FILE",
     "Game",
     "Games",
     "alfworld_games",
-    "check_families",
     "find_folder",
     "load_game",
     "load_problem",
@@ -40,10 +39,12 @@ __all__ = [
 GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
 
+TRAJECTORY_FILE = "traj_data.json"
+"""Name of the file beside it, which says what kind of task it is."""
+
 SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
 """The released splits."""
 
-ALIASES = {"validation": "valid_seen", "test": "valid_unseen"}
 _TAIL = 4096  # characters at the end of a game file in which the flag is looked for before the whole is read
 _FLAG = re.compile(r'(?<!\\)"solvable":\s*(true|false)')
 _MAX_BYTES = 64 << 20
@@ -129,25 +130,6 @@ def find_folder(data: str) -> Path:
     return inner if inner.is_dir() else folder
 
 
-def check_families(families: Iterable[str] | None) -> tuple[str, ...]:
-    """The families asked for, sorted; all six where None.
-
-    Raises:
-        ConfigError: One of them does not exist, or there is none.
-    """
-    if families is None:
-        return FAMILIES
-    if not isinstance(families, Iterable):
-        raise ConfigError(f"families must be names of task families, got {families!r:.80}")
-    chosen = [families] if isinstance(families, str) else list(families)
-    for family in chosen:
-        if family not in FAMILIES:
-            raise ConfigError(f"there is no task family {family!r:.80}.{did_you_mean(str(family), FAMILIES)}")
-    if not chosen:
-        raise ConfigError(f"families must name at least one of {', '.join(FAMILIES)}, or be None for all")
-    return tuple(sorted(set(chosen)))
-
-
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
     """The games of a split. The folder is searched once per process.
 
@@ -163,7 +145,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
     """
     folder = find_folder(data)
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    name = split if split in names else ALIASES.get(split, split)
+    name = split if split in names else SPLIT_ALIASES.get(split, split)
     if name not in names:
         if not names:
             raise DataError(f"{folder} is empty; expected the folders {', '.join(SPLITS)} with games in them")
@@ -175,7 +157,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
             f"{folder / name} has no game to play: {len(found)} game files, {sum(s for _, s in found)} of them flagged "
             f"solvable, none of the families {', '.join(families)}"
             if found
-            else f"{folder / name} has no game: expected folders with {GAME_FILE} and traj_data.json"
+            else f"{folder / name} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
         )
     return Games(data, split, games)
 
@@ -187,7 +169,7 @@ def _search(folder: str, split: str) -> tuple[tuple[Game, bool], ...]:
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()
         if (
-            "traj_data.json" not in files
+            TRAJECTORY_FILE not in files
             or GAME_FILE not in files
             or "movable" in relative
             or "Sliced" in relative
@@ -195,9 +177,9 @@ def _search(folder: str, split: str) -> tuple[tuple[Game, bool], ...]:
         ):
             continue
         file = os.path.join(path, GAME_FILE)
-        family = _read_json(os.path.join(path, "traj_data.json")).get("task_type")
+        family = _read_json(os.path.join(path, TRAJECTORY_FILE)).get("task_type")
         if not isinstance(family, str):
-            raise DataError(f"{path}/traj_data.json: expected the task's family under 'task_type', got {family!r:.80}")
+            raise DataError(f"{path}/{TRAJECTORY_FILE}: expected a family under 'task_type', got {family!r:.70}")
         found.append((Game(relative, family, file), _is_solvable(file)))
     return tuple(sorted(found, key=lambda pair: pair[0].task_id))
 
@@ -234,11 +216,11 @@ def check_game(file: str | os.PathLike[str], where: str) -> None:
     """
     try:
         load_game(file)
-        trajectory = _read_json(os.fspath(Path(file).with_name("traj_data.json")))
+        trajectory = _read_json(os.fspath(Path(file).with_name(TRAJECTORY_FILE)))
     except DataError as e:
         raise DataError(f"{where}: {str(e).partition(': ')[2]}") from e
     if not isinstance(trajectory.get("task_type"), str):
-        raise DataError(f"{where}: its traj_data.json has no 'task_type'")
+        raise DataError(f"{where}: its {TRAJECTORY_FILE} has no 'task_type'")
 
 
 def load_problem(file: str | os.PathLike[str]) -> Problem:
@@ -250,7 +232,7 @@ def load_problem(file: str | os.PathLike[str]) -> Problem:
     file = os.fspath(file)
     data = load_game(file)
     family, params = "", {}
-    beside = Path(file).with_name("traj_data.json")
+    beside = Path(file).with_name(TRAJECTORY_FILE)
     if beside.is_file():
         trajectory = _read_json(str(beside))
         family = str(trajectory.get("task_type", ""))

@@ -23,11 +23,10 @@ from agent_envs.datasets.alfworld_houses import (
     SPLITS,
     GeneratedHouse,
     build_house,
-    parse_families,
     parse_size,
     parse_split,
 )
-from agent_envs.datasets.alfworld_problem import FAMILIES, PACKAGED, Problem, family_goal
+from agent_envs.datasets.alfworld_problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
 from agent_envs.errors import TaskIndexError
 
 __all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_problem", "mangled"]

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_envs.datasets.alfworld_classes import (
@@ -22,7 +22,7 @@ from agent_envs.datasets.alfworld_classes import (
     MOVABLE_RECEPTACLES,
     PHRASES,
 )
-from agent_envs.datasets.alfworld_problem import FAMILIES
+from agent_envs.datasets.alfworld_problem import FAMILIES, SPLIT_ALIASES
 from agent_envs.datasets.alfworld_rooms import ROOMS, SIZES, Room, placement_weight
 from agent_envs.datasets.alfworld_scenes import (
     SEEN_SCENES,
@@ -39,21 +39,16 @@ from agent_envs.errors import ConfigError, did_you_mean
 __all__ = [
     "DEFAULT_SIZE",
     "SPLITS",
-    "SPLIT_ALIASES",
     "GeneratedHouse",
     "Target",
     "Thing",
     "build_house",
-    "parse_families",
     "parse_size",
     "parse_split",
 ]
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
-
-SPLIT_ALIASES = {"validation": "valid_seen", "test": "valid_unseen"}
-"""What other environments call the held-out splits."""
 
 DEFAULT_SIZE = "2-4"
 
@@ -155,28 +150,6 @@ def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
     if match is None or int(match[1]) > int(match[2] or match[1]):
         raise ConfigError(f"size must be a number from 1 to {SIZES[-1]} or a range like '2-4', got {size!r}")
     return int(match[1]), int(match[2] or match[1])
-
-
-def parse_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The families that are named, sorted; all for None.
-
-    Raises:
-        ConfigError: There is no such family, or none is named.
-
-    >>> parse_families("pick_two_obj_and_place"), len(parse_families(None))
-    (('pick_two_obj_and_place',), 6)
-    """
-    if families is None:
-        return FAMILIES
-    if not isinstance(families, (str, Iterable)):
-        raise ConfigError(f"families must be names of task families, got {families!r}")
-    named = {families} if isinstance(families, str) else set(families)
-    for name in named:
-        if name not in FAMILIES:
-            raise ConfigError(f"there is no family of tasks {name!r}.{did_you_mean(name, FAMILIES)}")
-    if not named:
-        raise ConfigError(f"families names none; leave it out for all: {', '.join(FAMILIES)}")
-    return tuple(name for name in FAMILIES if name in named)
 
 
 def build_house(

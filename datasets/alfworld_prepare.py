@@ -23,13 +23,12 @@ from typing import IO
 
 from tqdm import tqdm
 
-from agent_envs.datasets.alfworld_games import GAME_FILE, check_game
+from agent_envs.datasets.alfworld_games import GAME_FILE, TRAJECTORY_FILE, check_game
 from agent_envs.datasets.rows import replaced_folder
 from agent_envs.errors import BackendError, DataError, MissingExtraError
 
 __all__ = ["prepare_alfworld"]
 
-_TRAJECTORY = "traj_data.json"
 _FOLDER = "json_2.1.1"
 _MAX_BYTES = 64 << 20  # of one file; games have some hundred thousand
 _OFFLINE = (
@@ -125,16 +124,17 @@ def _place(source: Path, target: Path) -> Path:
         if not games:
             raise DataError(
                 f"{source}: there are no games in it ({found} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
-                f"{_TRAJECTORY}, or the released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
+                f"{TRAJECTORY_FILE}, or the released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
             )
         for path in tqdm(games, desc="alfworld: checking", unit="game", leave=False, disable=len(games) < 100):
-            if not path.with_name(_TRAJECTORY).is_file():
+            if not path.with_name(TRAJECTORY_FILE).is_file():
                 raise DataError(
-                    f"{source}: the game {path.parent.relative_to(folder / _FOLDER).as_posix()} has no {_TRAJECTORY} "
-                    "beside it; it is in the released json_2.1.1_json.zip: name the folder that holds both archives"
+                    f"{source}: the game {path.parent.relative_to(folder / _FOLDER).as_posix()} has no "
+                    f"{TRAJECTORY_FILE} beside it; it is in the released json_2.1.1_json.zip: name the folder that "
+                    "holds both archives"
                 )
             check_game(path, where=f"{source}: {path.relative_to(folder / _FOLDER).as_posix()}")
-        for trajectory in folder.glob(f"{_FOLDER}/*/*/*/{_TRAJECTORY}"):
+        for trajectory in folder.glob(f"{_FOLDER}/*/*/*/{TRAJECTORY_FILE}"):
             if not trajectory.with_name(GAME_FILE).is_file():  # of trials that never became a game
                 shutil.rmtree(trajectory.parent)
         counts = Counter(path.relative_to(folder / _FOLDER).parts[0] for path in games)
@@ -155,7 +155,7 @@ def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], I
     if source.is_dir():
         for root, folders, names in os.walk(source):
             folders[:] = sorted(name for name in folders if not name.startswith("."))  # not what is being written
-            for name in sorted({GAME_FILE, _TRAJECTORY} & set(names)):
+            for name in sorted({GAME_FILE, TRAJECTORY_FILE} & set(names)):
                 path = Path(root, name)
                 place = _placed(path.resolve().parts)
                 if place is not None:
@@ -176,7 +176,7 @@ def _archived(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[byt
         raise DataError(f"{archive}: not a readable zip archive, or cut off: {e}") from e
 
 
-_WANTED = (GAME_FILE, _TRAJECTORY)
+_WANTED = (GAME_FILE, TRAJECTORY_FILE)
 
 
 def _placed(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:

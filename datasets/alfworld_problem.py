@@ -21,19 +21,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.errors import DataError
+from agent_envs.errors import ConfigError, DataError, did_you_mean
 
 __all__ = [
     "FAMILIES",
     "PACKAGED",
     "PREDICATES",
     "RELEASED",
+    "SPLIT_ALIASES",
     "TYPES",
     "Formula",
     "Problem",
     "Wording",
     "display_names",
     "family_goal",
+    "parse_families",
 ]
 
 Formula = tuple[Any, ...]
@@ -49,6 +51,9 @@ FAMILIES: tuple[str, ...] = (
     "pick_two_obj_and_place",
 )
 """The six families of tasks, sorted."""
+
+SPLIT_ALIASES: Mapping[str, str] = {"validation": "valid_seen", "test": "valid_unseen"}
+"""What other environments call the held-out splits."""
 
 TYPES: tuple[str, ...] = ("agent", "location", "object", "otype", "receptacle", "rtype")
 """The types of identifiers. `object` is also what all others derive from."""
@@ -159,6 +164,28 @@ class Problem:
     """Classes of the task in the files' spelling: object_target, parent_target, toggle_target, mrecep_target."""
     wording: Wording = PACKAGED
     """Which edition of the texts the game speaks."""
+
+
+def parse_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The families that are named, sorted; all for None.
+
+    Raises:
+        ConfigError: There is no such family, or none is named.
+
+    >>> parse_families("pick_two_obj_and_place"), len(parse_families(None))
+    (('pick_two_obj_and_place',), 6)
+    """
+    if families is None:
+        return FAMILIES
+    if not isinstance(families, Iterable):
+        raise ConfigError(f"families must be names of task families, got {families!r:.80}")
+    named = [families] if isinstance(families, str) else list(families)
+    for name in named:
+        if name not in FAMILIES:
+            raise ConfigError(f"there is no task family {name!r:.80}.{did_you_mean(str(name), FAMILIES)}")
+    if not named:
+        raise ConfigError(f"families names none; leave it out for all: {', '.join(FAMILIES)}")
+    return tuple(sorted(set(named)))
 
 
 def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:

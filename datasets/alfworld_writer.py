@@ -21,23 +21,21 @@ from typing import Any
 
 from tqdm import tqdm
 
+from agent_envs.datasets.alfworld_games import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.alfworld_generated import house_problem
 from agent_envs.datasets.alfworld_houses import (
     DEFAULT_SIZE,
     GeneratedHouse,
     build_house,
-    parse_families,
     parse_size,
     parse_split,
 )
-from agent_envs.datasets.alfworld_problem import PACKAGED, Formula, Problem
+from agent_envs.datasets.alfworld_problem import PACKAGED, Formula, Problem, parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import write_text
 
-__all__ = ["GAME_FILE", "TRAJECTORY_FILE", "game_document", "generate_alfworld", "problem_text", "trajectory_document"]
+__all__ = ["game_document", "generate_alfworld", "problem_text", "trajectory_document"]
 
-GAME_FILE = "game.tw-pddl"
-TRAJECTORY_FILE = "traj_data.json"
 MOST_GAMES = 1_000_000
 _MANIFEST = ".generated.json"
 _PLACEHOLDER = "UNKNOWN GOAL"

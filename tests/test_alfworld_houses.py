@@ -19,12 +19,13 @@ import pytest
 
 from agent_envs.cli import main
 from agent_envs.datasets import alfworld_classes as classes
+from agent_envs.datasets.alfworld_games import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.alfworld_generated import GeneratedHouses, generated_houses, house_problem
-from agent_envs.datasets.alfworld_houses import SPLITS, build_house, parse_families, parse_size
+from agent_envs.datasets.alfworld_houses import SPLITS, build_house, parse_size
 from agent_envs.datasets.alfworld_pddl import parse_problem
-from agent_envs.datasets.alfworld_problem import FAMILIES, PACKAGED
+from agent_envs.datasets.alfworld_problem import FAMILIES, PACKAGED, parse_families
 from agent_envs.datasets.alfworld_rooms import ROOMS, placement_weight
-from agent_envs.datasets.alfworld_writer import GAME_FILE, TRAJECTORY_FILE, generate_alfworld, problem_text
+from agent_envs.datasets.alfworld_writer import generate_alfworld, problem_text
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, TaskIndexError
 
 SIZE = (2, 4)
@@ -160,7 +161,7 @@ def test_sizes_that_are_none(size):
         parse_size(size)
 
 
-@pytest.mark.parametrize("families", ["pick", ["pick_and_place_simple", "x"], [], 3])
+@pytest.mark.parametrize("families", ["pick", ["pick_and_place_simple", "x"], [], 3, [[]], [None, "x"]])
 def test_families_that_are_none(families):
     with pytest.raises(ConfigError, match="famil"):
         parse_families(families)
@@ -230,7 +231,7 @@ def test_another_seed_writes_other_tasks(tmp_path):
         (["generate", "alfworld", "--out", "x", "--n", "0"], "n must be a number of games"),
         (["generate", "alfworld", "--out", "x", "--size", "9"], "size must be"),
         (["generate", "alfworld", "--out", "x", "--split", "dev"], "no split 'dev'"),
-        (["generate", "alfworld", "--out", "x", "--families", "pick"], "no family of tasks 'pick'"),
+        (["generate", "alfworld", "--out", "x", "--families", "pick"], "no task family 'pick'"),
         (["generate", "alfworld", "--out", "x", "--seed", "-1"], "seed must be"),
     ],
 )

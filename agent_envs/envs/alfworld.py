@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agent_envs.datasets.alfworld_games import GAME_FILE, Game, Games, alfworld_games, check_families, find_folder
+from agent_envs.datasets.alfworld_games import GAME_FILE, Game, Games, alfworld_games, find_folder
 from agent_envs.datasets.alfworld_generated import GeneratedGame, generated_houses
 from agent_envs.datasets.alfworld_houses import DEFAULT_SIZE
+from agent_envs.datasets.alfworld_problem import parse_families
 from agent_envs.datasets.rows import data_name
 from agent_envs.envs.alfworld_engine import NOTHING
 from agent_envs.envs.alfworld_expert import EXPERTS, wrong_command
@@ -123,7 +124,7 @@ class ALFWorldEnv(TextEnv):
             raise ConfigError(f"there is no engine {engine!r}.{did_you_mean(engine, ENGINES)}")
         if expert not in EXPERTS:
             raise ConfigError(f"there is no expert {expert!r}.{did_you_mean(expert, EXPERTS)}")
-        self.families = check_families(families)
+        self.families = parse_families(families)
         if data == "generated":
             generated_houses(split, size, self.families)
         else:
