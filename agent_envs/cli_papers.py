@@ -218,6 +218,8 @@ def run(arguments: argparse.Namespace) -> str:
     if noted["errors"]:
         said += f"; {noted['errors']} {'left out, which' if arguments.skip_errors else 'counted as they are, which'}"
         said += " an error ended"
+    if noted["without_answers"]:
+        said += f"; {noted['without_answers']} have no answers, and count as nothing found"
     return f"{said}\n\n{format_table(rows)}"
 
 

@@ -44,7 +44,7 @@ class ToolEnv(TextEnv):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(max_parallel_calls, int) or max_parallel_calls < 1:
+        if type(max_parallel_calls) is not int or max_parallel_calls < 1:
             raise ConfigError(f"max_parallel_calls must be an integer of at least 1, got {max_parallel_calls!r}")
         if not isinstance(tool_timeout, (int, float)) or not tool_timeout > 0:
             raise ConfigError(f"tool_timeout must be a number of seconds above 0, got {tool_timeout!r}")

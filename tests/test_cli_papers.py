@@ -124,6 +124,12 @@ def test_other_lines_are_named(tmp_path, capsys, line):
     assert "a.jsonl, line 2: not an episode of paper search" in said and "\x1b" not in said
 
 
+def test_episodes_without_answers_are_told(tmp_path, capsys):
+    path = write(tmp_path / "a.jsonl", episode([("A", 1)]), episode([("A", 1)], answers=()))
+    assert main(["eval-papers", path]) == 0
+    assert "2 episodes of 1 queries; 1 have no answers" in capsys.readouterr().out
+
+
 def test_no_episodes(tmp_path, capsys):
     assert main(["eval-papers", write(tmp_path / "a.jsonl")]) == 2
     assert "no episodes" in capsys.readouterr().err

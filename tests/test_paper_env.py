@@ -316,6 +316,7 @@ def test_blocking_backends_run_side_by_side():
         ({"top_k": 0}, "top_k must be"),
         ({"shown": True}, "shown must be"),
         ({"abstract_words": -1}, "abstract_words must be"),
+        ({"max_calls": True}, "max_parallel_calls must be"),
         ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= is what the backend 'local'"),
         ({"corpus": "no_such.jsonl"}, "there is no corpus of papers"),
         ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
