@@ -575,6 +575,14 @@ def test_bad_numbers_name_the_trajectory():
     assert check_rows(replace(rows, rewards=torch.tensor([0.0, 1.0, NAN]), valid=torch.tensor([True, True, False])))
 
 
+@pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
+def test_an_infinite_final_value_names_the_trajectory(name):
+    rows = build([2, 1], [0.0, 1.0, 0.0])
+    rows = replace(rows, truncated=torch.ones(3, dtype=torch.bool), final_values=torch.tensor([NAN, NAN, math.inf]))
+    with pytest.raises(DataError, match="the final value of trajectory"):
+        get_estimator(name).compute(rows, EstimatorOptions())
+
+
 def test_bad_log_probs_name_the_trajectory():
     step_row, trajectory = torch.tensor([0, 0, -1, 1]), torch.tensor([4, 2])
     check_log_probs("old", torch.tensor([-1.0, 0.0, NAN, -2.0]), step_row, trajectory)

@@ -146,3 +146,13 @@ def test_scaling_without_a_deviation_changes_nothing(rewards):
         assert scaled.rewards.tolist() == rows.rewards.tolist() and metrics["reward_scale"] == 1.0
     with pytest.raises(ConfigError, match="'batch' or 'running'"):
         RewardScale("global")
+
+
+def test_scaling_refuses_numbers_that_are_none_and_keeps_its_moments():
+    scale = RewardScale("running")
+    scale.scale(ROWS)
+    before = scale.state_dict()
+    broken = replace(ROWS, rewards=torch.tensor([0.3, math.nan, 1.0, 0.5, 99.0]), names=["a", "b"])
+    with pytest.raises(DataError, match="trajectory 'a' at step 1 is nan"):
+        scale.scale(broken)
+    assert scale.state_dict() == before

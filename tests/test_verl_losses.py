@@ -504,6 +504,24 @@ def test_numbers_that_are_none_name_their_episode(actor, critic, name):
         made.columns(objective("gae"))
 
 
+def test_the_value_after_a_cut_episode_is_a_number():
+    cut = {**fields(truncated=True, terminated=False), "value_at": 2}
+    table = step_table([cut], ["u"], torch.tensor([0, 3]), {})
+    given = {"old_log_probs": torch.full((3,), -1.0), "values": torch.tensor([0.0, 0.0, float("nan")])}
+    one = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(DataError, match="after the last step of trajectory 'u_0' is nan"):
+        step_columns(table, given, 3, objective("gae"), one, one)
+
+
+def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():
+    first = fields(reward=0.1, components={"format": 0.1})
+    second = {**fields(reward=0.2, components={"format": 0.2}), "trajectory": "u_1"}
+    table = step_table([first, second], ["u", "u"], torch.tensor([0, 2, 4]), {})
+    given, one = {"old_log_probs": torch.full((4,), -1.0)}, torch.zeros(2, dtype=torch.int64)
+    off = objective(process=ProcessRewards({"format": 0.0}))
+    assert step_columns(table, given, 4, off, one, one).columns["advantages"].tolist() == [0.0] * 4
+
+
 def test_a_step_table_is_the_same_for_any_rows_in_any_order():
     episodes = play(3, "mixed")
     seen = []

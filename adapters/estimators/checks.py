@@ -36,9 +36,9 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
         Each is said once in the log where it is not 0.
 
     Raises:
-        DataError: A tensor of another length; a reward, value or baseline that is infinite or not a number; a
-        negative or a
-            repeated step index; a trajectory in two groups. Names the trajectory and step.
+        DataError: A tensor of another length; a reward or value that is infinite or not a number, a baseline or final
+            value that is infinite; a negative or a repeated step index; a trajectory in two groups. Names the
+            trajectory and step.
     """
     _check_shapes(rows)
     valid = rows.valid.nonzero().squeeze(1)
@@ -46,8 +46,10 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
     for what, x in (("reward", rows.rewards), ("value", rows.values)):
         if x is not None:
             _check_finite(rows, what, x[valid], valid)
-    if rows.baseline is not None:
-        _check_finite(rows, "greedy baseline", rows.baseline[valid].nan_to_num(0.0, torch.inf, -torch.inf), valid)
+    # where these are not known they are not a number
+    for what, x in (("greedy baseline", rows.baseline), ("final value", rows.final_values)):
+        if x is not None:
+            _check_finite(rows, what, x[valid].nan_to_num(0.0, torch.inf, -torch.inf), valid)
     if len(valid) and int(step.min()) < 0:
         row = int(valid[step.argmin()])
         raise DataError(f"{rows.name(int(rows.trajectory[row]))} has a step with index {int(rows.step[row])}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.adapters.estimators.checks import say_once
+from agent_envs.adapters.estimators.checks import check_rows, say_once
 from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
 from agent_envs.errors import ConfigError, DataError, did_you_mean
@@ -168,7 +168,12 @@ class RewardScale:
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
-        """The rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``."""
+        """The rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``.
+
+        Raises:
+            DataError: A reward that is not a finite number; names the trajectory. What was taken in before stays.
+        """
+        check_rows(rows)
         steps = lay_out(rows)
         to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, self.gamma)
         returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]

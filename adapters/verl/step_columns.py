@@ -18,6 +18,7 @@ from agent_envs.adapters.losses import kl_in_reward, step_weights
 from agent_envs.adapters.verl.objective import Objective
 from agent_envs.adapters.verl.step_losses import POLICY_WEIGHTS, STEP_NUMBERS, VALUE_WEIGHTS
 from agent_envs.adapters.verl.step_table import StepTable
+from agent_envs.errors import DataError
 
 __all__ = ["StepColumns", "step_columns"]
 
@@ -64,7 +65,8 @@ def step_columns(
             check_log_probs(name, own[name], table.step_of, table.trajectory, table.names)
     rows = _step_rows(table, given.get("values"), baselines)
     names = sorted({name for parts in table.components for name in parts})
-    components = torch.tensor([[parts.get(name, 0.0) for name in names] for parts in table.components])
+    # float64 as the rewards are: what is left of a reward without its components must be exactly 0 where it is
+    components = torch.tensor([[parts.get(n, 0.0) for n in names] for parts in table.components], dtype=torch.float64)
     rows, metrics = process_rewards(rows, components, names, objective.process)
     if objective.scale is not None:
         rows, scale_metrics = objective.scale.scale(rows)
@@ -147,6 +149,13 @@ def _step_rows(table: StepTable, values: torch.Tensor | None, baselines: Mapping
         final = torch.full_like(at_start, math.nan)
         known = table.final >= 0
         final[known] = values[table.final[known]].float()
+        wrong = (known & ~final.isfinite()).nonzero()  # an estimator takes "not a number" for "not known"
+        if len(wrong):
+            step = int(wrong[0])
+            name = table.names[int(table.trajectory[step])]
+            raise DataError(
+                f"the value of the state after the last step of trajectory {name!r} is {float(final[step])}"
+            )
     texts = {text: i for i, text in enumerate(dict.fromkeys(table.anchors))}
     baseline = None
     if baselines is not None:
