@@ -278,3 +278,14 @@ def test_the_expert_goes_on_from_a_snapshot() -> None:
         if action is None:
             break
         assert first.step(action)[:3] == second.step(action)[:3]
+
+
+def test_the_expert_knows_what_to_do_after_the_searches_of_another() -> None:
+    """Pages that are cut, mistakes, searches of its own: from each of them there is a next action."""
+    env_kwargs = {"max_observation_length": 700}
+    options = [{"index": index} for index in range(150, 270)]
+    policy = agent_envs.policies.ExpertPolicy(noise=0.6, seed=0)
+    episodes = agent_envs.run_episodes(
+        "AgentR1/WebShop-v0", policy, len(options), env_kwargs=env_kwargs, options=options, progress=False
+    )
+    assert [episode.error for episode in episodes if episode.error] == []

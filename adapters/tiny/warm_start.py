@@ -10,6 +10,7 @@ tokens of the answer from `PromptBuilder.extend`. One episode is one sequence; o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ __all__ = [
 
 MAX_DEMONSTRATIONS = 12_000
 """Different episodes a warm start sees; a longer one sees them again, in another order."""
+MAX_TOKENS = 4_000_000
+"""Tokens of different episodes: where episodes are long, fewer of them teach the format."""
 BATCH_SIZE = 48
 """Most episodes of a supervised step."""
 TOKENS_PER_BATCH = 24_576
@@ -74,18 +77,20 @@ def make_warm_model(
         PolicyError: The environment has no expert for these tasks.
         ConfigError: No demonstration fits into the context.
     """
-    count = max(_TOKENIZER_EPISODES, min(MAX_DEMONSTRATIONS, steps * BATCH_SIZE))
-    demonstrations = play_demonstrations(
-        env_id, count, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, progress=progress
-    )
-    tokenizer = build_tokenizer([*map(transcript, demonstrations[:_TOKENIZER_EPISODES]), *texts])
+    most = max(_TOKENIZER_EPISODES, min(MAX_DEMONSTRATIONS, steps * BATCH_SIZE))
+    episodes = _episodes(env_id, most, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers)
+    demonstrations = _played(episodes, _TOKENIZER_EPISODES, progress)
+    tokenizer = build_tokenizer([*map(transcript, demonstrations), *texts])
     model = build_model(tokenizer, context_length=max_length, seed=seed)
     if steps:
-        bar = tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
-        encoded = encode(bar, tokenizer, max_length=max_length)
+        encoded = encode(_shown(demonstrations, progress), tokenizer, max_length=max_length)
         # Episodes of ten times the length in batches of a tenth: a step takes about as long on every task.
         mean_length = sum(len(d.ids) for d in encoded) / len(encoded)
         batch_size = min(BATCH_SIZE, max(1, round(TOKENS_PER_BATCH / mean_length)))
+        wanted = min(most, round(MAX_TOKENS / mean_length), steps * batch_size)
+        further = _played(episodes, wanted - _TOKENIZER_EPISODES, progress)
+        if further:
+            encoded += encode(_shown(further, progress), tokenizer, max_length=max_length)
         train_on(model, encoded, steps=steps, batch_size=batch_size, seed=seed, progress=progress)
     save_model(model, tokenizer, folder)
 
@@ -137,16 +142,41 @@ def play_demonstrations(
     Raises:
         PolicyError: The environment has no expert for these tasks.
     """
+    how = {"noise": noise, "seed": seed, "env_kwargs": env_kwargs, "wrappers": wrappers, "indices": indices}
+    return _played(_episodes(env_id, count, **how), count, progress)  # type: ignore[arg-type]
+
+
+def _episodes(
+    env_id: str,
+    count: int,
+    *,
+    noise: float,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[str],
+    indices: Sequence[int] | None = None,
+) -> Iterator[list[Demonstration]]:
+    """The demonstrations of `count` episodes, one episode at a time."""
     env = apply_wrappers(gym.make(env_id, **dict(env_kwargs or {})), wrappers)
     rng = np.random.default_rng(seed)
     policy = ExpertPolicy(noise=noise, seed=seed)
     pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]
-    demonstrations: list[Demonstration] = []
-    drawn = rng.choice(pool, size=count, replace=count > len(pool))
-    for index in tqdm(drawn, desc="demonstrations", disable=not progress, leave=False):
-        demonstrations += _play(env, policy, int(index))
-    env.close()
-    return demonstrations
+    try:
+        for index in rng.choice(pool, size=count, replace=count > len(pool)):
+            yield _play(env, policy, int(index))
+    finally:
+        env.close()
+
+
+def _played(episodes: Iterator[list[Demonstration]], count: int, progress: bool) -> list[Demonstration]:
+    """The demonstrations of the next `count` episodes."""
+    part = itertools.islice(episodes, max(0, count))
+    bar = tqdm(part, total=count, desc="demonstrations", disable=not progress or count <= 0, leave=False)
+    return [demonstration for episode in bar for demonstration in episode]
+
+
+def _shown(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[Demonstration]:
+    return tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
 
 
 def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> list[Demonstration]:

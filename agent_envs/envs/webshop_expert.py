@@ -171,7 +171,7 @@ def _from_item(page: Page, memory: Memory, wish: _Wish) -> str:
             return "click[Features]"
         if "Description" not in seen.views and left > (9 if fresh and len(seen.texts) > 2 else 1):
             return "click[Description]"
-    best = _best(memory, wish)
+    best = _best(memory, wish) or memory.asin  # after a search of its own, none of that search was opened
     back = 1 + _cost(memory, wish, best)  # steps to the purchase of the best one, from here
     if _close(memory, wish, best):
         go_on = len(buy) + left >= back + (2 if best == memory.asin else 0) and (bool(fresh) or best != memory.asin)
