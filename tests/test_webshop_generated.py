@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import agent_envs  # noqa: F401  (registers the ids)
+import agent_envs
 from agent_envs.datasets import prepare, webshop_prepare, webshop_store
 from agent_envs.datasets.generate import generate
 from agent_envs.datasets.webshop_generated import GeneratedShop
