@@ -145,7 +145,14 @@ def test_metrics_of_rows_and_what_merging_saved():
     steps = [make_step(0, 0.5), make_step(1, 0.5), make_step(2, 0.5, rebuilt=True, truncated=True)]
     episode = make_episode(steps, StopReason.TRUNCATED)
     final = [*steps[2].prompt_ids, 7, 8, 5]
-    expected = {"prompt_length/mean": 4.0, "response_length/max": 2.0, "env/trained_steps": 3.0}
+    expected = {
+        "prompt_length/mean": 4.0,
+        "prompt_length/clip_ratio": 1 / 3,
+        "response_length/max": 2.0,
+        "response_length/clip_ratio": 1.0,
+        "response_length_non_aborted/clip_ratio": 1.0,
+        "env/trained_steps": 3.0,
+    }
     tokens = {}
     for merge in (True, False):
         rows = [
@@ -154,7 +161,12 @@ def test_metrics_of_rows_and_what_merging_saved():
             for row in episode_rows(episode, filler_id=2, final_prompt_ids=final, merge=merge)
         ]  # fmt: skip
         padding = {"kind": "padding", "steps": [], "value_at": -1, "n": 2}
-        metrics = step_metrics([*rows, padding], [row["n"] for row in rows] + [2], trained=6)
+        lengths = [row["n"] for row in rows] + [2]
+        longest = steps[0].prompt_ids, steps[0].response_ids
+        most_prompt, most_response = map(len, longest)
+        metrics = step_metrics(
+            [*rows, padding], lengths, trained=6, most_prompt=most_prompt, most_response=most_response
+        )
         assert {name: metrics[name] for name in expected} == expected
         tokens[merge] = sum(row["n"] for row in rows)
         assert metrics["env/merge_factor"] == pytest.approx(tokens[False] / tokens[merge] if not merge else 29 / 17)

@@ -490,6 +490,8 @@ def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
     table = made.batch.table()
     assert not any("process" in name or "scale" in name for name in plain.metrics)
     assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in table.components)
+    for name in ("count", "mean", "max", "min"):  # as the released systems call them, too
+        assert mixed.metrics[f"critic/process_rewards/{name}"] == mixed.metrics[f"env/process_rewards/{name}"]
     scale, sigma = mixed.metrics["env/process_rewards/scale"], mixed.metrics["env/reward_scale"]
     added = torch.tensor([0.5 * c["format"] / scale for c in table.components])
     torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
@@ -511,6 +513,18 @@ def test_the_value_after_a_cut_episode_is_a_number():
     one = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(DataError, match="after the last step of trajectory 'u_0' is nan"):
         step_columns(table, given, 3, objective("gae"), one, one)
+
+
+@pytest.mark.parametrize(("name", "learned"), [("gae", [0, 2]), ("token_gae", [0, 1, 2, 3])])
+def test_metrics_of_values_are_over_the_tokens_the_critic_learns_at(name, learned):
+    rows = [fields(), {**fields(reward=0.0), "trajectory": "u_1"}]
+    table = step_table(rows, ["u", "u"], torch.tensor([0, 2, 4]), {})
+    values = torch.tensor([0.5, 90.0, -0.5, -70.0])
+    given, one = {"old_log_probs": torch.full((4,), -1.0), "values": values}, torch.zeros(2, dtype=torch.int64)
+    result = step_columns(table, given, 4, objective(name), one, one)
+    assert result.metrics["critic/values/max"] == float(values[learned].max())
+    left = (result.columns["returns"] - values)[learned].var() / (result.columns["returns"][learned].var() + 1e-5)
+    assert result.metrics["critic/vf_explained_var"] == pytest.approx(float(1 - left), rel=1e-4)
 
 
 def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():

@@ -11,7 +11,10 @@ import numpy as np
 from agent_envs.episode import StopReason
 from agent_envs.families import score_families
 
-__all__ = ["released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
+__all__ = ["PER_STEP", "released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
+
+PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
+"""How the names begin of metrics that verl makes of rows, and that are made of steps and episodes here."""
 
 
 def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -68,29 +71,41 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def step_metrics(rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int) -> dict[str, float]:
+def step_metrics(
+    rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int, *, most_prompt: int, most_response: int
+) -> dict[str, float]:
     """Metrics of a training batch's rows and steps.
 
     Args:
         rows: The rows' records as the agent loop makes them, padding included.
         lengths: Tokens of each row.
         trained: Tokens that weigh something in the policy's loss.
+        most_prompt: Tokens a prompt may have.
+        most_response: Tokens a response may have.
 
     Returns:
-        Lengths per step, and what merging saved: ``env/merge_factor`` is the number of tokens that one row per step
+        Lengths per step, with the shares that are as long as they may be; and what merging saved: ``env/merge_factor`` is the number of tokens that one row per step
         would process over the number that the merged rows do.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    prompts = [step["prompt_tokens"] for step in steps]
     responses = [step["end"] - step["start"] for step in steps]
+    written = {
+        **summarise("response_length", responses),
+        "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
+    }
     real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
-    apart = sum(step["prompt_tokens"] for step in steps) + sum(responses)
+    apart = sum(prompts) + sum(responses)
     for row, n in real:
         if row["value_at"] >= 0:  # the prompt of the state after the last step, and its filler, end the row
             apart += n
     together = sum(n for _, n in real)
     return {
-        **summarise("prompt_length", [step["prompt_tokens"] for step in steps]),
-        **summarise("response_length", responses),
+        **summarise("prompt_length", prompts),
+        "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
+        **written,
+        # a step without a token is no step: verl's second set of names says the same
+        **{name.replace("length/", "length_non_aborted/"): value for name, value in written.items()},
         "env/rows": float(sum(row["kind"] != "padding" for row in rows)),
         "env/trained_steps": float(len(steps)),
         "env/masked_rows": float(sum(row["kind"] == "masked" for row in rows)),
@@ -119,6 +134,7 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
         **summarise("num_steps", [r["num_steps"] for r in records]),
         **summarise("num_steps/trajectory", [r["num_steps"] for r in records]),
         **summarise("turns", [r["num_steps"] for r in records]),
+        **summarise("num_turns", [2 * r["num_steps"] for r in records]),
         **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
         **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
         **summarise("critic/score/trajectory", [r["return"] for r in records]),

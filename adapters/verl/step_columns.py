@@ -71,7 +71,9 @@ def step_columns(
     if objective.scale is not None:
         rows, scale_metrics = objective.scale.scale(rows)
         metrics |= scale_metrics
-    metrics = {f"env/{name}": value for name, value in metrics.items()}
+    # the second place is where the released systems log process rewards
+    metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
+    metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}
     rows = _less_kl(rows, own, table, objective, metrics)
     kept = torch.ones(len(table.tokens), dtype=torch.bool)
     columns: dict[str, torch.Tensor] = {}
@@ -91,6 +93,8 @@ def step_columns(
     value_weights = step_weights(objective.weighting, learned, table.trajectory, critic_batch[table.row])[table.step_of]
     if at_start:
         value_weights = value_weights * (table.place == 0)
+    if "values" in own:
+        metrics |= _value_metrics(own["values"], returns, value_weights != 0)
     at_end = table.place == (table.length - 1)[table.step_of]
     columns |= {
         "advantages": table.spread(advantages.float(), size),
@@ -101,6 +105,19 @@ def step_columns(
         STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
     return StepColumns(columns, rows.rewards.double(), metrics)
+
+
+def _value_metrics(values: torch.Tensor, returns: torch.Tensor, learned: torch.Tensor) -> dict[str, float]:
+    """What verl logs of the critic, over the tokens it learns at: elsewhere its values mean nothing."""
+    v, r = values[learned].double(), returns[learned].double()
+    if len(v) < 2:
+        return {}
+    return {
+        "critic/values/mean": float(v.mean()),
+        "critic/values/max": float(v.max()),
+        "critic/values/min": float(v.min()),
+        "critic/vf_explained_var": float(1 - (r - v).var() / (r.var() + 1e-5)),
+    }
 
 
 def _less_kl(

@@ -39,6 +39,7 @@ from agent_envs.adapters.estimators import GroupsSeen, check_episodes
 from agent_envs.adapters.losses import RatioWatch, policy_loss
 from agent_envs.adapters.verl.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.episode_metrics import (
+    PER_STEP,
     released_metrics,
     step_metrics,
     summarise,
@@ -304,7 +305,13 @@ class EnvTrainer(PPOTrainerSync):
         return {
             **{f"env/{name}": value for name, value in nothing.items()},
             **training_metrics(list(records.values())),
-            **step_metrics(extra, processed, int((result.columns[POLICY_WEIGHTS] != 0).sum())),
+            **step_metrics(
+                extra,
+                processed,
+                int((result.columns[POLICY_WEIGHTS] != 0).sum()),
+                most_prompt=int(self.config.data.max_prompt_length),
+                most_response=int(self.config.data.max_response_length),
+            ),
             **summarise("critic/rewards", shaped.tolist()),
             **released_metrics(extra, shaped.tolist()),
             "env/masked_episodes": float(len(broken)),
@@ -331,7 +338,7 @@ class EnvTrainer(PPOTrainerSync):
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
-        """verl's metrics over real rows, with scores and rewards per episode instead of per row."""
+        """verl's metrics over real rows, but for what is a step's or an episode's."""
         real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         rows = KVBatchMeta(
             keys=[batch.keys[i] for i in real],
@@ -339,10 +346,9 @@ class EnvTrainer(PPOTrainerSync):
             partition_id=batch.partition_id,
             extra_info=batch.extra_info,
         )
-        kept = ("critic/rewards/", "response_length/", "prompt_length/")
-        per_episode = {name: value for name, value in metrics.items() if name.startswith(kept)}
+        ours = dict(metrics)
         super()._compute_metrics(rows, metrics, timing_raw, global_steps, epoch)
-        metrics.update(per_episode)
+        metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
         metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
 
     def _val_metrics_update(
