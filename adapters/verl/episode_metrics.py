@@ -84,8 +84,9 @@ def step_metrics(
         most_response: Tokens a response may have.
 
     Returns:
-        Lengths per step, with the shares that are as long as they may be; and what merging saved: ``env/merge_factor`` is the number of tokens that one row per step
-        would process over the number that the merged rows do.
+        Lengths per step, with the shares that are as long as they may be; and what merging saved:
+        ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the
+        merged rows do.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
