@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from agent_envs.datasets.rows import read_rows
 from agent_envs.datasets.webshop_products import Goal, Product
 from agent_envs.errors import DataError
+from agent_envs.text_env import clean_text
 
 __all__ = [
     "ANY_PRICE",
@@ -213,7 +214,7 @@ def _read_goal(row: Any, where: str) -> Goal:
         category=str(row.get("category", "")),
         query=row["query"],
         product_category=row["product_category"],
-        instruction=row["instruction_text"],
+        instruction=clean_text(row["instruction_text"]),
         attributes=tuple(attributes),
         options=options if isinstance(options, dict) else tuple(options),
         price_upper=ceiling,

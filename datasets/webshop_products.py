@@ -17,6 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
 from agent_envs.errors import DataError
+from agent_envs.text_env import clean_text
 
 __all__ = ["Catalog", "Goal", "HumanInstruction", "Product", "parse_prices", "product_from_row", "search_text"]
 
@@ -189,7 +190,7 @@ def product_from_row(
     instruction = entry.get("instruction")
     return Product(
         asin=asin,
-        title=row["name"],
+        title=_text(row["name"]),
         category=_text(row.get("category")),
         query=_text(row.get("query")).lower().strip(),
         product_category=_text(row.get("product_category")),
@@ -201,7 +202,7 @@ def product_from_row(
         option_images=images,
         attributes=_texts(entry["attributes"]) if "attributes" in entry else NO_ATTRIBUTES,
         image=_text(pictures[0]) if isinstance(pictures, list) and pictures else "",
-        instruction=instruction if isinstance(instruction, str) else None,
+        instruction=_text(instruction) if isinstance(instruction, str) else None,
         instruction_attributes=_texts(entry.get("instruction_attributes")),
         human=tuple(_human(item, where) for item in human),
     )
@@ -233,14 +234,14 @@ def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str
             value = content.get("value") if isinstance(content, Mapping) else None
             if not isinstance(value, str):
                 raise DataError(f"{where}: every option of {name!r} needs a 'value', a string; got {content!r:.80}")
-            value = value.strip().replace("/", " | ").lower()
+            value = _text(value).strip().replace("/", " | ").lower()
             values.append(value)
             image = content.get("image")
             if isinstance(image, str):
                 images[value] = image
             else:
                 images.pop(value, None)
-        options[name.lower()] = tuple(values)
+        options[_text(name).lower()] = tuple(values)
     return options, images
 
 
@@ -248,12 +249,13 @@ def _human(item: Any, where: str) -> HumanInstruction:
     if not isinstance(item, Mapping) or not isinstance(item.get("instruction"), str):
         raise DataError(f"{where}: a human instruction is an object with 'instruction', a string; got {item!r:.80}")
     return HumanInstruction(
-        item["instruction"], _texts(item.get("instruction_attributes")), _texts(item.get("instruction_options"))
+        _text(item["instruction"]), _texts(item.get("instruction_attributes")), _texts(item.get("instruction_options"))
     )
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    """A field as text, without halves of characters: what pages show is what can be clicked."""
+    return clean_text(value if isinstance(value, str) else "" if value is None else str(value))
 
 
 def _texts(value: Any) -> tuple[str, ...]:

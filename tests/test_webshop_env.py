@@ -151,6 +151,15 @@ def test_values_with_brackets_cannot_be_clicked(play):
     assert play(*LAMP, "click[gold [matte]]")[1]["invalid_action"]  # the original takes it for click[gold [ and matte]
 
 
+def test_halves_of_characters_are_shown_and_clicked_alike(folder, play):
+    row = dict(ROWS[0], name="Lamp \ud800", customization_options={"Trim\udfff": option("Red\ud83d")})
+    (folder / "items_shuffle.json").write_text(json.dumps([row]))
+    observation, info = play(*LAMP)
+    assert "trim\ufffd [SEP] red\ufffd [SEP] Lamp \ufffd" in observation
+    _, info = play(*LAMP, f"click[{clickables(info)[-1]}]")
+    assert not info["invalid_action"] and info["anchor"].encode()
+
+
 def test_values_with_the_names_of_buttons_are_buttons(play):
     assert "[SEP] < Prev" in play(*LAMP, "click[reviews]")[0] and "Rating" not in play(*LAMP, "click[reviews]")[0]
     assert "Page 1 (Total results: 1)" in play(*LAMP, "click[< prev]")[0]
