@@ -216,6 +216,12 @@ class EnvTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ advantages
 
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        batch = super()._compute_ref_log_prob(batch, metrics)
+        # with LoRA the reference is the actor without its adapter; the word stays, and the critic has none to leave out
+        batch.extra_info.pop("no_lora_adapter", None)
+        return batch
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """What the update needs for every response token; see ``step_columns``."""
         assert self.layout is not None
@@ -224,7 +230,7 @@ class EnvTrainer(PPOTrainerSync):
         extra = [plain(fields) for fields in data.pop("extra_fields").tolist()]
         uids = [str(uid) for uid in data.pop("uid").tolist()]
         offsets = row_offsets(data["response_mask"])
-        self._write_episodes(extra)
+        self._write_lines("train", [fields["episode"] for fields in extra if fields["episode"]])
         self._fail_if_all_broken(extra)
         table = step_table(extra, uids, offsets, self.prompts)
         given = {name: flat(data[name]).float() for name in names[1:5] if name in data}
@@ -326,9 +332,6 @@ class EnvTrainer(PPOTrainerSync):
         errors = [fields["error"] for fields in extra if fields["error"]]
         if errors and all(fields["kind"] != "step" for fields in extra):
             raise BackendError(f"every episode of step {self.global_steps} failed; the first one:\n{errors[0]}")
-
-    def _write_episodes(self, extra: list[dict]) -> None:
-        self._write_lines("train", [fields["episode"] for fields in extra if fields["episode"]])
 
     def _write_lines(self, phase: str, lines: list[str]) -> None:
         folder = self.settings.get("episodes_dir")
