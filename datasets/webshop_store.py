@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,16 +156,20 @@ def _cached(source: GeneratedShop | ReleasedFiles, again: Again, progress: bool 
 
 
 @contextmanager
-def _waited_for(path: Path) -> Iterator[None]:
+def _waited_for(path: Path, *, wait: bool = True) -> Iterator[None]:
     import fcntl
 
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
 
 
 def _remove_others(folder: Path, about: dict[str, Any]) -> None:
-    """Remove the stores of the same source that were made of other contents or by other code."""
+    """Remove the stores of the same source that were made of other contents or by other code, and what is left of
+    conversions that were killed."""
+    for partial in folder.parent.glob("*.partial"):
+        with suppress(BlockingIOError), _waited_for(partial.with_suffix(".lock"), wait=False):  # nobody builds it
+            shutil.rmtree(partial, ignore_errors=True)
     for other in folder.parent.glob("*/index.json"):
         if other.parent.suffix == ".partial":  # being built
             continue

@@ -153,6 +153,18 @@ def test_a_stopped_conversion_leaves_no_store(released: Path, monkeypatch: pytes
     assert len(open_catalog(released)) == 2
 
 
+def test_what_a_killed_conversion_left_goes_with_the_next_one(released: Path, tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    stores = tmp_path / "cache" / "webshop-stores"
+    for name in ("dead", "built"):
+        (stores / f"{name}.partial" / "search").mkdir(parents=True)
+        (stores / f"{name}.partial" / "lock").touch()
+    with (stores / "built.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store = open_catalog(released)
+        assert {path.name for path in stores.iterdir() if path.is_dir()} == {store.folder.name, "built.partial"}
+
+
 def test_without_a_cache_folder_it_works_all_the_same(released: Path, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "file" / "below"))
