@@ -131,7 +131,7 @@ def find_folder(data: str) -> Path:
 
 
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
-    """The games of a split. The folder is searched once per process.
+    """The games of a split. The folder is searched once per process, and again after folders were added to it.
 
     Args:
         data: As for `find_folder`.
@@ -150,7 +150,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
         if not names:
             raise DataError(f"{folder} is empty; expected the folders {', '.join(SPLITS)} with games in them")
         raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
-    found = _search(str(folder), name)
+    found = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
     games = tuple(game for game, solvable in found if (solvable or unsolvable) and game.family in families)
     if not games:
         raise DataError(
@@ -163,8 +163,8 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
 
 
 @functools.lru_cache(16)
-def _search(folder: str, split: str) -> tuple[tuple[Game, bool], ...]:
-    """All games of a split with their flag."""
+def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], ...]:
+    """All games of a split with their flag; `changed` is when the split's folder last was."""
     found = []
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()

@@ -378,6 +378,20 @@ def test_reading_is_linear_and_does_not_depend_on_layout():
     assert intro(one, begin(one)) == intro(two, begin(two)) and begin(one) == begin(two)
 
 
+def test_games_that_are_added_are_found(game):
+    folder, path = game
+    split = folder / "train"
+    split.mkdir()
+    os.utime(split, ns=(1, 1))
+    with pytest.raises(DataError, match="has no game"):
+        gym.make(ENV, data=str(folder)).reset()
+    shutil.copytree(path.parent.parent, split / "one")
+    assert gym.make(ENV, data=str(folder)).unwrapped.num_tasks == 1
+    os.utime(split, ns=(2, 2))
+    shutil.copytree(path.parent.parent, split / "two")
+    assert gym.make(ENV, data=str(folder)).unwrapped.num_tasks == 2
+
+
 def test_distances_are_dropped(game):
     folder, path = game
 
