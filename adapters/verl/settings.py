@@ -137,7 +137,16 @@ def settle(overrides: Sequence[str]) -> Settled:
     from agent_envs.adapters.losses import policy_loss
     from agent_envs.adapters.verl.objective import read_objective
 
-    read_objective(composed)
+    estimator = read_objective(composed).estimator
+    if estimator.needs_critic and composed.critic.enable is not True:
+        raise ConfigError(
+            f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {composed.critic.enable}"
+        )
+    size = composed.critic.ppo_mini_batch_size
+    if estimator.needs_critic and (not isinstance(size, int) or size < 1 or composed.data.train_batch_size % size):
+        raise ConfigError(
+            f"critic.ppo_mini_batch_size={size} does not divide data.train_batch_size={composed.data.train_batch_size}"
+        )
     policy_loss(str(actor.policy_loss.loss_mode))
     if rollout.max_model_len is None:
         longest = composed.data.max_prompt_length + composed.data.max_response_length
