@@ -11,9 +11,12 @@ _SPECS: dict[str, dict[str, object]] = {
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KEnv", "max_episode_steps": 2},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k:GSM8KToolEnv", "max_episode_steps": 10},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa:HotpotQAEnv", "max_episode_steps": 10},
-    "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa:MuSiQueEnv", "max_episode_steps": 10},
+    "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa_multihop:MuSiQueEnv", "max_episode_steps": 10},
     "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papers:PaperSearchEnv", "max_episode_steps": 5},
-    "AgentR1/TwoWikiMultihopQA-v0": {"entry_point": "agent_envs.envs.qa:TwoWikiMultihopQAEnv", "max_episode_steps": 10},
+    "AgentR1/TwoWikiMultihopQA-v0": {
+        "entry_point": "agent_envs.envs.qa_multihop:TwoWikiMultihopQAEnv",
+        "max_episode_steps": 10,
+    },
     "AgentR1/WebShop-v0": {"entry_point": "agent_envs.envs.webshop:WebShopEnv", "max_episode_steps": 15},
 }
 
