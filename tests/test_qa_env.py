@@ -347,7 +347,7 @@ def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path:
         policy = agent_envs.policies.ScriptedPolicy([search("Korvath"), "Pigam"])
         episode = agent_envs.run_episode(env, policy, options={"index": 0})
         assert episode.stop_reason is StopReason.ERROR
-        assert "BackendError" in str(episode.error)
+        assert "BackendReplyError" in str(episode.error)
     finally:
         server.shutdown()
         thread.join()
