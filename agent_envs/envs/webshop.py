@@ -29,7 +29,7 @@ from agent_envs.envs.webshop_site import Page, Session, Site, parse_action
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.files import write_text
 from agent_envs.rewards.nouns import check_tagger, open_tagger
-from agent_envs.text_env import Outcome, Snapshot, TextEnv
+from agent_envs.text_env import Outcome, Snapshot, TextEnv, clean_text
 
 __all__ = ["WebShopEnv"]
 
@@ -314,7 +314,7 @@ class WebShopEnv(TextEnv):
     def _anchor(self) -> str:
         session: Session = self.state
         text = page_text(self.page, session, "text")
-        return "\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())])
+        return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())]))
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)
