@@ -23,7 +23,8 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 from agent_envs.adapters.verl.config import Paths, build, choose_tasks
-from agent_envs.adapters.verl.process import last_error
+from agent_envs.adapters.verl.process import last_error, run_verl
+from agent_envs.adapters.verl.settings import _compose, settle, verl_overrides
 from agent_envs.adapters.verl.train import _locked, _remember
 from agent_envs.errors import ConfigError
 
@@ -89,6 +90,8 @@ def _options(**changes: object) -> dict[str, object]:
         (["data.train_batch_size=7"], "does not divide data.train_batch_size=7"),
         (["actor_rollout_ref.rollout.n=abc"], "rollout.n must be an integer of at least 1, got 'abc'"),
         (["trainer.logger=[console]"], "trainer.logger must hold 'file'"),
+        (["trainer.logger=[file,tensorbord]"], "unknown trainer.logger 'tensorbord'. Did you mean 'tensorboard'"),
+        (["trainer.logger=[file,clearml]"], "trainer.logger 'clearml' needs the package clearml"),
         (["--env", "nosuch:Env-v0"], "unknown environment"),
         (["--wrapper", "gymnasium.wrappers:TimeLimit(max_episode_steps=-3)"], "wrapper 'gymnasium.wrappers:TimeLimit"),
         (["--model", "/no/such/folder"], "there is no such folder"),
@@ -238,3 +241,46 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_imports_no_trainer() -> None:
     code = "import sys, agent_envs.cli; print(sorted({'torch', 'verl', 'ray', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = {}
+
+    class Ended:
+        returncode = 0
+
+        def __init__(self, command: list[str], **how: object) -> None:
+            started.update(command=command, **how)
+
+        def poll(self) -> int:
+            return 0
+
+    for name in ("TENSORBOARD_DIR", "WANDB_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("agent_envs.adapters.verl.process.subprocess.Popen", Ended)
+    config, preset = build(**_options(out=str(tmp_path)))
+    log = tmp_path / "starts" / "000-from-0.jsonl"
+    overrides = settle(verl_overrides(config, preset, model="m")).overrides
+    run_verl(config, preset, Paths(tmp_path), overrides, log, 0)
+    hydra = [word for word in started["command"][4:] if "=" in word and not word.startswith("hydra")]
+    told = _compose(hydra).ray_kwargs.ray_init.runtime_env.env_vars
+    expected = {"VERL_FILE_LOGGER_PATH": log, "TENSORBOARD_DIR": tmp_path / "tensorboard", "WANDB_DIR": tmp_path}
+    for name, place in expected.items():
+        assert told[name] == started["env"][name] == str(place)
+
+
+def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    from verl.utils.tracking import Tracking
+
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "tensorboard"))
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
+    loggers = ["console", "file", "tensorboard"]
+    config, preset = build(**_options(overrides=[f"trainer.logger=[{','.join(loggers)}]"]))
+    settle(verl_overrides(config, preset, model="m"))
+    tracking = Tracking("project", "name", loggers)
+    tracking.log({"env/success": 0.5}, step=1)
+    tracking.finish()
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert json.loads((tmp_path / "log.jsonl").read_text())["data"] == {"env/success": 0.5}

@@ -57,18 +57,25 @@ def run_verl(
     ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(paths.out)).hexdigest()[:12]}"
     shutil.rmtree(ray_folder, ignore_errors=True)
     os.mkdir(ray_folder, mode=0o700)
+    logs = {
+        "VERL_FILE_LOGGER_PATH": str(log),
+        "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(paths.out / "tensorboard")),
+        "WANDB_DIR": os.environ.get("WANDB_DIR", str(paths.out)),
+    }
     variables = {**os.environ, **environment(cpu=preset.cpu)}
     if preset.cpu:
         variables.pop("CUDA_VISIBLE_DEVICES", None)
         variables.pop("RAY_ADDRESS", None)
     variables |= {
         "RAY_TMPDIR": ray_folder,
-        "VERL_FILE_LOGGER_PATH": str(log),
+        **logs,
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
     hydra = [f"hydra.run.dir={quoted(paths.starts)}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
+    # said to Ray as well: the processes of a cluster that runs already do not have this one's variables
+    hydra += [f"++ray_kwargs.ray_init.runtime_env.env_vars.{name}={quoted(value)}" for name, value in logs.items()]
     command = [sys.executable, "-m", "agent_envs.adapters.verl.launch", str(os.getpid()), *overrides, *hydra]
     with paths.log.open("ab") as output, _terminable():
         begin = output.tell()

@@ -11,9 +11,20 @@ from typing import Any
 from agent_envs.adapters.verl.config import Paths, RunConfig, first_line
 from agent_envs.adapters.verl.overrides import base_overrides, cpu_overrides
 from agent_envs.adapters.verl.presets import Preset
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
 
 __all__ = ["Settled", "quoted", "settle", "verl_overrides"]
+
+_LOGGERS = {
+    "clearml": "clearml",
+    "console": None,
+    "file": None,
+    "mlflow": "mlflow",
+    "swanlab": "swanlab",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "wandb": "wandb",
+}  # the package each needs
 
 
 def verl_overrides(config: RunConfig, preset: Preset, *, model: str, validate_first: bool = True) -> list[str]:
@@ -133,6 +144,8 @@ def settle(overrides: Sequence[str]) -> Settled:
         raise ConfigError(
             f"trainer.logger must hold 'file', which metrics.jsonl is made of; got {composed.trainer.logger}"
         )
+    loggers = composed.trainer.logger
+    _check_loggers([loggers] if isinstance(loggers, str) else list(loggers))
     # here and not above: they bring torch, which must not be loaded before the command has set its variables
     from agent_envs.adapters.losses import policy_loss
     from agent_envs.adapters.verl.objective import read_objective
@@ -155,6 +168,15 @@ def settle(overrides: Sequence[str]) -> Settled:
     from omegaconf import OmegaConf
 
     return Settled(tuple(overrides), OmegaConf.to_yaml(composed, resolve=True), composed.data.train_batch_size)
+
+
+def _check_loggers(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _LOGGERS:
+            raise ConfigError(f"unknown trainer.logger {name!r}.{did_you_mean(str(name), _LOGGERS)}")
+        package = _LOGGERS[name]
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise ConfigError(f"trainer.logger {name!r} needs the package {package}: pip install {package}")
 
 
 def _compose(overrides: Sequence[str]) -> Any:
