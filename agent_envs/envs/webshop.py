@@ -70,7 +70,8 @@ class WebShopEnv(TextEnv):
     - `reward="agentr1"`: 10 if the official reward is at least 0.999, else 0; and -0.1 for each invalid action.
 
     ## Episode End
-    Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no limit.
+    Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no
+    limit, nor has `gym.make(..., max_episode_steps=-1)`.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `goal` (its number in the whole list), `anchor` (the page, with the chosen
