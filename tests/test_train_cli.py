@@ -86,6 +86,7 @@ def _options(**changes: object) -> dict[str, object]:
         ),
         (["algorithm.gamma=1.5"], "gamma must be between 0 and 1"),
         (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "unknown policy loss 'gsp'"),
+        (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
         (["trainer.total_training_steps=9"], "follows from --steps"),
         (["data.train_batch_size=7"], "does not divide data.train_batch_size=7"),
         (["actor_rollout_ref.rollout.n=abc"], "rollout.n must be an integer of at least 1, got 'abc'"),

@@ -27,8 +27,12 @@ __all__ = [
 ]
 
 # What the command itself decides: another value here would leave a run that cannot be finished or continued.
+# The losses' weights are another matter than verl's means over rows, which would be read by nobody.
+_WEIGHTING = "+agentr1.weighting (row, token or trajectory)"
 _OWN_SETTINGS = {
+    "actor_rollout_ref.actor.loss_agg_mode": _WEIGHTING,
     "algorithm.adv_estimator": "--algo",
+    "critic.loss_agg_mode": _WEIGHTING,
     "data.train_files": "--data",
     "data.val_files": "--data",
     "trainer.default_local_dir": "--out",
