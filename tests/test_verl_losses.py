@@ -30,6 +30,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from agent_envs.adapters.verl.local import build_worker, local_batch
 
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
+from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
@@ -525,6 +526,18 @@ def test_metrics_of_values_are_over_the_tokens_the_critic_learns_at(name, learne
     assert result.metrics["critic/values/max"] == float(values[learned].max())
     left = (result.columns["returns"] - values)[learned].var() / (result.columns["returns"][learned].var() + 1e-5)
     assert result.metrics["critic/vf_explained_var"] == pytest.approx(float(1 - left), rel=1e-4)
+
+
+def test_process_rewards_beside_a_greedy_baseline_are_said(caplog):
+    table = step_table([fields(components={"format": 0.5})], ["u"], torch.tensor([0, 2]), {})
+    given, one = {"old_log_probs": torch.full((2,), -1.0)}, torch.zeros(1, dtype=torch.int64)
+    said = []
+    for process in (ProcessRewards(), ProcessRewards({"format": 2.0})):
+        say_once.cache_clear()
+        caplog.clear()
+        step_columns(table, given, 2, objective("remax", process=process), one, one, {"u": 0.0})
+        said.append("not those of the greedy episodes" in caplog.text)
+    assert said == [False, True]
 
 
 def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards
+from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards, say_once
 from agent_envs.adapters.losses import kl_in_reward, step_weights
 from agent_envs.adapters.verl.objective import Objective
 from agent_envs.adapters.verl.step_losses import POLICY_WEIGHTS, STEP_NUMBERS, VALUE_WEIGHTS
@@ -68,6 +68,8 @@ def step_columns(
     # float64 as the rewards are: what is left of a reward without its components must be exactly 0 where it is
     components = torch.tensor([[parts.get(n, 0.0) for n in names] for parts in table.components], dtype=torch.float64)
     rows, metrics = process_rewards(rows, components, names, objective.process)
+    if baselines is not None and objective.process.weights:
+        say_once("process rewards change the episodes' returns, not those of the greedy episodes beside them")
     if objective.scale is not None:
         rows, scale_metrics = objective.scale.scale(rows)
         metrics |= scale_metrics
