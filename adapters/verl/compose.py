@@ -10,6 +10,7 @@ with one ``why`` for all of it; ``machine`` is what nobody published.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -124,6 +125,7 @@ def _read(kind: str, name: str) -> dict[str, Any]:
     return _read_file(_PARTS / kind / f"{name}.yaml")
 
 
+@functools.cache
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         import yaml
