@@ -423,8 +423,9 @@ def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
     command = [sys.executable, str(script)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's shell has it ignored
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "acting\n"
         process.send_signal(signal.SIGINT)
