@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
-    MAX_CALLS,
     argument_types,
+    scan_calls,
     split_reasoning,
-    too_many,
     typed_argument,
     written_argument,
 )
@@ -28,6 +27,7 @@ from agent_envs.parsers.json_calls import (
 __all__ = ["GlmParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_OPENING = re.compile(_OPEN)
 _KEY = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
 _END_VALUE = "</arg_value>"
 
@@ -50,19 +50,7 @@ class GlmParser:
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
         reasoning, body = split_reasoning(text)
-        outside: list[str] = []
-        calls: list[ToolCall | ParseFailure] = []
-        position = 0
-        while (start := body.find(_OPEN, position)) >= 0:
-            outside.append(body[position:start])
-            if len(calls) == MAX_CALLS:
-                calls.append(too_many())
-                position = len(body)
-                break
-            call, position = self._read(body, start + len(_OPEN))
-            calls.append(call)
-        outside.append(body[position:])
-        rest = "".join(outside)
+        rest, calls = scan_calls(body, _OPENING, lambda match: self._read(body, match.end()))
         return ParsedAction(rest.strip() if calls else rest, tuple(calls), reasoning)
 
     def _read(self, body: str, begin: int) -> tuple[ToolCall | ParseFailure, int]:

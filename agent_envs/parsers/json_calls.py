@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
@@ -13,6 +14,7 @@ __all__ = [
     "argument_types",
     "check_call",
     "read_json",
+    "scan_calls",
     "split_reasoning",
     "too_many",
     "typed_argument",
@@ -57,6 +59,31 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
     while end < len(text) and text[end] in _SPACES:
         end += 1
     return value, end
+
+
+def scan_calls(
+    body: str, opening: re.Pattern[str], read: Callable[[re.Match[str]], tuple[ToolCall | ParseFailure, int]]
+) -> tuple[str, list[ToolCall | ParseFailure]]:
+    """What stands beside the calls of a text, and the calls.
+
+    Args:
+        body: The text.
+        opening: What a call begins with.
+        read: The call that a match of ``opening`` begins, and where the text goes on after it.
+    """
+    outside: list[str] = []
+    calls: list[ToolCall | ParseFailure] = []
+    position = 0
+    while (match := opening.search(body, position)) is not None:
+        outside.append(body[position : match.start()])
+        if len(calls) == MAX_CALLS:
+            calls.append(too_many())
+            position = len(body)
+            break
+        call, position = read(match)
+        calls.append(call)
+    outside.append(body[position:])
+    return "".join(outside), calls
 
 
 def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | ParseFailure:

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
-    MAX_CALLS,
     argument_types,
+    scan_calls,
     split_reasoning,
-    too_many,
     typed_argument,
     written_argument,
 )
@@ -53,23 +52,12 @@ class QwenCoderParser:
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
         reasoning, body = split_reasoning(text)
-        outside: list[str] = []
-        calls: list[ToolCall | ParseFailure] = []
-        position = 0
-        while (match := _FUNCTION.search(body, position)) is not None:
-            outside.append(body[position : match.start()])
-            if len(calls) == MAX_CALLS:
-                calls.append(too_many())
-                position = len(body)
-                break
-            call, position = self._read(body, match)
-            calls.append(call)
-        outside.append(body[position:])
+        outside, calls = scan_calls(body, _FUNCTION, lambda match: self._read(body, match))
         if not calls:
             if "<tool_call>" in body:
                 return ParsedAction("", (ParseFailure(f"expected {self.describe()}", body),), reasoning)
             return ParsedAction(body, (), reasoning)
-        rest = re.sub(r"</?tool_call>", "", "".join(outside))
+        rest = re.sub(r"</?tool_call>", "", outside)
         return ParsedAction(rest.strip(), tuple(calls), reasoning)
 
     def _read(self, body: str, match: re.Match[str]) -> tuple[ToolCall | ParseFailure, int]:
