@@ -429,6 +429,8 @@ def test_what_a_caller_does_to_a_spec_stays_with_the_caller():
     assert AnswerEnv().tools[0]["function"]["parameters"]["properties"]
     env = gym.make("AgentR1/GSM8KTool-v0")
     env.reset(seed=0)
+    wrong = env.unwrapped.format_call("calculator", {"expression": 1})
+    assert "wrong arguments" in env.step(wrong)[0]  # validators are made where a call needs them
     copied = pickle.loads(pickle.dumps(env))
     assert copied.step("#### 1")[0] == env.step("#### 1")[0]
 

@@ -59,6 +59,10 @@ class ToolRegistry:
             if entry.is_async or entry.blocking:
                 self._waiting.add(entry.name)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Copies and pickles make their own validators: jsonschema's cannot be pickled."""
+        return {**self.__dict__, "_validators": {}}
+
     def __len__(self) -> int:
         return len(self._tools)
 
