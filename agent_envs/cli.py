@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent_envs.command import run_command
+from agent_envs.exit_status import run_command
 
 __all__ = ["main"]
 
@@ -28,28 +28,28 @@ _COMMANDS = {
         "Train a model on an environment with verl's own trainer. Said again, it continues a stopped run.",
     ),
     "view": _Command(
-        "agent_envs.cli_view",
+        "agent_envs.commands.view",
         "make an HTML page of stored episodes",
         "Write stored episodes as one HTML file that needs nothing else: a list with filters, and every step.",
     ),
     "prepare": _Command(
-        "agent_envs.cli_prepare",
+        "agent_envs.commands.prepare",
         'fetch the data behind data="official"',
         'Put a task\'s released data where data="official" looks for it.',
     ),
     "generate": _Command(
-        "agent_envs.cli_generate",
+        "agent_envs.commands.generate",
         "write generated tasks as files in a released format",
         "Write generated tasks in a released file format. Said again, it continues a stopped run.",
     ),
     "index": _Command(
-        "agent_envs.cli_index",
+        "agent_envs.commands.index",
         "build a search index",
         "Index documents for search. Said again, it continues a build that was stopped.",
     ),
-    "serve-search": _Command("agent_envs.cli_serve_search", "serve a search index", "Serve searches over HTTP."),
+    "serve-search": _Command("agent_envs.commands.serve_search", "serve a search index", "Serve searches over HTTP."),
     "eval-papers": _Command(
-        "agent_envs.cli_papers",
+        "agent_envs.commands.eval_papers",
         "precision, recall and F1 of stored paper searches",
         "The table of paper search from stored episodes: thresholds of score by numbers of papers.",
     ),

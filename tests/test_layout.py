@@ -72,9 +72,9 @@ def _allowed(module: str) -> tuple[str, ...] | None:
     """Prefixes within agent_envs that a module may import, None for no limit."""
     core = ("agent_envs",)
     part = module.split(".")[1] if "." in module else ""
-    part = "cli" if part.startswith("cli_") else part
     return {
         "cli": None,
+        "commands": None,
         "envs": (*core, "agent_envs.envs", "agent_envs.datasets"),
         "datasets": (*core, "agent_envs.datasets"),
         "wrappers": (*core, "agent_envs.wrappers"),
@@ -83,7 +83,7 @@ def _allowed(module: str) -> tuple[str, ...] | None:
 
 
 def test_imports_only_point_down(root):
-    layers = ("envs", "datasets", "wrappers", "adapters", "cli")
+    layers = ("envs", "datasets", "wrappers", "adapters", "cli", "commands")
     wrong = []
     for module, path in _module_files(root).items():
         allowed = _allowed(module)

@@ -30,8 +30,8 @@ from agent_envs.adapters.verl.presets import PRESETS, Preset
 from agent_envs.adapters.verl.process import run_verl
 from agent_envs.adapters.verl.settings import settle, verl_overrides
 from agent_envs.adapters.verl.version import check_version
-from agent_envs.command import run_command
 from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.exit_status import run_command
 from agent_envs.files import write_text
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]

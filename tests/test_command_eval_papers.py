@@ -10,7 +10,7 @@ import pytest
 
 from agent_envs import Episode, StopReason, run_episodes, write_episodes
 from agent_envs.cli import main
-from agent_envs.cli_papers import DEPTHS, THRESHOLDS, read_scored_episodes, score_table
+from agent_envs.commands.eval_papers import DEPTHS, THRESHOLDS, read_scored_episodes, score_table
 from agent_envs.policies import ExpertPolicy
 
 ENV = "AgentR1/PaperSearch-v0"
