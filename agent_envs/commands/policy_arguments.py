@@ -1,0 +1,142 @@
+"""Who plays: the arguments that name a policy are the same in every command that needs one.
+
+    parser: add_policy_arguments(parser)
+    run:    policy = chosen_policy(arguments, seed=0)
+
+A policy is a row of `POLICIES`: the options it reads and a function that makes it, which imports what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from agent_envs.commands.env_arguments import json_object
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.policies.base import Policy
+
+__all__ = ["POLICIES", "PolicyKind", "add_policy_arguments", "chosen_policy", "policy_settings"]
+
+
+class PolicyKind(NamedTuple):
+    """A kind of policy that `--policy` can name."""
+
+    make: Callable[[dict[str, Any], int], Policy]
+    """From the options that were given (their names with underscores) and a seed to the policy."""
+    options: tuple[str, ...]
+    """Names of the options it reads; any other that is given is refused."""
+    needs: tuple[str, ...]
+    """Names of the options it cannot do without."""
+    help: str
+    """A few words for `--help`."""
+
+
+def _openai(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import OpenAIPolicy
+
+    request = json_object("--request", options.pop("request", None))
+    if "top_p" in options:
+        request["top_p"] = options.pop("top_p")
+    return OpenAIPolicy(**options, request=request)
+
+
+def _expert(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import ExpertPolicy
+
+    return ExpertPolicy(noise=options.get("demo_noise", 0.0), seed=seed)
+
+
+def _random(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import RandomPolicy
+
+    return RandomPolicy(seed=seed)
+
+
+POLICIES: dict[str, PolicyKind] = {
+    "openai": PolicyKind(
+        _openai,
+        (
+            "model", "base_url", "temperature", "top_p", "max_tokens", "tool_mode", "logprobs", "timeout",
+            "max_retries", "request",
+        ),
+        ("model",),
+        "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
+    ),
+    "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver"),
+    "random": PolicyKind(_random, (), (), "random valid actions"),
+}  # fmt: skip
+"""What `--policy` can name."""
+
+# What does not change what a policy answers: a stopped run may go on with other values.
+_HARMLESS = frozenset({"timeout", "max_retries"})
+
+
+def add_policy_arguments(parser: argparse.ArgumentParser, *, default: str | None = "openai") -> None:
+    """Add `--policy` and the options of all policies.
+
+    Args:
+        parser: A command's parser.
+        default: What `--policy` is where it is not given; None to make it required.
+    """
+    group = parser.add_argument_group("policy", "who plays; the key of a server comes from OPENAI_API_KEY")
+    add = group.add_argument
+    kinds = "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
+    said = "" if default is None else f" (default: {default})"
+    add("--policy", metavar="NAME", default=default, required=default is None, help=f"{kinds}{said}")
+    add("--model", help="the model's name at the server, or a Hugging Face folder")
+    add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
+    add("--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's)")
+    add("--top-p", type=float, help="nucleus sampling (default: the server's)")
+    add("--max-tokens", type=int, metavar="N", help="tokens of one response at most")
+    add("--tool-mode", choices=("native", "text"), help="tools as tools= of the request, or told in the prompt")
+    add("--logprobs", action="store_true", default=None, help="record log-probabilities of the sampled tokens")
+    add("--timeout", type=float, metavar="SECONDS", help="of one request (default: 600)")
+    add("--max-retries", type=int, metavar="N", help="further attempts of a failed request")
+    add("--request", metavar="JSON", help='further fields of each request, such as {"extra_body": {"top_k": 20}}')
+    add("--demo-noise", type=float, metavar="P", help="expert: share of calls that are wrong on purpose")
+
+
+def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
+    """The policy that parsed arguments name.
+
+    Args:
+        arguments: With what `add_policy_arguments` added.
+        seed: Of a policy that draws.
+
+    Raises:
+        ConfigError: There is no such policy, it needs an option that is missing, or does not read one that is given.
+        MissingExtraError: It needs a package that is not installed.
+    """
+    kind, options = _kind_and_options(arguments)
+    return kind.make(dict(options), seed)
+
+
+def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the answers of a policy depend on, by name: its kind and its options, without time-outs and the like.
+
+    Raises:
+        ConfigError: As `chosen_policy`.
+    """
+    _, options = _kind_and_options(arguments)
+    return {"policy": arguments.policy, **{name: v for name, v in options.items() if name not in _HARMLESS}}
+
+
+def _kind_and_options(arguments: argparse.Namespace) -> tuple[PolicyKind, Mapping[str, Any]]:
+    name = arguments.policy
+    if name not in POLICIES:
+        raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
+    kind = POLICIES[name]
+    every = {option for other in POLICIES.values() for option in other.options}
+    given = {k: v for k, v in vars(arguments).items() if k in every and v is not None}
+    for option in sorted(given.keys() - set(kind.options)):
+        readers = ", ".join(other for other, row in POLICIES.items() if option in row.options)
+        raise ConfigError(f"{_spelled(option)} is not read by --policy {name} (but by {readers}); leave it out")
+    for option in kind.needs:
+        if option not in given:
+            raise ConfigError(f"--policy {name} needs {_spelled(option)}: {kind.help}")
+    return kind, given
+
+
+def _spelled(option: str) -> str:
+    return "--" + option.replace("_", "-")
