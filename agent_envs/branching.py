@@ -33,7 +33,7 @@ class EnvSnapshot:
     """The environment's own snapshot."""
 
 
-def snapshot(env: gym.Env[str, str]) -> EnvSnapshot:
+def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
     """This point of the episode: the environment's state and that of every wrapper.
 
     Raises:
@@ -54,7 +54,7 @@ def snapshot(env: gym.Env[str, str]) -> EnvSnapshot:
     return EnvSnapshot(states, base.snapshot())
 
 
-def restore(env: gym.Env[str, str], point: EnvSnapshot) -> tuple[str, dict[str, Any]]:
+def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[str, dict[str, Any]]:
     """Return to a snapshot of this environment, or of another with the same arguments and wrappers.
 
     Returns:
@@ -73,7 +73,7 @@ def restore(env: gym.Env[str, str], point: EnvSnapshot) -> tuple[str, dict[str, 
     return base.restore(point.env)
 
 
-def _chain(env: gym.Env[str, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:
+def _chain(env: gym.Env[Any, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:
     wrappers = []
     while isinstance(env, gym.Wrapper):
         wrappers.append(env)

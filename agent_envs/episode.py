@@ -14,7 +14,7 @@ import numpy as np
 
 from agent_envs.errors import DataError
 from agent_envs.files import replacing
-from agent_envs.messages import ToolSpec
+from agent_envs.messages import Observation, ToolSpec
 
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
 
@@ -45,8 +45,8 @@ class StopReason(StrEnum):
 class Step:
     """One transition: what the policy saw, what it did, what came of it."""
 
-    observation: str
-    """What the policy saw before it acted."""
+    observation: Observation
+    """What the policy saw before it acted: new words, or messages that are the whole prompt."""
     action: str
     """The policy's text, verbatim."""
     reward: float
@@ -99,7 +99,7 @@ class Episode:
     """The info that ``reset`` returned."""
     steps: tuple[Step, ...]
     """The transitions in order."""
-    final_observation: str
+    final_observation: Observation
     """What the environment said last."""
     stop_reason: StopReason
     """Why the episode ended."""
@@ -172,7 +172,8 @@ class Episode:
         if self.steps:
             lines.append(f"{'step':>4} {'reward':>8}  {'observation':<40}  action")
         for number, step in enumerate(self.steps, start=1):
-            seen, done = _beginning(step.observation), _beginning(step.action)
+            last = step.observation if isinstance(step.observation, str) else step.observation[-1]["content"]
+            seen, done = _beginning(last), _beginning(step.action)
             lines.append(f"{number:>4} {step.reward:>8.3f}  {seen:<40}  {done}")
         return "\n".join(lines)
 

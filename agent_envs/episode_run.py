@@ -30,7 +30,7 @@ from agent_envs.errors import ContextLengthExceeded, EmptyGeneration, PolicyErro
 from agent_envs.policies.base import Action, Actor, Policy, Response
 
 if TYPE_CHECKING:
-    from agent_envs.messages import ToolSpec
+    from agent_envs.messages import Observation, ToolSpec
 
 __all__ = ["EpisodeRun", "close_env", "supervise"]
 
@@ -44,7 +44,7 @@ class EpisodeRun:
 
     def __init__(
         self,
-        env: gym.Env[str, str] | Callable[[], gym.Env[str, str]],
+        env: gym.Env[Any, str] | Callable[[], gym.Env[Any, str]],
         policy: Policy,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -54,7 +54,7 @@ class EpisodeRun:
         group_id: str | None = None,
         close_on_error: bool = False,
     ) -> None:
-        self.env: gym.Env[str, str] | None = env if isinstance(env, gym.Env) else None
+        self.env: gym.Env[Any, str] | None = env if isinstance(env, gym.Env) else None
         self.thread_id: int | None = None
         self.started = self.step_started = time.monotonic()
         self._make_env = None if isinstance(env, gym.Env) else env
@@ -69,7 +69,7 @@ class EpisodeRun:
         self._instructions = ""
         self._tools: tuple[ToolSpec, ...] = ()
         self._reset_info: dict[str, Any] = {}
-        self._observation = ""
+        self._observation: Observation = ""
         self._steps: list[Step] = []
         self._pending: Future[Action] | None = None
         self._stop_reason = StopReason.ERROR
@@ -161,7 +161,7 @@ class EpisodeRun:
             response = self._act(actor, observation, info)
             if response.empty:
                 raise EmptyGeneration(f"the policy returned no text or no token at step {len(self._steps)}")
-            seen = observation
+            seen = _copied(observation)
             observation, reward, terminated, truncated, info = env.step(response.text)
             step = Step(
                 observation=seen,
@@ -186,7 +186,7 @@ class EpisodeRun:
                 return StopReason.TRUNCATED
         return StopReason.ERROR  # given up: nobody reads it
 
-    def _act(self, actor: Actor, observation: str, info: dict[str, Any]) -> Response:
+    def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:
         action: Any = actor.act(observation, info)
         if not isinstance(action, (str, Response)) and inspect.isawaitable(action):
             action = self._await(action)
@@ -254,14 +254,14 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
     return run.episode()
 
 
-def _env_name(env: gym.Env[str, str] | None) -> str:
+def _env_name(env: gym.Env[Any, str] | None) -> str:
     if env is None:
         return ""
     spec = env.unwrapped.spec
     return type(env.unwrapped).__name__ if spec is None else spec.id
 
 
-def close_env(env: gym.Env[str, str]) -> None:
+def close_env(env: gym.Env[Any, str]) -> None:
     try:
         env.close()
     except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played

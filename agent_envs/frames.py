@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.episode import Episode
 from agent_envs.errors import MissingExtraError
+from agent_envs.messages import observation_text
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +48,12 @@ def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pa
         if steps:
             for number, step in enumerate(episode.steps):
                 parts = {f"reward/{name}": value for name, value in step.info.get("reward_components", {}).items()}
-                said = {"step": number, "observation": step.observation, "action": step.action, "reward": step.reward}
+                said = {
+                    "step": number,
+                    "observation": observation_text(step.observation),
+                    "action": step.action,
+                    "reward": step.reward,
+                }
                 rows.append({**identity, **said, "invalid_action": step.info.get("invalid_action", False), **parts})
             continue
         rows.append(

@@ -14,11 +14,13 @@ from typing import Any, Literal, NotRequired, TypedDict
 __all__ = [
     "FunctionSpec",
     "Message",
+    "Observation",
     "ParseFailure",
     "ToolCall",
     "ToolSpec",
     "join_tool_results",
     "observation_messages",
+    "observation_text",
 ]
 
 
@@ -45,6 +47,10 @@ class Message(TypedDict):
     name: NotRequired[str]
     tool_calls: NotRequired[list[dict[str, Any]]]
     tool_call_id: NotRequired[str]
+
+
+Observation = str | list[Message]
+"""What a policy sees: the environment's new words, or (``ChatMessages``) the whole next prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +98,14 @@ def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Mess
     if results and join_tool_results(results) == observation:
         return [{"role": "tool", "name": r["name"], "content": r["content"]} for r in results]
     return [{"role": "user", "content": observation}]
+
+
+def observation_text(observation: Observation) -> str:
+    """An observation for a person to read: messages come with their roles.
+
+    >>> observation_text([{"role": "user", "content": "Go."}])
+    '[user]\\nGo.'
+    """
+    if isinstance(observation, str):
+        return observation
+    return "\n\n".join(f"[{message.get('role', '')}]\n{message.get('content', '')}" for message in observation)

@@ -19,7 +19,7 @@ from agent_envs.wrapper_specs import WrapperSpec, apply_wrappers
 
 __all__ = ["arun_episode", "run_episode", "run_episodes"]
 
-TextEnvLike = gym.Env[str, str]
+TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
 
 _UNUSABLE_AFTER = frozenset({StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT})

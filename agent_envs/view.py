@@ -20,10 +20,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episode import Episode, to_json_types
+from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import replacing
-from agent_envs.messages import ToolCall
+from agent_envs.messages import ToolCall, observation_text
 from agent_envs.parsers.hermes import HermesParser
 
 __all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
@@ -130,9 +130,9 @@ def episode_page(episode: Episode) -> str:
     ]
     for number, step in enumerate(episode.steps, start=1):
         title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
-        body = pre("observation", step.observation) + pre("action", step.action)
+        body = pre("observation", observation_text(step.observation)) + pre("action", step.action)
         parts.append(f"<details{' open' if number == 1 else ''}>{title}{body}</details>")
-    parts.append(pre("last observation", episode.final_observation))
+    parts.append(pre("last observation", observation_text(episode.final_observation)))
     if episode.error:
         parts.append(pre("error", episode.error))
     return "<div>" + "".join(parts) + "</div>"
@@ -221,12 +221,9 @@ def _shown_step(step: Mapping[str, Any], decode: Any) -> dict[str, Any]:
 
 
 def _text(observation: Any) -> str:
-    """An observation as text; a list of chat messages with their roles."""
-    if isinstance(observation, str):
-        return observation
-    if isinstance(observation, list):
-        return "\n\n".join(f"[{m.get('role', '')}]\n{m.get('content', '')}" for m in observation)
-    return json.dumps(to_json_types(observation))
+    """A stored observation as text, whatever it is."""
+    messages = isinstance(observation, list) and all(isinstance(m, dict) for m in observation)
+    return observation_text(observation) if messages or isinstance(observation, str) else json.dumps(observation)
 
 
 def _decoder(tokenizer: str) -> Any:

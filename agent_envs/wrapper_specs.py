@@ -26,13 +26,13 @@ WRAPPERS: dict[str, str] = {
 }
 """Entry points of the wrappers that a spec can name without a module."""
 
-WrapperSpec = str | Callable[[gym.Env[str, str]], gym.Env[str, str]]
+WrapperSpec = str | Callable[[gym.Env[Any, str]], gym.Env[Any, str]]
 """A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a function from env to env."""
 
 _SPEC = re.compile(r"(?:(?P<module>[A-Za-z_][\w.]*):)?(?P<call>.*)", re.DOTALL)
 
 
-def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[str, str]], dict[str, Any]]:
+def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[Any, str]], dict[str, Any]]:
     """The wrapper and the keyword arguments that a spec names. Values are Python literals; nothing is evaluated.
 
     Raises:
@@ -65,7 +65,7 @@ def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[str, str]], dict[str
     return _load(match["module"] if match else None, node.id), arguments
 
 
-def _load(module: str | None, name: str) -> Callable[..., gym.Env[str, str]]:
+def _load(module: str | None, name: str) -> Callable[..., gym.Env[Any, str]]:
     if module is None:
         if name not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {name!r}.{did_you_mean(name, WRAPPERS)} Others are named module:Name.")
@@ -76,7 +76,7 @@ def _load(module: str | None, name: str) -> Callable[..., gym.Env[str, str]]:
         raise ConfigError(f"there is no wrapper {module}:{name}: {e}") from e
 
 
-def apply_wrappers(env: gym.Env[str, str], specs: Iterable[WrapperSpec]) -> gym.Env[str, str]:
+def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.Env[Any, str]:
     """``env`` in wrappers, the first spec innermost.
 
     Raises:

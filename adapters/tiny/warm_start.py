@@ -25,8 +25,9 @@ from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.conversation import Conversation
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, ToolSpec, observation_messages
+from agent_envs.messages import Message, ToolSpec
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompt import PromptBuilder
 from agent_envs.wrapper_specs import apply_wrappers
@@ -182,25 +183,24 @@ def _shown(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[
 def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> list[Demonstration]:
     """One episode: one conversation, or several where an observation is rebuilt and begins another."""
     observation, info = env.reset(options={"index": index})
-    instructions = env.get_wrapper_attr("instructions")
-    system: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
+    conversation = Conversation(env.get_wrapper_attr("instructions"))
     actor = policy.start(env)
-    openings: list[tuple[Message, ...]] = [(*system, {"role": "user", "content": observation})]
-    actions: list[list[str]] = [[]]
-    answers: list[list[tuple[Message, ...]]] = [[]]
-    while True:
-        action = actor.act(observation, info)
-        observation, _, terminated, truncated, info = env.step(action)
-        actions[-1].append(action)
-        if terminated or truncated:
-            break
-        messages = tuple(observation_messages(observation, info))
-        if info.get("rebuilt", False):
-            openings.append((*system, *messages))
+    openings: list[tuple[Message, ...]] = []
+    actions: list[list[str]] = []
+    answers: list[list[tuple[Message, ...]]] = []
+    terminated = truncated = False
+    while not (terminated or truncated):
+        new, fresh = conversation.observe(observation, info)
+        if fresh:
+            openings.append(tuple(new))
             actions.append([])
             answers.append([])
         else:
-            answers[-1].append(messages)
+            answers[-1].append(tuple(new))
+        action = actor.act(observation, info)
+        conversation.respond(action)
+        actions[-1].append(action)
+        observation, _, terminated, truncated, info = env.step(action)
     tools, success = tuple(env.get_wrapper_attr("tools")), bool(info["success"])
     return [
         Demonstration(tools, opening, tuple(acted), tuple(answered), success)

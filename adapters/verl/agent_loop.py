@@ -24,9 +24,10 @@ from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.cpu_rollout import ROLLOUT_NAME
 from agent_envs.adapters.verl.env_pool import EnvPool
 from agent_envs.adapters.verl.episode_rows import BROKEN, Row, baseline_row, episode_record, episode_rows
+from agent_envs.conversation import TokenConversation
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
-from agent_envs.messages import Message, observation_messages
+from agent_envs.messages import Observation
 from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 from agent_envs.rollout import arun_episode
@@ -47,17 +48,14 @@ class ServerActor:
 
     def __init__(self, policy: ServerPolicy, builder: PromptBuilder, instructions: str) -> None:
         self.policy = policy
-        self.builder = builder
-        self.instructions = instructions
-        self.prompt_ids: list[int] = []
-        self.response_ids: list[int] = []
-        self.steps = 0
+        self.conversation = TokenConversation(builder, instructions)
+        self.prompts = 0
         self.versions: list[int] = []  # weight versions the responses were sampled under
         self.generate_seconds: list[float] = []  # per step, spent waiting for the server
         self.env_seconds: list[float] = []  # per step, spent in the environment
         self.returned_at = 0.0
 
-    async def act(self, observation: str, info: dict[str, Any]) -> Response:
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         """Sample one response.
 
         Raises:
@@ -65,20 +63,21 @@ class ServerActor:
             EmptyGeneration: The server returned no token.
         """
         self.note_env_time()
-        self.prompt_ids = self.next_prompt(observation, info)
+        prompt_ids = self.conversation.observe(observation, info)
+        step, self.prompts = self.prompts, self.prompts + 1
         policy = self.policy
-        room = policy.max_model_len - len(self.prompt_ids)
-        if len(self.prompt_ids) > policy.prompt_length or room < 1:
+        room = policy.max_model_len - len(prompt_ids)
+        if len(prompt_ids) > policy.prompt_length or room < 1:
             raise ContextLengthExceeded(
-                f"the prompt of step {self.steps} has {len(self.prompt_ids)} tokens; data.max_prompt_length is "
+                f"the prompt of step {step} has {len(prompt_ids)} tokens; data.max_prompt_length is "
                 f"{policy.prompt_length} and the context {policy.max_model_len}"
             )
         params = {**policy.sampling_params, "max_tokens": min(policy.response_length, room)}
         if policy.seed is not None:
-            params["seed"] = zlib.crc32(f"{policy.seed}/{self.steps}".encode())
+            params["seed"] = zlib.crc32(f"{policy.seed}/{step}".encode())
         start = time.monotonic()
         # one name per episode: verl routes it to the server that has its prefix cached
-        out = await policy.server.generate(policy.request_id, prompt_ids=self.prompt_ids, sampling_params=params)
+        out = await policy.server.generate(policy.request_id, prompt_ids=prompt_ids, sampling_params=params)
         self.returned_at = time.monotonic()
         self.generate_seconds.append(self.returned_at - start)
         self.versions += [
@@ -86,25 +85,17 @@ class ServerActor:
             for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps"))
             if v is not None
         ]
-        self.response_ids = [int(token) for token in out.token_ids]
-        if not self.response_ids:
-            raise EmptyGeneration(f"the server returned no token at step {self.steps}")
-        self.steps += 1
-        text = policy.tokenizer.decode(self.response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return Response(text, tuple(self.prompt_ids), tuple(self.response_ids), tuple(out.log_probs or ()) or None)
+        response_ids = [int(token) for token in out.token_ids]
+        if not response_ids:
+            raise EmptyGeneration(f"the server returned no token at step {step}")
+        text = policy.tokenizer.decode(response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        self.conversation.respond(text, response_ids)
+        return Response(text, tuple(prompt_ids), tuple(response_ids), tuple(out.log_probs or ()) or None)
 
     def note_env_time(self) -> None:
         """A step of the environment is what passes from one response to the next request, or to the episode's end."""
         if len(self.env_seconds) < len(self.generate_seconds):
             self.env_seconds.append(time.monotonic() - self.returned_at)
-
-    def next_prompt(self, observation: str, info: Mapping[str, Any]) -> list[int]:
-        """Tokens of the prompt that shows this observation: grown, or rebuilt where info says so; shape [tokens]."""
-        messages: list[Message] = observation_messages(observation, info)
-        if self.steps and not info.get("rebuilt", False):
-            return self.builder.extend(self.prompt_ids, self.response_ids, messages)
-        system: list[Message] = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        return self.builder.start([*system, *messages])
 
 
 class ServerPolicy:
@@ -144,7 +135,7 @@ class ServerPolicy:
         self.request_id = uuid4().hex
         self.actor: ServerActor | None = None
 
-    def start(self, env: gym.Env[str, str]) -> ServerActor:
+    def start(self, env: gym.Env[Any, str]) -> ServerActor:
         """The actor of this episode."""
         tools = env.get_wrapper_attr("tools")
         key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
@@ -266,8 +257,10 @@ class EnvAgentLoop(AgentLoopBase):
         if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
             return None
         # where the next prompt was built already (it was too long, or nothing came) it is that one
-        built = len(actor.prompt_ids) > len(episode.steps[-1].prompt_ids or ())
-        prompt = actor.prompt_ids if built else actor.next_prompt(episode.final_observation, episode.steps[-1].info)
+        conversation, built = actor.conversation, actor.prompts > len(episode.steps)
+        if not built:
+            conversation.observe(episode.final_observation, episode.steps[-1].info)
+        prompt = conversation.prompt_ids
         return prompt if len(prompt) < policy.max_model_len else None
 
     def _outputs(

@@ -19,13 +19,13 @@ class EnvPool:
     """Free environments by id, keyword arguments and wrappers."""
 
     def __init__(self) -> None:
-        self._free: dict[str, list[gym.Env[str, str]]] = defaultdict(list)
+        self._free: dict[str, list[gym.Env[Any, str]]] = defaultdict(list)
         self._lock = threading.Lock()
         atexit.register(self.close)
 
     async def acquire(
         self, env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]
-    ) -> tuple[str, gym.Env[str, str]]:
+    ) -> tuple[str, gym.Env[Any, str]]:
         """A free environment, or a new one made in a thread, and the key to give it back with."""
         key = json.dumps([env_id, dict(kwargs), list(wrappers)], sort_keys=True)
         with self._lock:
@@ -33,7 +33,7 @@ class EnvPool:
                 return key, self._free[key].pop()
         return key, await asyncio.to_thread(make_env, env_id, kwargs, wrappers)
 
-    def release(self, key: str, env: gym.Env[str, str]) -> None:
+    def release(self, key: str, env: gym.Env[Any, str]) -> None:
         """Give an environment back for the next episode."""
         with self._lock:
             self._free[key].append(env)
@@ -47,7 +47,7 @@ class EnvPool:
             env.close()
 
 
-def make_env(env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> gym.Env[str, str]:
+def make_env(env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> gym.Env[Any, str]:
     """``gymnasium.make`` with this package's ids registered, then the wrappers, the first innermost."""
     import agent_envs  # noqa: F401  registers the ids
     from agent_envs.wrappers import apply_wrappers

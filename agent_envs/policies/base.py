@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.messages import Observation
+
 __all__ = ["Action", "Actor", "Policy", "Response", "episode_rng"]
 
 
@@ -51,7 +53,7 @@ Action = str | Response
 class Actor(Protocol):
     """Plays one episode."""
 
-    def act(self, observation: str, info: dict[str, Any]) -> Action | Awaitable[Action]:
+    def act(self, observation: Observation, info: dict[str, Any]) -> Action | Awaitable[Action]:
         """The next action for what the environment just said.
 
         Called once per step, with the observation and info of ``reset`` first and of the last ``step`` after
@@ -69,7 +71,7 @@ class Actor(Protocol):
 class Policy(Protocol):
     """Starts actors; ``start`` is called from many threads at once, after the episode's ``reset``."""
 
-    def start(self, env: gym.Env[str, str]) -> Actor:
+    def start(self, env: gym.Env[Any, str]) -> Actor:
         """A fresh actor for an episode of ``env``.
 
         Instructions and tools are read with ``env.get_wrapper_attr("instructions")`` and ``("tools")``, so

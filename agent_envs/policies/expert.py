@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.messages import Observation
 from agent_envs.policies.base import episode_rng
 
 __all__ = ["ExpertPolicy"]
@@ -38,18 +39,18 @@ class ExpertPolicy:
         self.noise = noise
         self.seed = seed
 
-    def start(self, env: gym.Env[str, str]) -> _ExpertActor:
+    def start(self, env: gym.Env[Any, str]) -> _ExpertActor:
         return _ExpertActor(env, self.noise, self.seed)
 
 
 class _ExpertActor:
-    def __init__(self, env: gym.Env[str, str], noise: float, seed: int) -> None:
+    def __init__(self, env: gym.Env[Any, str], noise: float, seed: int) -> None:
         self._env = env
         self._noise = noise
         self._seed = seed
         self._rng: np.random.Generator | None = None
 
-    def act(self, observation: str, info: dict[str, Any]) -> str:
+    def act(self, observation: Observation, info: dict[str, Any]) -> str:
         if self._noise > 0.0:
             if self._rng is None:
                 self._rng = episode_rng(self._seed, info["task_id"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 
+from agent_envs.conversation import Conversation
 from agent_envs.errors import (
     BackendError,
     ConfigError,
@@ -24,7 +25,7 @@ from agent_envs.errors import (
     EmptyGeneration,
     MissingExtraError,
 )
-from agent_envs.messages import observation_messages
+from agent_envs.messages import Message, Observation
 from agent_envs.policies.base import Response
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class OpenAIPolicy:
         self.close = weakref.finalize(self, _close_clients, self._clients)
         """Close every client; also done at exit."""
 
-    def start(self, env: gym.Env[str, str]) -> _OpenAIActor:
+    def start(self, env: gym.Env[Any, str]) -> _OpenAIActor:
         return _OpenAIActor(self, env)
 
     async def complete(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Any:
@@ -182,28 +183,29 @@ class OpenAIPolicy:
 
 
 class _OpenAIActor:
-    def __init__(self, policy: OpenAIPolicy, env: gym.Env[str, str]) -> None:
+    def __init__(self, policy: OpenAIPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
         self._tools = env.get_wrapper_attr("tools") if policy.tool_mode == "native" else []
         self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
-        self._messages: list[dict[str, Any]] = []
+        self._messages: list[dict[str, Any]] = []  # as the server takes them
+        self._said: dict[str, tuple[dict[str, Any], list[str | None]]] = {}  # an action as message, its calls' ids
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
         said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
         instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
-        if instructions:
-            self._messages.append({"role": "system", "content": instructions})
+        self._conversation = Conversation(instructions)
 
-    async def act(self, observation: str, info: dict[str, Any]) -> Response:
-        if info.get("rebuilt", False):
-            self._messages = [message for message in self._messages if message["role"] == "system"]
-            self._call_ids = []
-        self._messages += self._show(observation, info)
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        new, fresh = self._conversation.observe(observation, info)
+        if fresh:
+            self._messages, self._call_ids = [], []
+        self._show(new)
         choice = await self._policy.complete(self._messages, self._tools)
         message = choice.message
         content = message.content or message.refusal or ""
         texts = [content] if content else []
         said = list(texts)
         kept = []
+        call_ids: list[str | None] = []
         for call in message.tool_calls or []:
             text, well_formed = _call_text(call.function.name, call.function.arguments, self._format_call)
             texts.append(text)
@@ -212,7 +214,7 @@ class _OpenAIActor:
                 kept.append({"id": call.id, "type": "function", "function": function})
             else:
                 said.append(text)  # servers refuse a history with arguments that are not JSON
-            self._call_ids.append(call.id if well_formed else None)
+            call_ids.append(call.id if well_formed else None)
         if not texts:
             raise EmptyGeneration(
                 f"model {self._policy.model!r} returned no text and no call (finish_reason {choice.finish_reason!r})"
@@ -220,29 +222,48 @@ class _OpenAIActor:
         entry: dict[str, Any] = {"role": "assistant", "content": "\n".join(said)}
         if kept:
             entry["tool_calls"] = kept
+        action = "\n".join(texts)
+        self._conversation.respond(action)
         self._messages.append(entry)
+        self._call_ids = call_ids
+        self._said[action] = entry, call_ids
         logprobs = None
         if choice.logprobs is not None and choice.logprobs.content is not None:
             logprobs = tuple(token.logprob for token in choice.logprobs.content)
-        return Response("\n".join(texts), response_logprobs=logprobs)
+        return Response(action, response_logprobs=logprobs)
 
-    def _show(self, observation: str, info: dict[str, Any]) -> list[dict[str, Any]]:
-        """The new messages: a result under each call's id, the rest from the user."""
+    def _show(self, new: Sequence[Message]) -> None:
+        """Add messages as the server takes them: own responses with their calls, results under the calls' ids."""
+        between: list[Message] = []  # what came after the last response
+        for message in new:
+            if message["role"] != "assistant":
+                between.append(message)
+                continue
+            self._messages += self._answers(between)
+            between = []
+            entry, self._call_ids = self._said.get(message["content"], ({**message}, []))
+            self._messages.append(entry)
+        self._messages += self._answers(between)
+
+    def _answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """A result under each call's id, the rest from the user."""
         ids, self._call_ids = self._call_ids, []
-        results = [m["content"] for m in observation_messages(observation, info) if m["role"] == "tool"]
+        results = [m["content"] for m in messages if m["role"] == "tool"]
+        others: list[dict[str, Any]] = [{**m} for m in messages if m["role"] != "tool"]
         if not ids:
-            return [{"role": "user", "content": observation}]
+            return others + ([{"role": "user", "content": "\n".join(results)}] if results else [])
         if len(results) != len(ids):
             # A wrapper changed the observation, or there were calls in the text too: every id needs an answer.
-            results = [observation] + ["(shown with the first call)"] * (len(ids) - 1)
+            shown = "\n".join(m["content"] for m in messages)
+            results, others = [shown] + ["(shown with the first call)"] * (len(ids) - 1), []
         answers = list(zip(ids, results, strict=True))
-        messages = [
+        tools = [
             {"role": "tool", "tool_call_id": call_id, "content": content}
             for call_id, content in answers
             if call_id is not None
         ]
         rest = [content for call_id, content in answers if call_id is None]
-        return messages + ([{"role": "user", "content": "\n".join(rest)}] if rest else [])
+        return tools + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others
 
 
 def _call_text(name: str, arguments: str, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, bool]:

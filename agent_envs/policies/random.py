@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.errors import ConfigError
+from agent_envs.messages import Observation
 from agent_envs.policies.base import episode_rng
 
 __all__ = ["RandomPolicy", "random_value"]
@@ -38,12 +39,12 @@ class RandomPolicy:
             raise ConfigError(f"seed must be at least 0, got {seed!r}")
         self.seed = seed
 
-    def start(self, env: gym.Env[str, str]) -> _RandomActor:
+    def start(self, env: gym.Env[Any, str]) -> _RandomActor:
         return _RandomActor(env, self.seed)
 
 
 class _RandomActor:
-    def __init__(self, env: gym.Env[str, str], seed: int) -> None:
+    def __init__(self, env: gym.Env[Any, str], seed: int) -> None:
         self._env = env
         self._seed = seed
         # The environment's own space goes on from episode to episode.
@@ -51,7 +52,7 @@ class _RandomActor:
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
         self._rng: np.random.Generator | None = None
 
-    def act(self, observation: str, info: dict[str, Any]) -> str:
+    def act(self, observation: Observation, info: dict[str, Any]) -> str:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])
             self._space.seed(int(self._rng.integers(2**31)))

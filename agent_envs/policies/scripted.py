@@ -8,11 +8,12 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.messages import Observation
 from agent_envs.policies.base import Action
 
 __all__ = ["ScriptedPolicy"]
 
-Script = Sequence[Action] | Callable[[str, dict[str, Any]], Action]
+Script = Sequence[Action] | Callable[[Any, dict[str, Any]], Action]
 
 
 class ScriptedPolicy:
@@ -35,7 +36,7 @@ class ScriptedPolicy:
             raise ConfigError(f"actions is a sequence or a function, got one string; write [{actions!r:.80}]")
         self._actions: Script = actions if callable(actions) else tuple(actions)
 
-    def start(self, env: gym.Env[str, str]) -> _ScriptedActor:
+    def start(self, env: gym.Env[Any, str]) -> _ScriptedActor:
         return _ScriptedActor(self._actions)
 
 
@@ -44,7 +45,7 @@ class _ScriptedActor:
         self._actions = actions
         self._step = 0
 
-    def act(self, observation: str, info: dict[str, Any]) -> Action:
+    def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         if callable(self._actions):
             return self._actions(observation, info)
         if self._step == len(self._actions):
