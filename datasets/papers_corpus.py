@@ -18,7 +18,7 @@ from agent_envs.datasets.papers import TASK
 from agent_envs.datasets.papers_generated import Literature, literature
 from agent_envs.datasets.papers_sources import paper_rows, paper_source_files
 from agent_envs.datasets.prepare import data_dir
-from agent_envs.datasets.rows import Stamp, file_stamps
+from agent_envs.datasets.rows import Stamp, file_stamps, given_path
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.papers.corpus import PaperRow
 from agent_envs.papers.local import LocalPapers
@@ -50,7 +50,7 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
     Raises:
         DataError: Nothing is there, or it cannot be used.
     """
-    path = Path(corpus).expanduser()
+    path = given_path(corpus)
     manifest = path / "index.json"
     with _lock:
         return _corpus(file_stamps([manifest] if manifest.is_file() else paper_source_files(path)))
@@ -67,7 +67,7 @@ def data_papers(data: str) -> LocalPapers:
     Raises:
         DataError: There is none.
     """
-    path = data_dir() / TASK if data == "official" else Path(data).expanduser()
+    path = data_dir() / TASK if data == "official" else given_path(data)
     folder = path if path.is_dir() else path.parent
     if (folder / "index" / "index.json").is_file():
         return corpus_papers(folder / "index")

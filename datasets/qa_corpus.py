@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_envs.datasets.encyclopaedia import World
 from agent_envs.datasets.qa import QARow, find_qa_files, read_qa
-from agent_envs.datasets.rows import Stamp, file_stamps
+from agent_envs.datasets.rows import Stamp, file_stamps, given_path
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.corpus import corpus_files
@@ -89,7 +89,7 @@ def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Re
         DataError: Nothing is there, or it cannot be used.
         MissingExtraError: Lucene is not installed.
     """
-    path = Path(corpus).expanduser()
+    path = given_path(corpus)
     if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
         return open_retriever(path)
     stamps = file_stamps(corpus_files(path))

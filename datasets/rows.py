@@ -141,13 +141,13 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     )
 
 
-def given_path(data: str) -> Path:
+def given_path(data: str | os.PathLike[str]) -> Path:
     """A path as given, the home folder's `~` resolved; DataError where it can be none."""
     try:
         path = Path(data).expanduser()
         path.exists()  # raises where the system refuses the name itself
     except (OSError, RuntimeError, ValueError) as e:
-        raise DataError(f"{data[:100]!r} is no usable path: {_reason(e)}") from e
+        raise DataError(f"{os.fspath(data)[:100]!r} is no usable path: {_reason(e)}") from e
     return path
 
 

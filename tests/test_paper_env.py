@@ -319,6 +319,11 @@ def test_blocking_backends_run_side_by_side():
         ({"max_calls": True}, "max_parallel_calls must be"),
         ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= is what the backend 'local'"),
         ({"corpus": "no_such.jsonl"}, "there is no corpus of papers"),
+        ({"corpus": "~no_such_user/x.jsonl"}, "no usable path"),
+        ({"data": "~no_such_user/x.jsonl"}, "no usable path"),
+        ({"parser": "react"}, "'react' can only write search\\(entity\\) and lookup"),
+        ({"parser": "search_r1"}, "tools on offer include expand\\(paper_id\\)"),
+        ({"parser": "fenced_python"}, "use another, such as 'hermes'"),
         ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
     ],
 )

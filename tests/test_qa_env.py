@@ -480,6 +480,12 @@ def test_a_forced_first_search(rows: str) -> None:
         ({"style": "react", "reward": "qa_format"}, ConfigError, "goes with style='tool'"),
         ({"style": "react", "force_first_search": True}, ConfigError, "goes with style='tool'"),
         ({"corpus": "a", "retriever": "b"}, ConfigError, "has its own"),
+        ({"corpus": 5}, ConfigError, "corpus must be the path of a passages.jsonl or of an index, got 5"),
+        ({"corpus": ""}, ConfigError, "corpus must be the path"),
+        ({"retriever": object()}, ConfigError, "retriever must be 'bm25', 'lucene', the address"),
+        ({"retriever": StaticRetriever}, ConfigError, "or a Retriever"),
+        ({"retriever": ""}, ConfigError, "or a Retriever"),
+        ({"force_first_search": "no"}, ConfigError, "force_first_search must be True or False, got 'no'"),
         ({"retriever": "ftp://x"}, ConfigError, "http"),
     ],
 )
@@ -535,3 +541,9 @@ def test_the_readmes_episode_is_one(root: Path) -> None:
     env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
     assert play(env, 11)[0] == 1.0
     assert f"```text\n{env.render()}\n```" in (root / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~nobody/index"}])
+def test_a_home_folder_of_nobody_is_no_usable_path(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="no usable path"):
+        gym.make(HOTPOT, **kwargs).reset(seed=0)

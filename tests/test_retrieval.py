@@ -244,7 +244,9 @@ def test_bad_rows(tmp_path, bad, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("k1", "b"), [(-1, 0.4), (float("nan"), 0.4), (0.9, 1.5), (float("inf"), 0.4)])
+@pytest.mark.parametrize(
+    ("k1", "b"), [(-1, 0.4), (float("nan"), 0.4), (0.9, 1.5), (float("inf"), 0.4), (0.9, "x"), (None, 0.4)]
+)
 def test_bad_parameters(k1, b):
     with pytest.raises(ConfigError, match="k1 >= 0"):
         BM25Retriever.build(ROWS, k1=k1, b=b)

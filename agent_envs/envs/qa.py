@@ -103,6 +103,16 @@ class QAEnv(ToolEnv):
         if style != "tool" and (reward == "qa_format" or force_first_search):
             wanted = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
             raise ConfigError(f"{wanted} goes with style='tool', got style={style!r}")
+        if type(force_first_search) is not bool:
+            raise ConfigError(f"force_first_search must be True or False, got {force_first_search!r}")
+        if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and os.fspath(corpus)):
+            raise ConfigError(f"corpus must be the path of a passages.jsonl or of an index, got {corpus!r:.80}")
+        searches = isinstance(retriever, (str, os.PathLike, Retriever)) and not isinstance(retriever, type)
+        if retriever is not None and not (searches and retriever != ""):
+            raise ConfigError(
+                "retriever must be 'bm25', 'lucene', the address of a search server, the folder of an index, or a "
+                f"Retriever (search, search_many, document), got {retriever!r:.80}"
+            )
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= is what 'bm25' or 'lucene' indexes and searches; another retriever= has its own")
         data = data_name(data)

@@ -55,17 +55,32 @@ PARSERS: dict[str, Callable[..., Parser]] = {
 
 _TYPED = ("glm", "qwen_coder")
 
+# Formats that can write these calls alone: tool and its one argument.
+_FIXED = {
+    "fenced_python": {"python": "code"},
+    "react": {"search": "entity", "lookup": "keyword"},
+    "search_r1": {"search": "query"},
+}
+
 
 def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
     """The parser of a wire format by name.
 
     Args:
         name: One of ``PARSERS``.
-        tools: The tools on offer, for the formats whose values have the types that the tools' schemas say.
+        tools: The tools on offer: some formats read values by the types that the tools' schemas say.
 
     Raises:
-        ConfigError: There is no such format.
+        ConfigError: There is no such format, or it has no form for one of the tools.
     """
     if name not in PARSERS:
         raise ConfigError(f"unknown tool-call format {name!r}.{did_you_mean(name, PARSERS)}")
+    for function in [tool["function"] for tool in tools or () if name in _FIXED]:
+        arguments = list(function["parameters"].get("properties", {}))
+        if arguments != [_FIXED[name].get(function["name"])]:
+            forms = " and ".join(f"{tool}({argument})" for tool, argument in _FIXED[name].items())
+            raise ConfigError(
+                f"the tool-call format {name!r} can only write {forms}, and the tools on offer include "
+                f"{function['name']}({', '.join(arguments)}); use another, such as 'hermes'"
+            )
     return PARSERS[name](tools) if name in _TYPED else PARSERS[name]()

@@ -26,6 +26,7 @@ class Parser(Protocol):
     """A wire format of tool calls. Implementations are pure: the same text gives the same result, and none raises."""
 
     name: str
+    """What ``get_parser`` calls it."""
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ _TINY = np.float32(1e-30)  # no impact is 0, so that a score of 0 means that a d
 
 def check_parameters(k1: float, b: float) -> None:
     """Raise ConfigError unless k1 is finite and not negative and b lies in 0..1, which is what Lucene takes."""
-    if not (0 <= k1 < float("inf") and 0 <= b <= 1):
+    if not (isinstance(k1, Real) and isinstance(b, Real) and 0 <= k1 < float("inf") and 0 <= b <= 1):
         raise ConfigError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, got k1={k1!r}, b={b!r}")
 
 

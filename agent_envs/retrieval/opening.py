@@ -37,7 +37,10 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
             raise ConfigError(f"cannot open {text!r}: expected http://, https:// or a path")
         key: tuple[object, ...] = (text,)
     else:
-        path = Path(text).expanduser().resolve()
+        try:
+            path = Path(text).expanduser().resolve()
+        except (OSError, RuntimeError, ValueError) as e:
+            raise DataError(f"{text[:100]!r} is no usable path: {e}") from e
         seen = path / "index.json" if path.is_dir() and (path / "index.json").exists() else path
         try:
             stat = seen.stat()
