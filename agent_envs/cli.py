@@ -32,6 +32,11 @@ _COMMANDS = {
         "make an HTML page of stored episodes",
         "Write stored episodes as one HTML file that needs nothing else: a list with filters, and every step.",
     ),
+    "new-task": _Command(
+        "agent_envs.commands.new_task",
+        "write a small real task of your own, to be changed",
+        "Write a small real task as a package of your own: environment, data, tests and a page, which work at once.",
+    ),
     "prepare": _Command(
         "agent_envs.commands.prepare",
         'fetch the data behind data="official"',

@@ -171,7 +171,7 @@ def test_a_wheel_holds_every_file_once(root, tmp_path):
     data = {
         n
         for n in tracked.split("\0")
-        if n.startswith(("agent_envs/", "adapters/")) and n.endswith((".yaml", ".sh", ".html"))
+        if n.startswith(("agent_envs/", "adapters/")) and n.endswith((".yaml", ".sh", ".html", ".txt"))
     }
     assert data and {n if n.startswith("agent_envs") else f"agent_envs/{n}" for n in data} | {
         "agent_envs/py.typed"
