@@ -543,7 +543,7 @@ def test_the_readmes_episode_is_one(root: Path) -> None:
     assert f"```text\n{env.render()}\n```" in (root / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~nobody/index"}])
+@pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
 def test_a_home_folder_of_nobody_is_no_usable_path(kwargs: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="no usable path"):
         gym.make(HOTPOT, **kwargs).reset(seed=0)
