@@ -37,6 +37,8 @@ class StopReason(StrEnum):
     """One step took longer than allowed."""
     EPISODE_TIMEOUT = "episode_timeout"
     """The whole episode took longer than allowed."""
+    CUT = "cut"
+    """It was given up half-way: the environment was reset or closed."""
     ERROR = "error"
     """An exception ended it; ``Episode.error`` holds the traceback."""
 
@@ -222,14 +224,18 @@ def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) ->
 def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
     """The episodes of an ``episodes.jsonl``, one at a time.
 
+    The last line is left out where it breaks off: the process that wrote it was killed, or is still at it.
+
     Raises:
         DataError: A line is not an episode; names the file and the line.
     """
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
                 yield Episode.from_dict(json.loads(line))
-            except ValueError as e:
+            except (ValueError, RecursionError) as e:
+                if isinstance(e, json.JSONDecodeError) and not line.endswith("\n"):
+                    return
                 raise DataError(f"{os.fspath(path)}, line {number}: not an episode: {e}") from e

@@ -18,9 +18,9 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import gymnasium as gym
 
@@ -32,11 +32,22 @@ from agent_envs.policies.base import Action, Actor, Policy, Response
 if TYPE_CHECKING:
     from agent_envs.messages import Observation, ToolSpec
 
-__all__ = ["EpisodeRun", "close_env", "supervise"]
+__all__ = ["EpisodeRun", "Recorder", "close_env", "env_name", "supervise"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """A wrapper with a record of its own, which is told what no environment sees: tokens, and why an episode ends."""
+
+    def note_response(self, response: Response) -> None:
+        """What the policy answered; the next ``step`` carries it out."""
+
+    def note_end(self, reason: StopReason, error: str | None) -> None:
+        """The episode has ended. It may be called from another thread, and after the environment said so itself."""
 
 
 class EpisodeRun:
@@ -71,6 +82,7 @@ class EpisodeRun:
         self._reset_info: dict[str, Any] = {}
         self._observation: Observation = ""
         self._steps: list[Step] = []
+        self._recorders: list[Recorder] = []
         self._pending: Future[Action] | None = None
         self._stop_reason = StopReason.ERROR
         self._error: str | None = None
@@ -92,6 +104,8 @@ class EpisodeRun:
             self._stop_reason, self._error = StopReason.EMPTY_GENERATION, str(e) or None
         except Exception:  # noqa: BLE001
             self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
+        if not self._abandoned:
+            self._tell_recorders(self._stop_reason, self._error)
 
     def play_apart(self) -> None:
         """``play`` as the body of a thread, where SystemExit and its like have nowhere else to go."""
@@ -126,11 +140,14 @@ class EpisodeRun:
     def episode(self, timeout: StopReason | None = None) -> Episode:
         """The record of a finished episode, or of one given up because of a time-out."""
         reason = self._stop_reason if timeout is None else timeout
+        error = self._error if timeout is None else self._whereabouts(timeout)
+        if timeout is not None:
+            self._tell_recorders(reason, error)
         steps = list(self._steps)
         if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
             steps[-1] = _cut(steps[-1])
         return Episode(
-            env_id=_env_name(self.env),
+            env_id=env_name(self.env),
             episode_id=self._episode_id,
             group_id=self._reset_info.get("task_id", "") if self._group_id is None else self._group_id,
             seed=self._seed,
@@ -141,7 +158,7 @@ class EpisodeRun:
             steps=tuple(steps),
             final_observation=self._observation,
             stop_reason=reason,
-            error=self._error if timeout is None else self._whereabouts(timeout),
+            error=error,
         )
 
     def _play(self) -> StopReason:
@@ -155,12 +172,15 @@ class EpisodeRun:
         self._reset_info = _copied(info)
         self._instructions = env.get_wrapper_attr("instructions")
         self._tools = tuple(env.get_wrapper_attr("tools"))
+        self._recorders = [layer for layer in _layers(env) if isinstance(layer, Recorder)]
         actor = self._policy.start(env)
         while not self._abandoned:
             self.step_started = time.monotonic()
             response = self._act(actor, observation, info)
             if response.empty:
                 raise EmptyGeneration(f"the policy returned no text or no token at step {len(self._steps)}")
+            for recorder in self._recorders:
+                recorder.note_response(response)
             seen = _copied(observation)
             observation, reward, terminated, truncated, info = env.step(response.text)
             step = Step(
@@ -218,6 +238,13 @@ class EpisodeRun:
         """Whether this episode's own ``act`` is what its loop is busy with at this moment."""
         return self._task is not None and asyncio.current_task(self.loop) is self._task
 
+    def _tell_recorders(self, reason: StopReason, error: str | None) -> None:
+        for recorder in self._recorders:
+            try:
+                recorder.note_end(reason, error)
+            except Exception:  # noqa: BLE001  a full disk must not cost the episode itself
+                _log.warning("%s could not record an episode", type(recorder).__name__, exc_info=True)
+
     def _whereabouts(self, timeout: StopReason) -> str:
         frame = sys._current_frames().get(self.thread_id or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
@@ -254,7 +281,16 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
     return run.episode()
 
 
-def _env_name(env: gym.Env[Any, str] | None) -> str:
+def _layers(env: gym.Env[Any, str]) -> Iterator[gym.Env[Any, str]]:
+    """The wrappers from the outermost to the environment itself."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def env_name(env: gym.Env[Any, Any] | None) -> str:
+    """The id an environment was made with, the name of its class where there is none, "" for None."""
     if env is None:
         return ""
     spec = env.unwrapped.spec
@@ -265,7 +301,7 @@ def close_env(env: gym.Env[Any, str]) -> None:
     try:
         env.close()
     except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played
-        _log.warning("closing %s failed", _env_name(env), exc_info=True)
+        _log.warning("closing %s failed", env_name(env), exc_info=True)
 
 
 def _cut(step: Step) -> Step:

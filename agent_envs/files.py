@@ -1,7 +1,8 @@
-"""Files that appear whole or not at all, and files that are read line by line, packed or not."""
+"""Files that appear whole or not at all, lines that do, and files that are read line by line, packed or not."""
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from agent_envs.errors import DataError
 
-__all__ = ["numbered_lines", "replacing", "write_text"]
+__all__ = ["append_line", "numbered_lines", "replacing", "write_text"]
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -28,6 +29,67 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, zlib.error) as e:
         raise DataError(f"{path} cannot be read: {e}") from e
+
+
+def append_line(path: str | os.PathLike[str], line: str) -> None:
+    """Add a line to a file, whole or not at all; any number of threads and processes may do so at once.
+
+    The half line that a killed process left at the end is cut off first. Folders on the way are made.
+
+    Raises:
+        OSError: It cannot be written; the file is as it was.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rows.jsonl")
+    ...     _ = path.write_text('{"a": 1}\\n{"a"')
+    ...     append_line(path, '{"a": 2}')
+    ...     path.read_text().split()
+    ['{"a":', '1}', '{"a":', '2}']
+    """
+    data = f"{line}\n".encode()
+    file = _open_locked(Path(path))
+    try:
+        size = os.fstat(file).st_size
+        end = _end_of_whole_lines(file, size)
+        if end < size:
+            os.ftruncate(file, end)
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(file, data[written:], end + written)
+        except BaseException:
+            os.ftruncate(file, end)
+            raise
+    finally:
+        os.close(file)  # and with it goes the lock
+
+
+def _open_locked(path: Path) -> int:
+    """The file, open and locked against other writers; made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # somebody put another file in its place meanwhile
+
+
+def _end_of_whole_lines(file: int, size: int) -> int:
+    """Where the last line that ends, ends (bytes)."""
+    end, block = size, 1
+    while end:
+        start = max(0, end - block)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end, block = start, 1 << 16
+    return 0
 
 
 @contextmanager

@@ -20,6 +20,7 @@ WRAPPERS: dict[str, str] = {
     "InvalidActionPenalty": "agent_envs.wrappers.step_rewards:InvalidActionPenalty",
     "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",
     "RebuiltPapers": "agent_envs.wrappers.rebuilt_papers:RebuiltPapers",
+    "RecordEpisodes": "agent_envs.wrappers.record_episodes:RecordEpisodes",
     "StepPenalty": "agent_envs.wrappers.step_rewards:StepPenalty",
     "TextGame": "agent_envs.wrappers.text_game:TextGame",
     "ToolCallReward": "agent_envs.wrappers.step_rewards:ToolCallReward",

@@ -5,6 +5,7 @@ from agent_envs.wrappers.as_tool import AsTool
 from agent_envs.wrappers.format_reward import FormatReward
 from agent_envs.wrappers.prepend_instructions import PrependInstructions
 from agent_envs.wrappers.rebuilt_papers import RebuiltPapers
+from agent_envs.wrappers.record_episodes import RecordEpisodes
 from agent_envs.wrappers.step_rewards import InvalidActionPenalty, StepPenalty, ToolCallReward
 from agent_envs.wrappers.text_game import TextGame
 
@@ -14,6 +15,7 @@ __all__ = [
     "InvalidActionPenalty",
     "PrependInstructions",
     "RebuiltPapers",
+    "RecordEpisodes",
     "StepPenalty",
     "TextGame",
     "ToolCallReward",

@@ -1,0 +1,204 @@
+"""Every episode of an environment as a line of an ``episodes.jsonl``, whoever steps it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import string
+import traceback
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from agent_envs.episode import Episode, Step, StopReason, to_json_types
+from agent_envs.episode_run import env_name
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import append_line
+from agent_envs.messages import Observation, ToolSpec
+from agent_envs.policies.base import Response
+
+__all__ = ["RecordEpisodes"]
+
+
+@dataclass
+class _Running:
+    """An episode up to now."""
+
+    seed: int | None
+    index: int | None
+    instructions: str
+    tools: tuple[ToolSpec, ...]
+    reset_info: dict[str, Any]
+    observation: Observation
+    steps: list[Step] = field(default_factory=list)
+    response: Response | None = None
+    error: str | None = None
+
+
+class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Adds every episode to a file of episodes when it ends, as one line that ``agent_envs.read_episodes`` reads.
+
+    What is recorded is what passes here: put it outermost for what the policy sees, innermost for the bare task. An
+    episode that is reset or closed half-way has the stop reason "cut", or "error" with the traceback where its last
+    step raised one; a reset that no step follows is no episode. Under ``run_episode`` and ``run_episodes`` the reason
+    is the rollout's own (a time-out, an empty answer), and the sampled tokens are recorded.
+
+    Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
+    may share a file, a process that is killed loses the episode it is in, and the same path said again is added to.
+
+    Args:
+        env: Any text environment.
+        path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process:
+            ``"run/{host}-{pid}.jsonl"`` for machines without file locks between them. A folder stands for the
+            ``episodes.jsonl`` in it.
+        tokens: Whether to record tokens and their log-probabilities where the rollout tells them.
+
+    Raises:
+        ConfigError: The path cannot be written, or the environment is none over text.
+
+    >>> import agent_envs, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> env = RecordEpisodes(gym.make("AgentR1/GSM8K-v0"), path=f"{folder.name}/{{env}}.jsonl")
+    >>> _ = env.reset(seed=0)
+    >>> _ = env.step("#### 1")
+    >>> [str(e.stop_reason) for e in agent_envs.read_episodes(f"{folder.name}/AgentR1-GSM8K-v0.jsonl")]
+    ['terminated']
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], path: str | os.PathLike[str] = "episodes.jsonl", tokens: bool = True
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise ConfigError(f"RecordEpisodes: path must be that of a file, got {path!r}")
+        if not env.has_wrapper_attr("instructions"):
+            raise ConfigError(f"RecordEpisodes: {env_name(env)} has no instructions: it is no environment over text")
+        self.path = os.fspath(path)
+        RecordConstructorArgs.__init__(self, path=self.path, tokens=tokens)
+        gym.Wrapper.__init__(self, env)
+        self.tokens = tokens
+        self._running: list[_Running] = []  # one episode or none: pop() decides who writes it
+        self._target()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset; the episode that was not at its end is recorded as cut."""
+        self._cut()
+        target = self._target()
+        if target.is_dir() or (target.exists() and not os.access(target, os.W_OK)):
+            raise ConfigError(f"RecordEpisodes: {target} cannot be written")
+        index = (options or {}).get("index")
+        observation, info = self.env.reset(seed=seed, options=options)
+        running = _Running(
+            seed=None if seed is None else int(seed),
+            index=info.get("index", index),
+            instructions=self.env.get_wrapper_attr("instructions"),
+            tools=tuple(self.env.get_wrapper_attr("tools")) if self.env.has_wrapper_attr("tools") else (),
+            reset_info=to_json_types(info),
+            observation=to_json_types(observation),
+        )
+        self._running = [running]
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step, and record the episode where this ends it."""
+        running = self._running[0] if self._running else None
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except Exception:
+            if running is not None:
+                running.error = traceback.format_exc()
+            raise
+        if running is not None:
+            said, running.response, running.error = running.response, None, None
+            step = Step(
+                observation=running.observation,
+                action=str(action),
+                reward=float(reward),
+                terminated=bool(terminated),
+                truncated=bool(truncated and not terminated),
+                info=to_json_types(info),
+            )
+            if said is not None and self.tokens:
+                ids, sampled, logprobs = said.prompt_ids, said.response_ids, said.response_logprobs
+                step = replace(
+                    step,
+                    prompt_ids=None if ids is None else tuple(ids),
+                    response_ids=None if sampled is None else tuple(sampled),
+                    response_logprobs=None if logprobs is None else tuple(logprobs),
+                )
+            running.steps.append(step)
+            running.observation = to_json_types(observation)
+            if terminated or truncated:
+                self.note_end(StopReason.TERMINATED if terminated else StopReason.TRUNCATED, None)
+        return observation, reward, terminated, truncated, info
+
+    def note_response(self, response: Response) -> None:
+        """The policy's answer, whose tokens belong to the next step; a rollout calls it."""
+        for running in self._running:
+            running.response = response
+
+    def note_end(self, reason: StopReason, error: str | None = None) -> None:
+        """Record the running episode, where there is one, as ended for this reason; a rollout calls it.
+
+        Raises:
+            BackendError: The line cannot be written.
+        """
+        try:
+            running = self._running.pop()
+        except IndexError:
+            return
+        steps = running.steps
+        if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
+            steps[-1] = replace(steps[-1], truncated=not steps[-1].terminated)
+        episode = Episode(
+            env_id=env_name(self),
+            episode_id=uuid.uuid4().hex,
+            group_id=str(running.reset_info.get("task_id", "")),
+            seed=running.seed,
+            index=running.index,
+            instructions=running.instructions,
+            tools=running.tools,
+            reset_info=running.reset_info,
+            steps=tuple(steps),
+            final_observation=running.observation,
+            stop_reason=reason,
+            error=error,
+        )
+        target = self._target()
+        try:
+            append_line(target, episode.to_json())
+        except OSError as e:
+            raise BackendError(f"RecordEpisodes: an episode cannot be added to {target}: {e}") from e
+
+    def close(self) -> None:
+        """Record the episode that was not at its end as cut, and close."""
+        try:
+            self._cut()
+        finally:
+            super().close()
+
+    def _cut(self) -> None:
+        for running in list(self._running):
+            if running.error is not None:
+                self.note_end(StopReason.ERROR, running.error)
+            elif running.steps:
+                self.note_end(StopReason.CUT)
+        self._running = []
+
+    def _target(self) -> Path:
+        """The file that the path stands for in this process."""
+        values = {"env": env_name(self).replace("/", "-"), "host": socket.gethostname(), "pid": os.getpid()}
+        try:
+            for _, name, _, _ in string.Formatter().parse(self.path):
+                if name is not None and name not in values:
+                    raise ValueError(f"there is no {{{name}}}")
+            path = Path(self.path.format(**values)).expanduser()
+        except (RuntimeError, ValueError) as e:
+            known = ", ".join(f"{{{name}}}" for name in values)
+            raise ConfigError(f"RecordEpisodes: path {self.path!r}: {e}; it may hold {known}") from e
+        if path.suffix == ".gz":
+            raise ConfigError(f"RecordEpisodes: {path}: lines cannot be added to a packed file")
+        return path / "episodes.jsonl" if path.is_dir() or self.path.endswith("/") else path
