@@ -34,12 +34,12 @@ from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.algorithms import ALGORITHMS  # noqa: E402
 from agent_envs.adapters.verl.config import build  # noqa: E402
-from agent_envs.adapters.verl.cpu_server import GenerateServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.episode_rows import Row  # noqa: E402
 from agent_envs.adapters.verl.objective import read_objective  # noqa: E402
-from agent_envs.adapters.verl.sampling import SamplingParams  # noqa: E402
 from agent_envs.adapters.verl.settings import settle, verl_overrides  # noqa: E402
 from agent_envs.adapters.verl.step_batch import mini_batches  # noqa: E402
+from agent_envs.generation.sampling import SamplingParams  # noqa: E402
 from agent_envs.spaces import UnicodeText  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -96,7 +96,7 @@ def made(tmp_path_factory):
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    server = GenerateServer(load_engine(str(folder), max_length=264, max_rows=16))
+    server = CPUServer(load_engine(str(folder), max_length=264, max_rows=16))
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:

@@ -37,13 +37,13 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.cpu_server import load_engine  # noqa: E402
 from agent_envs.adapters.verl.episode_rows import episode_rows  # noqa: E402
 from agent_envs.adapters.verl.objective import Objective  # noqa: E402
-from agent_envs.adapters.verl.sampling import SamplingParams  # noqa: E402
 from agent_envs.adapters.verl.step_batch import LogThen, by_submission  # noqa: E402
 from agent_envs.adapters.verl.step_columns import step_columns  # noqa: E402
 from agent_envs.adapters.verl.step_losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
 from agent_envs.adapters.verl.step_table import step_table  # noqa: E402
 from agent_envs.episode import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import DataError  # noqa: E402
+from agent_envs.generation.sampling import SamplingParams  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2

@@ -12,9 +12,9 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from agent_envs.adapters.verl.cpu_server import GenerateServer, load_engine
-from agent_envs.adapters.verl.sampling import SamplingParams
+from agent_envs.adapters.verl.cpu_server import CPUServer, load_engine
 from agent_envs.errors import BackendError
+from agent_envs.generation.sampling import SamplingParams
 
 __all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer"]
 
@@ -40,7 +40,7 @@ class CPURolloutServer:
             seed=int(config.seed) + replica_rank,
             trust_remote_code=trust_remote_code,
         )
-        self.server = GenerateServer(engine)
+        self.server = CPUServer(engine)
         self.global_steps: int | None = None
 
     async def get_address(self) -> str:

@@ -1,4 +1,4 @@
-"""Continuous batching over a Hugging Face causal model on CPU: sequences join and leave at any decoding iteration.
+"""Continuous batching over a Hugging Face causal model: sequences join and leave at any decoding iteration.
 
 The key-value cache is one preallocated buffer per layer, [slots, heads, positions, head dimension]; a sequence owns a
 slot while it runs. A finished sequence's slot keeps its content until the slot is needed, so that a prompt that extends
@@ -17,48 +17,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from agent_envs.adapters.verl.sampling import SamplingParams, sample
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError
+from agent_envs.generation.requests import Completion, Requests
+from agent_envs.generation.sampling import SamplingParams, sample
 
-__all__ = ["BatchEngine", "Completion"]
+__all__ = ["BatchEngine"]
 
 _ATTENTION = "agentr1_grouped"
+_OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")  # what changes the result, as Transformers passes it
 
 _PREFILL_TOKENS = 8192  # padded tokens of one prompt pass: bounds its memory
-_CACHE_BYTES = 4 << 30  # upper limit of the key-value cache; pages that are never written cost nothing
-
-
-@dataclass
-class Completion:
-    """A running or finished request."""
-
-    prompt_ids: list[int]
-    """Prompt tokens, shape [prompt tokens]."""
-    params: SamplingParams
-    """How to sample."""
-    uniforms: np.ndarray
-    """One number in [0, 1) per token that may be sampled, shape [max tokens]."""
-    on_done: Callable[[Completion], None] | None = None
-    """Called in the engine's thread when the request has finished."""
-    token_ids: list[int] = field(default_factory=list)
-    """Sampled tokens, the stop token included."""
-    log_probs: list[float] = field(default_factory=list)
-    """Log-probability of each sampled token under the temperature-scaled softmax over the whole vocabulary (nats)."""
-    stop_reason: str = ""
-    """``completed`` (a stop token or the length limit) or ``aborted``."""
-    versions: tuple[int | None, int | None] = (None, None)
-    """Weight versions at the first and at the last sampled token."""
-
-    @property
-    def tokens(self) -> list[int]:
-        """Prompt and response so far."""
-        return self.prompt_ids + self.token_ids
+_CACHE_BYTES = 4 << 30  # upper limit of the key-value cache on a CPU; pages that are never written cost nothing
+_CACHE_SHARE = 0.5  # of an accelerator's free memory
 
 
 class _SlotCache:
@@ -68,7 +43,7 @@ class _SlotCache:
 
     def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor]) -> None:
         self.keys, self.values = keys, values
-        self.rows = torch.empty(0, dtype=torch.int64)  # [rows] slot of each row
+        self.rows = torch.empty(0, dtype=torch.int64)  # [rows] slot of each row, on the model's device as all of it
         self.positions = torch.empty(0, 0, dtype=torch.int64)  # [rows, tokens] where each token goes
         self.length = 0  # positions that any row attends to
         self.contiguous = False  # rows are slots 0..n-1
@@ -111,7 +86,13 @@ def _grouped_attention(
 
     Returns:
         Shape [rows, tokens, heads, dim], and no weights.
+
+    Raises:
+        BackendError: The model's attention is another one.
     """
+    other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
+    if other:
+        raise BackendError(f"this engine computes attention without {', '.join(other)}, which the model has")
     rows, heads, tokens, dim = query.shape
     groups = heads // key.shape[1]
     if groups > 1:
@@ -127,7 +108,8 @@ class BatchEngine:
     Args:
         model: A causal language model with full attention in every layer.
         max_length: Most tokens of prompt and response together.
-        max_rows: Most sequences that run at once; further ones wait.
+        max_rows: Most sequences that run at once; further ones wait. Fewer where their cache would not fit: 4 GiB on a
+            CPU, half of an accelerator's free memory.
         stop_token_ids: Tokens that end a response.
         seed: Seed of requests that bring none.
 
@@ -141,23 +123,25 @@ class BatchEngine:
         config: Any = model.config
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
-            raise BackendError(f"the CPU engine needs full attention in every layer, the model has {sorted(kinds)}")
+            raise BackendError(f"this engine needs full attention in every layer, the model has {sorted(kinds)}")
         from transformers import AttentionInterface
 
         AttentionInterface.register(_ATTENTION, _grouped_attention)
-        config._attn_implementation = _ATTENTION
         self.model: Any = model.eval()
         self.max_length = max_length
         self.stop_token_ids = frozenset(stop_token_ids)
-        self.seed = seed
         self.version: int | None = None
         heads = config.num_key_value_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        dtype = next(model.parameters()).dtype
+        dtype, self._device = next(model.parameters()).dtype, next(model.parameters()).device
         row_bytes = 2 * config.num_hidden_layers * heads * dim * max_length * dtype.itemsize
-        self.slots = max(1, min(max_rows, _CACHE_BYTES // row_bytes))
+        room = _CACHE_BYTES
+        if self._device.type == "cuda":
+            room = int(_CACHE_SHARE * torch.cuda.mem_get_info(self._device)[0])
+        self.slots = max(1, min(max_rows, room // row_bytes))
         shape = (self.slots, heads, max_length, dim)
-        buffers = [[torch.zeros(shape, dtype=dtype) for _ in range(config.num_hidden_layers)] for _ in range(2)]
+        layers = range(config.num_hidden_layers)
+        buffers = [[torch.zeros(shape, dtype=dtype, device=self._device) for _ in layers] for _ in range(2)]
         self._cache = _SlotCache(buffers[0], buffers[1])
         self._content = np.full((self.slots, max_length), -1, dtype=np.int64)  # tokens whose keys a slot holds
         self._length = np.zeros(self.slots, dtype=np.int64)  # how many
@@ -165,7 +149,7 @@ class BatchEngine:
         self._clock = 0
         self._running: dict[int, Completion] = {}
         self._waiting: deque[Completion] = deque()
-        self._same_prompt: dict[int, int] = {}  # how often a prompt came without a seed, under these weights
+        self._requests = Requests(max_length, seed)
         self.tokens_computed = 0
 
     @property
@@ -187,21 +171,7 @@ class BatchEngine:
         Raises:
             ConfigError: The prompt is empty or leaves no room for a token.
         """
-        room = self.max_length - len(prompt_ids)
-        if not prompt_ids or room < 1:
-            raise ConfigError(
-                f"expected a prompt of 1 to {self.max_length - 1} tokens (max_model_len {self.max_length}), "
-                f"got {len(prompt_ids)}"
-            )
-        limit = min(params.max_tokens, room)
-        if params.seed is None:
-            key = hash(tuple(prompt_ids))
-            count = self._same_prompt.get(key, 0)
-            self._same_prompt[key] = count + 1
-            entropy = [self.seed, len(prompt_ids), key & 0xFFFFFFFFFFFFFFFF, count]
-        else:
-            entropy = [params.seed]
-        request = Completion(list(prompt_ids), params, np.random.default_rng(entropy).random(limit), on_done)
+        request = self._requests.make(prompt_ids, params, on_done)
         self._waiting.append(request)
         return request
 
@@ -215,7 +185,7 @@ class BatchEngine:
         try:
             missing, unexpected = self.model.load_state_dict(dict(weights), strict=False)
         except RuntimeError as e:
-            raise BackendError(f"the trainer's weights do not fit the CPU engine's model: {e}") from e
+            raise BackendError(f"the trainer's weights do not fit the engine's model: {e}") from e
         if unexpected or set(missing) - tied:
             raise BackendError(f"weight names differ: missing {sorted(set(missing) - tied)}, unknown {unexpected}")
         self.version = version
@@ -224,14 +194,14 @@ class BatchEngine:
     def clear_cache(self) -> None:
         """Forget all cached keys and values; running requests are computed again."""
         self._length[:] = 0
-        self._same_prompt.clear()
+        self._requests.forget()
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
 
     def abort(self) -> None:
         """Finish every request with what it has."""
         for request in [*self._running.values(), *self._waiting]:
-            self._finish(request, "aborted")
+            request.finish("aborted")
         self._running.clear()
         self._waiting.clear()
 
@@ -269,22 +239,14 @@ class BatchEngine:
             request.log_probs.append(log_prob)
             first = self.version if len(request.token_ids) == 1 else request.versions[0]
             request.versions = (first, self.version)
-            stopped = not request.params.ignore_eos and (
-                token in self.stop_token_ids or token in request.params.stop_token_ids
-            )
-            if stopped or len(request.token_ids) == len(request.uniforms):
+            if request.ends(self.stop_token_ids):
                 del self._running[slot]
-                self._finish(request, "completed")
+                request.finish("completed")
 
     def run(self) -> None:
         """Step until nothing is left."""
         while self.busy:
             self.step()
-
-    def _finish(self, request: Completion, reason: str) -> None:
-        request.stop_reason = reason
-        if request.on_done is not None:
-            request.on_done(request)
 
     def _admit(self) -> None:
         """Give waiting requests a slot and compute their prompts, all but the last token."""
@@ -373,17 +335,24 @@ class BatchEngine:
 
     def _forward(self, rows: np.ndarray, ids: np.ndarray, positions: np.ndarray, contiguous: bool) -> torch.Tensor:
         """One pass over ``ids`` [rows, tokens] at ``positions`` [rows, tokens]; logits of each row's last token."""
-        cache, where = self._cache, torch.from_numpy(positions)
-        cache.rows, cache.positions = torch.from_numpy(rows), where
+        cache, where = self._cache, torch.from_numpy(positions).to(self._device)
+        cache.rows, cache.positions = torch.from_numpy(rows).to(self._device), where
         cache.length, cache.contiguous = int(positions.max()) + 1, contiguous
-        mask = torch.arange(cache.length) <= where[:, None, :, None]  # [rows, 1, tokens, positions]
+        mask = (
+            torch.arange(cache.length, device=self._device) <= where[:, None, :, None]
+        )  # [rows, 1, tokens, positions]
         self.tokens_computed += ids.size
-        out = self.model(
-            input_ids=torch.from_numpy(ids),
-            attention_mask=mask,
-            position_ids=where,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        config = self.model.config
+        before, config._attn_implementation = config._attn_implementation, _ATTENTION
+        try:
+            out = self.model(
+                input_ids=torch.from_numpy(ids).to(self._device),
+                attention_mask=mask,
+                position_ids=where,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        finally:
+            config._attn_implementation = before  # whoever else uses the model finds it as it was
         return out.logits

@@ -1,4 +1,4 @@
-"""The batched CPU generation server against an unbatched reference.
+"""The engines that generate in this process against an unbatched reference, and the server around them.
 
 1. greedy and sampled tokens and log-probabilities equal those of one full forward pass at a time
 2. requests join and leave at any iteration; more requests than slots wait
@@ -6,6 +6,7 @@
 4. seeds; top-k and top-p; stop tokens; limits; settings that are refused
 5. new weights: nothing stale, log-probabilities of the new model; weights that do not fit are refused
 6. the server: concurrent coroutines, failures reach whoever asked
+7. padded batches: the same results; models with sliding windows, learned positions or states run in them
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from agent_envs.adapters.verl.cpu_engine import BatchEngine  # noqa: E402
-from agent_envs.adapters.verl.cpu_server import GenerateServer, load_engine  # noqa: E402
-from agent_envs.adapters.verl.sampling import SamplingParams, sample  # noqa: E402
+from agent_envs.adapters.verl.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
+from agent_envs.generation.loading import context_length, make_engine  # noqa: E402
+from agent_envs.generation.padded_engine import PaddedEngine  # noqa: E402
+from agent_envs.generation.sampling import SamplingParams, sample  # noqa: E402
+from agent_envs.generation.server import GenerateServer  # noqa: E402
+from agent_envs.generation.slot_engine import BatchEngine  # noqa: E402
 
 STOP = 2
 
@@ -254,7 +258,7 @@ def test_sliding_windows_are_refused():
 
 
 def test_server_serves_many_coroutines():
-    server = GenerateServer(engine(rows=8))
+    server = CPUServer(engine(rows=8))
 
     async def play(prompt):
         first = await server.generate(prompt, SamplingParams(6, ignore_eos=True))
@@ -282,7 +286,7 @@ def test_server_serves_many_coroutines():
 
 def test_a_failing_model_fails_its_requests_and_no_later_ones():
     e = engine()
-    server = GenerateServer(e)
+    server = CPUServer(e)
     forward = e.model.forward
 
     def fail(**kwargs):
@@ -309,3 +313,82 @@ def test_stop_tokens_come_from_the_generation_config(tmp_path):
     request = loaded.submit([3], SamplingParams(40))
     loaded.run()
     assert not set(request.token_ids[:-1]) & {2, 5}
+
+
+SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+TOKENS = {"eos_token_id": STOP, "pad_token_id": 0, "bos_token_id": 1}
+
+
+def small(kind):
+    """A model of another family with random weights."""
+    torch.manual_seed(1)
+    config = {
+        "mistral": lambda: transformers.MistralConfig(**SIZES, **HEADS, **TOKENS, sliding_window=4),
+        "gpt2": lambda: transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, **TOKENS),
+        "gemma2": lambda: transformers.Gemma2Config(
+            **SIZES, **HEADS, **TOKENS, head_dim=8, sliding_window=4, query_pre_attn_scalar=8
+        ),
+        "llama": lambda: transformers.LlamaConfig(**SIZES, **HEADS, **TOKENS),
+        "mamba": lambda: transformers.MambaConfig(
+            vocab_size=97, hidden_size=32, state_size=8, num_hidden_layers=2, **TOKENS
+        ),
+    }[kind]()
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "mixer" not in name:
+                weight.mul_(5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", ["qwen2", "mistral", "gpt2", "gemma2"])
+def test_a_padded_batch_equals_one_at_a_time(kind, temperature):
+    model = build_model() if kind == "qwen2" else small(kind)
+    e = PaddedEngine(model, max_length=128, max_rows=5, stop_token_ids=[STOP])
+    lengths = [1, 7, 12]
+    requests = [
+        e.submit(p, SamplingParams(lengths[i % 3], temperature=temperature, top_p=0.9 if i % 2 else 1.0))
+        for i, p in enumerate(prompts(9))
+    ]
+    e.run()
+    for request in requests:
+        assert_same(request, model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine_class"),
+    [
+        ("qwen2", BatchEngine), ("llama", BatchEngine), ("mistral", PaddedEngine), ("gpt2", PaddedEngine),
+        ("gemma2", PaddedEngine), ("mamba", PaddedEngine),
+    ],
+)  # fmt: skip
+def test_each_model_gets_an_engine_that_computes_what_it_computes(kind, engine_class):
+    model = build_model() if kind == "qwen2" else small(kind)
+    e = make_engine(model, max_length=64, max_rows=4, stop_token_ids=[STOP])
+    assert type(e) is engine_class
+    request = e.submit([5, 6, 7, 8, 9, 10], SamplingParams(6, temperature=0.0))
+    e.run()
+    assert_same(request, model)
+
+
+def test_a_server_of_padded_batches():
+    server = GenerateServer(PaddedEngine(small("gpt2"), max_length=64, max_rows=8, stop_token_ids=[STOP]))
+
+    async def main():
+        with pytest.raises(ConfigError):
+            await server.generate([], SamplingParams(1))
+        return await asyncio.gather(*(server.generate(p, SamplingParams(6)) for p in prompts(20)))
+
+    results = asyncio.run(main())
+    server.close()
+    model = small("gpt2")
+    for request in results:
+        assert_same(request, model)
+
+
+def test_the_context_a_model_was_made_for():
+    assert context_length(build_model()) == 256
+    assert context_length(small("gpt2")) == 1024
+    assert context_length(small("mamba")) is None

@@ -1,4 +1,4 @@
-"""Sampling parameters of the CPU server, and batched sampling from logits.
+"""How responses are sampled from a model's logits: the settings, and one token for each row of a batch.
 
 The reported log-probability of a token is the one the trainer computes for it: under the softmax of all logits divided
 by the temperature, whatever ``top_k`` or ``top_p`` then exclude (at temperature 0: of the logits themselves).
@@ -65,7 +65,7 @@ class SamplingParams:
         for name, neutral in _NEUTRAL.items():
             if name in values and values.pop(name) not in neutral:
                 raise ConfigError(
-                    f"the CPU server samples without {name}, got {name}={params[name]!r}; leave it out "
+                    f"this engine samples without {name}, got {name}={params[name]!r}; leave it out "
                     f"(neutral: {neutral[0]!r}) or use another rollout engine"
                 )
         known = cls.__dataclass_fields__
@@ -98,7 +98,7 @@ def sample(
     Raises:
         BackendError: A row's logits give no distribution: one is NaN or +inf, or all are -inf.
     """
-    temperatures = torch.tensor([p.temperature or 1.0 for p in params])[:, None]
+    temperatures = torch.tensor([p.temperature or 1.0 for p in params], device=logits.device)[:, None]
     log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)
     broken = log_probs.isnan().any(dim=-1).nonzero().squeeze(1).tolist()
     if broken:
@@ -111,7 +111,7 @@ def sample(
         if p.temperature and (p.top_k > 0 or p.top_p < 1):
             weights[row] = _truncate(weights[row], p)
     cumulative = weights.cumsum(dim=-1)
-    target = torch.from_numpy(uniforms)[:, None] * cumulative[:, -1:]
+    target = torch.from_numpy(uniforms).to(logits.device)[:, None] * cumulative[:, -1:]
     # the first token whose cumulative weight exceeds the target: tokens of weight 0 are never chosen
     tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
     greedy = [row for row, p in enumerate(params) if not p.temperature]

@@ -1,0 +1,104 @@
+"""The server around an engine: requests arrive on event loops, one thread generates for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agent_envs.errors import BackendError
+from agent_envs.generation.padded_engine import PaddedEngine
+from agent_envs.generation.requests import Completion
+from agent_envs.generation.sampling import SamplingParams
+from agent_envs.generation.slot_engine import BatchEngine
+
+__all__ = ["GenerateServer"]
+
+logger = logging.getLogger(__name__)
+
+
+class GenerateServer:
+    """Serves one engine to any number of coroutines.
+
+    Args:
+        engine: The engine; from here on only the server's thread touches it.
+    """
+
+    def __init__(self, engine: BatchEngine | PaddedEngine) -> None:
+        self._engine = engine
+        self._linger = engine.linger if isinstance(engine, PaddedEngine) else 0.0
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._pending: set[asyncio.Future[Any]] = set()  # touched by the server's thread only
+        self._thread = threading.Thread(target=self._serve, name="agent_envs-generate", daemon=True)
+        self._thread.start()
+
+    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> Completion:
+        """Generate one response, batched with whatever else is running.
+
+        Raises:
+            ConfigError: The prompt is empty or leaves no room for a token.
+            BackendError: The model failed.
+        """
+        return await self._ask(lambda done: self._engine.submit(prompt_ids, params, on_done=done))
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._commands.put(None)
+        self._thread.join()
+
+    async def _ask(self, call: Callable[[Callable[[Any], None]], Any]) -> Any:
+        """Run ``call`` in the server's thread; the result is what it gives to its argument."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def deliver(value: Any) -> None:
+            self._pending.discard(future)
+            loop.call_soon_threadsafe(_resolve, future, value)
+
+        def command() -> None:
+            self._pending.add(future)
+            try:
+                call(deliver)
+            except Exception as e:  # noqa: BLE001  it goes to whoever asked
+                deliver(e)
+
+        self._commands.put(command)
+        return await future
+
+    def _serve(self) -> None:
+        while True:
+            idle = not self._engine.busy
+            try:
+                command = self._commands.get(block=idle)
+            except queue.Empty:
+                self._step()
+                continue
+            if command is None:
+                return
+            command()
+            if idle and self._linger:
+                time.sleep(self._linger)
+
+    def _step(self) -> None:
+        try:
+            self._engine.step()
+        except Exception as e:
+            logger.exception("generation failed")
+            error = BackendError(f"generation failed: {type(e).__name__}: {e}")
+            self._engine.reset()
+            for future in list(self._pending):
+                self._pending.discard(future)
+                future.get_loop().call_soon_threadsafe(_resolve, future, error)
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if future.done():  # cancelled meanwhile
+        return
+    if isinstance(value, BaseException):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
