@@ -32,6 +32,11 @@ _COMMANDS = {
         "make an HTML page of stored episodes",
         "Write stored episodes as one HTML file that needs nothing else: a list with filters, and every step.",
     ),
+    "record": _Command(
+        "agent_envs.commands.record",
+        "record what an agent written elsewhere does",
+        "An OpenAI-compatible proxy before a model's server: each call of an agent becomes a step with its tokens.",
+    ),
     "new-task": _Command(
         "agent_envs.commands.new_task",
         "write a small real task of your own, to be changed",

@@ -1,0 +1,82 @@
+"""What chat-completion servers say about tokens: ids and log-probabilities, read from wherever a server puts them.
+
+==========  ===================================  =====================================================================
+server      asked by                             answers in
+==========  ===================================  =====================================================================
+vLLM        ``return_token_ids``, ``logprobs``   ``prompt_token_ids`` beside ``choices``, a choice's ``token_ids``
+SGLang      ``return_token_ids``, ``logprobs``   a choice's ``prompt_token_ids`` and ``token_ids``
+vLLM        ``return_tokens_as_token_ids``       ``logprobs.content[].token`` as ``"token_id:17"``
+llama.cpp   ``logprobs``                         ``logprobs.content[].id``
+==========  ===================================  =====================================================================
+
+All of them put log-probabilities in a choice's ``logprobs.content[].logprob``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["TOKEN_REQUEST", "SampledTokens", "read_tokens"]
+
+TOKEN_REQUEST: Mapping[str, Any] = {"logprobs": True, "return_token_ids": True}
+"""Fields of a request that make a server say which tokens it saw and sampled; OpenAI's own knows the first alone."""
+
+_TOKEN_ID = "token_id:"
+
+
+class SampledTokens(NamedTuple):
+    """The tokens of one call; None for what the server does not tell."""
+
+    prompt_ids: tuple[int, ...] | None
+    """Tokens of the prompt, shape [prompt tokens]."""
+    response_ids: tuple[int, ...] | None
+    """Tokens of the response as sampled, shape [response tokens]."""
+    response_logprobs: tuple[float, ...] | None
+    """Log-probability of each response token when it was sampled (nats), shape [response tokens]."""
+
+
+def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> SampledTokens:
+    """The tokens of a choice of a chat completion, both as JSON objects. What is malformed counts as not told.
+
+    Log-probabilities whose number is not that of the ids are left out: nobody could say which token each belongs to.
+
+    >>> choice = {"token_ids": [5, 2], "logprobs": {"content": [{"logprob": -0.5}, {"logprob": 0}]}}
+    >>> read_tokens({"prompt_token_ids": [1, 4], "choices": [choice]}, choice)
+    SampledTokens(prompt_ids=(1, 4), response_ids=(5, 2), response_logprobs=(-0.5, 0.0))
+    """
+    logprobs = choice.get("logprobs")
+    entries = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    if not isinstance(entries, Sequence) or not all(isinstance(entry, Mapping) for entry in entries):
+        entries = None
+    prompt_ids = _ids(completion.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))
+    response_ids = _ids(choice.get("token_ids"))
+    if response_ids is None and entries:
+        response_ids = _ids([_entry_id(entry) for entry in entries])
+    values = None
+    if entries:
+        values = _logprobs([entry.get("logprob") for entry in entries])
+        if values is not None and response_ids is not None and len(values) != len(response_ids):
+            values = None
+    return SampledTokens(prompt_ids, response_ids, values)
+
+
+def _ids(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return None
+    return tuple(value) if all(type(i) is int and i >= 0 for i in value) else None
+
+
+def _entry_id(entry: Mapping[str, Any]) -> int | None:
+    number, token = entry.get("id"), entry.get("token")
+    if number is None and isinstance(token, str) and token.startswith(_TOKEN_ID):
+        digits = token.removeprefix(_TOKEN_ID)
+        return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else None
+    return number
+
+
+def _logprobs(values: list[Any]) -> tuple[float, ...] | None:
+    if not all(type(x) in (int, float) and math.isfinite(x) for x in values):
+        return None
+    return tuple(float(x) for x in values)

@@ -1,0 +1,309 @@
+"""One call through the proxy: passed on, read along, written down, and answered with what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent_envs.errors import ConfigError, PromptError
+from agent_envs.openai_fields import read_tokens
+from agent_envs.recording.http_errors import error_reply
+from agent_envs.recording.replies import (
+    StreamedCompletion,
+    action_text,
+    observed_messages,
+    offered_tools,
+    strip_reply,
+)
+from agent_envs.recording.store import EpisodeStore, OpenEpisode
+from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
+
+if TYPE_CHECKING:
+    from agent_envs.recording.retokenize import Retokenizer
+
+__all__ = ["CallRecorder"]
+
+_OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token")
+_UNRECORDED = ("completions", "responses", "messages")  # endpoints that generate, and whose calls are no steps
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
+_MAX_NAME = 200
+_MAX_LINE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of an episode."""
+
+    episode: OpenEpisode
+    number: int
+    request: dict[str, Any]
+    agent: str | None
+    began: float
+
+
+class CallRecorder:
+    """Answers ``/v1/...``: chat completions are recorded, everything else is passed through.
+
+    Args:
+        upstream: The server behind.
+        store: Where the steps go.
+        token: The recorder's own token, which is not passed on, or None.
+        retokenizer: Makes the tokens that the server does not tell, or None.
+    """
+
+    def __init__(
+        self, upstream: Upstream, store: EpisodeStore, token: str | None, retokenizer: Retokenizer | None
+    ) -> None:
+        self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
+
+    async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
+        """Wait until no call of the episode is under way; whether that came about in time."""
+        deadline = time.monotonic() + seconds
+        while episode.running and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        return not episode.running
+
+    async def chat(self, request: Any) -> Any:
+        """Answer a chat completion, and record it."""
+        name = _episode_name(request)
+        if name is None:
+            return error_reply(
+                400,
+                "the request names no episode: send the header X-Episode-Id, or use the base URL "
+                f"http://{request.host}/episodes/ID/v1",
+            )
+        body = _body(await request.read())
+        index = request.headers.get("X-Task-Index")
+        if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
+            raise ConfigError(f"X-Task-Index is a number from 0 on, got {index!r:.80}")
+        group = _checked_name("X-Group-Id", request.headers.get("X-Group-Id"))
+        agent = _checked_name("X-Agent-Id", request.headers.get("X-Agent-Id"))
+        episode = self._store.episode(name, group, None if index is None else int(index))
+        call = _Call(episode, episode.calls, body, agent, time.monotonic())
+        episode.calls += 1
+        episode.running += 1
+        try:
+            return await self._answer(request, call)
+        finally:
+            episode.running -= 1
+            episode.touched = time.monotonic()
+
+    async def other(self, request: Any) -> Any:
+        """Pass anything else through; what generates and cannot be recorded is refused within an episode."""
+        import aiohttp
+        from aiohttp import web
+
+        tail = request.match_info["tail"]
+        if ".." in tail.split("/"):
+            return error_reply(404, f"there is no /v1/{tail}")
+        if tail.split("/")[0] in _UNRECORDED and _episode_name(request) is not None:
+            return error_reply(404, f"only /v1/chat/completions is recorded, not /v1/{tail}: use chat completions")
+        data = await request.read()
+        try:
+            async with self._upstream.request(
+                request.method, tail, self._passed_on(request), params=request.query, data=data or None
+            ) as reply:
+                response = web.StreamResponse(status=reply.status, headers=_reply_headers(reply))
+                await response.prepare(request)
+                async for part in reply.content.iter_any():
+                    await response.write(part)
+                await response.write_eof()
+                return response
+        except (aiohttp.ClientError, TimeoutError) as e:
+            return _upstream_failed(e)
+
+    async def _answer(self, request: Any, call: _Call) -> Any:
+        import aiohttp
+
+        streaming = False
+        try:
+            async with self._upstream.chat(call.request, self._passed_on(request)) as (reply, said):
+                kind = reply.headers.get("Content-Type", "")
+                streaming = said is None and reply.status < 400 and kind.startswith("text/event-stream")
+                if streaming:
+                    return await self._stream(request, call, reply)
+                return await self._whole(call, reply, await reply.read() if said is None else said)
+        except (aiohttp.ClientError, TimeoutError) as e:
+            self._store.add_failure(call.episode, call.number, f"upstream: {type(e).__name__}: {e}")
+            return _upstream_failed(e)
+        except (asyncio.CancelledError, ConnectionError):
+            if not streaming:
+                self._store.add_failure(call.episode, call.number, "the client went away before the answer")
+            raise
+
+    async def _whole(self, call: _Call, reply: Any, data: bytes) -> Any:
+        from aiohttp import web
+
+        headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
+        try:
+            completion = json.loads(data)
+        except (ValueError, RecursionError):
+            completion = None
+        if reply.status >= 400 or not isinstance(completion, dict) or not isinstance(completion.get("choices"), list):
+            said = data[:2000].decode("utf-8", "replace")
+            self._store.add_failure(call.episode, call.number, f"upstream: {reply.status}: {said}")
+            return web.Response(status=reply.status, body=data, headers=headers)
+        await self._record(call, completion)
+        strip_reply(completion, call.request)
+        return web.Response(status=reply.status, body=json.dumps(completion).encode("ascii"), headers=headers)
+
+    async def _stream(self, request: Any, call: _Call, reply: Any) -> Any:
+        """Pass a stream on as it comes, event by event; the step is written down before the client hears its end."""
+        from aiohttp import ClientError, web
+
+        headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
+        response = web.StreamResponse(status=reply.status, headers=headers)
+        heard, recorded, rest = StreamedCompletion(), False, b""
+        try:
+            await response.prepare(request)
+            async for part in reply.content.iter_any():
+                *lines, rest = (rest + part).split(b"\n")
+                if len(rest) > _MAX_LINE:
+                    raise ClientError(f"an event has more than {_MAX_LINE} bytes")
+                out = []
+                for line in lines:
+                    line, ends = _event(line, heard, call.request)
+                    if ends and not recorded and heard.finished:
+                        recorded = await self._record(call, heard.completion)
+                    out.append(line + b"\n")
+                if out:
+                    await response.write(b"".join(out))
+            if rest:
+                await response.write(rest)
+        except (ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
+            # Once every choice has come to its end the agent has all of it, whoever hangs up first.
+            if not recorded and heard.finished and heard.error is None:
+                await asyncio.shield(self._record(call, heard.completion))
+            elif not recorded:
+                by_upstream = isinstance(e, (ClientError, TimeoutError)) and not _client_left(request)
+                said = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
+                self._store.add_failure(call.episode, call.number, said, heard.text)
+            if isinstance(e, asyncio.CancelledError):
+                raise
+            if request.transport is not None:
+                request.transport.abort()  # an end in good order would tell the client that this was all
+            return response
+        if not recorded and heard.finished and heard.error is None:
+            await self._record(call, heard.completion)
+        elif not recorded:
+            said = f"upstream: {json.dumps(heard.error)[:2000]}" if heard.error else "upstream: the stream broke off"
+            self._store.add_failure(call.episode, call.number, said, heard.text)
+        await response.write_eof()
+        return response
+
+    async def _record(self, call: _Call, completion: Mapping[str, Any]) -> bool:
+        """Write a call down as steps, one per choice."""
+        rows = [await self._row(call, completion, choice) for choice in completion["choices"]]
+        self._store.add_steps(call.episode, call.number, rows, list(offered_tools(call.request.get("tools"))))
+        return True
+
+    async def _row(self, call: _Call, completion: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+        request, message = call.request, choice.get("message") or {}
+        tokens = read_tokens(completion, choice)
+        source = "server" if tokens.prompt_ids and tokens.response_ids else "none"
+        note = None
+        if source == "none" and self._retokenizer is not None:
+            try:
+                tokens = await asyncio.to_thread(self._retokenized, call, choice, tokens)
+                source = "tokenizer"
+            except PromptError as e:
+                note = str(e)
+        info: dict[str, Any] = {
+            "call": call.number,
+            "choice": choice.get("index", 0),
+            "model": completion.get("model") or request.get("model"),
+            "finish_reason": choice.get("finish_reason"),
+            "tokens": source,
+            "message": message,
+            "usage": completion.get("usage"),
+            "sampling": {key: request[key] for key in _SAMPLING if key in request},
+            "seconds": round(time.monotonic() - call.began, 4),
+        }
+        info |= {key: value for key, value in (("agent", call.agent), ("tokens_error", note)) if value is not None}
+        return {
+            "observation": observed_messages(request["messages"]),
+            "action": action_text(message),
+            "info": info,
+            **tokens._asdict(),
+        }
+
+    def _retokenized(self, call: _Call, choice: Mapping[str, Any], told: Any) -> Any:
+        """The tokens that the server did not tell, made from the texts; what it told stays."""
+        tokenizer = self._retokenizer
+        if tokenizer is None:
+            return told
+        prompt_ids, text = tokenizer.prompt(call.request)
+        prompt_ids = told.prompt_ids or prompt_ids
+        if told.response_ids:
+            return told._replace(prompt_ids=prompt_ids)
+        response_ids = tokenizer.response(call.request, text, choice)
+        return told._replace(prompt_ids=prompt_ids, response_ids=response_ids, response_logprobs=None)
+
+    def _passed_on(self, request: Any) -> dict[str, str]:
+        """The request's headers that concern the server behind."""
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in HOP_BY_HOP and name.lower() not in _OWN_HEADERS
+        }
+        if self._token is not None and headers.get("Authorization") == f"Bearer {self._token}":
+            del headers["Authorization"]
+        return headers
+
+
+def _event(line: bytes, heard: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """A line of a stream as the client is to see it, and whether the stream ends with it."""
+    if not line.startswith(b"data:"):
+        return line, False
+    data = line.removeprefix(b"data:").strip()
+    if data == b"[DONE]":
+        return line, True
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        return line, False
+    if not isinstance(chunk, dict):
+        return line, False
+    heard.add(chunk)
+    strip_reply(chunk, request)
+    return b"data: " + json.dumps(chunk).encode("ascii"), False
+
+
+def _episode_name(request: Any) -> str | None:
+    name = request.match_info.get("episode") or request.headers.get("X-Episode-Id")
+    return _checked_name("the episode's name", name)
+
+
+def _checked_name(what: str, name: str | None) -> str | None:
+    if name is not None and not (name and len(name) <= _MAX_NAME and name.isprintable()):
+        raise ConfigError(f"{what} has 1 to {_MAX_NAME} printable characters, got {name!r:.80}")
+    return name
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"the request is not JSON: {e}") from e
+    messages = body.get("messages") if isinstance(body, dict) else None
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise ConfigError("expected a request with 'messages', a list of objects")
+    return body
+
+
+def _reply_headers(reply: Any) -> dict[str, str]:
+    return {name: value for name, value in reply.headers.items() if name.lower() not in (*HOP_BY_HOP, "set-cookie")}
+
+
+def _upstream_failed(error: Exception) -> Any:
+    if isinstance(error, TimeoutError):
+        return error_reply(504, "the upstream server did not answer in time")
+    return error_reply(502, f"the upstream server failed: {type(error).__name__}: {error}")
+
+
+def _client_left(request: Any) -> bool:
+    return request.transport is None or request.transport.is_closing()

@@ -1,0 +1,106 @@
+"""Tokens of calls whose server does not tell them: made from the texts with the model's tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent_envs.errors import ConfigError, MissingExtraError, PromptError
+
+__all__ = ["Retokenizer"]
+
+
+class Retokenizer:
+    """Renders a call with a tokenizer's chat template, as a server does, and tokenizes it.
+
+    A sampled text can come back as other tokens than were sampled, which is why steps made like this say so
+    (``info["tokens"] = "tokenizer"``) and have no log-probabilities.
+
+    Args:
+        name: A Hugging Face tokenizer: a folder or a name on the hub.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+        ConfigError: There is no such tokenizer.
+        PromptError: It has no chat template.
+    """
+
+    def __init__(self, name: str) -> None:
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as e:
+            raise MissingExtraError("transformers", extra="hf") from e
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(name)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"--tokenizer {name!r} cannot be loaded: {e}") from e
+        if not self.tokenizer.chat_template:
+            raise PromptError(f"the tokenizer {name!r} has no chat template")
+
+    def prompt(self, request: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
+        """The tokens and the text of a request's prompt.
+
+        Raises:
+            PromptError: The template refuses the messages.
+        """
+        text = self._render(request, request["messages"], add_generation_prompt=True)
+        return self._encode(text), text
+
+    def response(self, request: Mapping[str, Any], prompt: str, choice: Mapping[str, Any]) -> tuple[int, ...]:
+        """The tokens of a response, with its end-of-turn token unless it was cut.
+
+        Raises:
+            PromptError: The template refuses the messages, or shows the prompt otherwise once it is answered.
+        """
+        messages = [*request["messages"], choice["message"]]
+        whole = self._render(request, messages, add_generation_prompt=False)
+        if not whole.startswith(prompt):
+            raise PromptError("the chat template shows a prompt otherwise once it is answered")
+        ids = list(self._encode(whole[len(prompt) :]))
+        end = self.tokenizer.eos_token_id
+        if end in ids:  # what the template puts behind the turn was not sampled
+            last = len(ids) - ids[::-1].index(end)
+            ids = ids[: last - 1 if choice.get("finish_reason") == "length" else last]
+        return tuple(ids)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, request: Mapping[str, Any], messages: Sequence[Any], *, add_generation_prompt: bool) -> str:
+        from jinja2.exceptions import TemplateError
+
+        extra = request.get("chat_template_kwargs")
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [_plain(message) for message in messages],
+                tools=request.get("tools") or None,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+                **(extra if isinstance(extra, Mapping) else {}),
+            )
+        except (TemplateError, TypeError, ValueError, KeyError) as e:
+            raise PromptError(f"the chat template refuses the messages: {e}") from e
+        return str(text)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates expect it: a text as content, and calls whose arguments are objects."""
+    out = {key: value for key, value in message.items() if value is not None}
+    content = out.get("content", "")
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
+    out["content"] = content
+    if isinstance(out.get("tool_calls"), list):
+        out["tool_calls"] = [_call(call) for call in out["tool_calls"]]
+    return out
+
+
+def _call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        return {**call, "function": {**function, "arguments": json.loads(function["arguments"] or "{}")}}
+    except ValueError:
+        return call

@@ -1,0 +1,264 @@
+"""The recording proxy: an OpenAI-compatible server before another one, for agents that are written elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import threading
+from typing import Any
+
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.recording.calls import CallRecorder
+from agent_envs.recording.end import EpisodeEnd
+from agent_envs.recording.http_errors import error_reply
+from agent_envs.recording.store import EpisodeStore, FinishedError
+from agent_envs.recording.upstream import Upstream
+
+__all__ = ["RecordingServer"]
+
+_END_WAIT = 60.0
+_CLOSE_WAIT = 5.0
+
+
+class RecordingServer:
+    """Passes chat completions on to a server and records each as a step of the episode that the request names.
+
+    It runs in a thread of its own from ``start`` (or ``with``) to ``close``.
+
+    Args:
+        upstream: Address of the server behind it, with its ``/v1``.
+        folder: Where the episodes go: ``episodes.jsonl``, and ``open/`` for those that have not ended.
+        host: Address to listen on.
+        port: Port to listen on, 0 for any.
+        token: What clients have to send as ``X-Record-Token`` or as their API key; None for no check.
+        upstream_key: API key for the server behind, instead of the one that clients send.
+        tokenizer: Makes the tokens of calls whose server does not tell them.
+        env_id: What the episodes' ``env_id`` says.
+        episode_timeout: Seconds without a call after which an episode ends as ``episode_timeout``; None for never.
+        call_timeout: Seconds without a byte from upstream after which a call is given up.
+        max_request: Bytes that a request may have.
+        keep_open: Whether episodes that have not ended when the server closes stay open for the next one; otherwise
+            they end as ``error``.
+
+    Raises:
+        MissingExtraError: aiohttp is not installed.
+        ConfigError: Arguments do not fit, an address beyond this machine without a token among them.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        folder: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        upstream_key: str | None = None,
+        tokenizer: str | None = None,
+        env_id: str = "recorded",
+        episode_timeout: float | None = 3600.0,
+        call_timeout: float = 600.0,
+        max_request: int = 64 << 20,
+        keep_open: bool = False,
+    ) -> None:
+        try:
+            import aiohttp  # noqa: F401
+        except ImportError as e:
+            raise MissingExtraError("aiohttp", extra="record") from e
+        if token is None and not _is_loopback(host):
+            raise ConfigError(f"{host} can be reached from other machines: a token is needed")
+        for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
+            if seconds is not None and not seconds > 0:
+                raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
+        self._host, self._port, self._token, self._max_request = host, port, token, max_request
+        self._timeout, self._keep_open = episode_timeout, keep_open
+        self._upstream = Upstream(upstream, call_timeout, upstream_key)
+        retokenizer = None
+        if tokenizer is not None:
+            from agent_envs.recording.retokenize import Retokenizer
+
+            retokenizer = Retokenizer(tokenizer)
+        self.store = EpisodeStore(folder, env_id)
+        self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="recording")
+        self._started = threading.Event()
+        self._stop = asyncio.Event()
+        self._failure: OSError | None = None
+        self.url = ""
+        """Address with its ``/v1``, once the server runs."""
+
+    def start(self) -> RecordingServer:
+        """Begin to listen.
+
+        Raises:
+            BackendError: The port is taken.
+        """
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self.store.close()
+            raise BackendError(f"cannot listen on {self._host}:{self._port}: {self._failure}") from self._failure
+        return self
+
+    def wait(self) -> None:
+        """Wait until the server is closed."""
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def close(self) -> None:
+        """Let calls under way come to their end for some seconds, end or keep the open episodes, and stop."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self.store.close()
+
+    def __enter__(self) -> RecordingServer:
+        return self.start()
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except OSError as e:
+            self._failure = e
+        finally:
+            self._started.set()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        from aiohttp import web
+
+        @web.middleware
+        async def checked(request: Any, handler: Any) -> Any:
+            return await self._checked(request, handler)
+
+        app = web.Application(client_max_size=self._max_request, middlewares=[checked])
+        route = app.router
+        route.add_get("/health", self._health)
+        route.add_get("/episodes", self._list)
+        route.add_get("/episodes/{episode}", self._show)
+        route.add_post("/episodes/{episode}/reward", self._reward)
+        for prefix in ("", "/episodes/{episode}"):
+            route.add_post(prefix + "/v1/chat/completions", self._calls.chat)
+            route.add_route("*", prefix + "/v1/{tail:.*}", self._calls.other)
+        await self._upstream.open()
+        # A client that goes away cancels its call, and with it the one upstream.
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_WAIT)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host, self._port)
+            await site.start()
+            port = runner.addresses[0][1]
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self.url = f"http://{host}:{port}/v1"
+            self._started.set()
+            flushing = asyncio.create_task(self._flush_idle())
+            await self._stop.wait()
+            flushing.cancel()
+        finally:
+            await runner.cleanup()
+            await self._upstream.close()
+        if not self._keep_open:
+            said = "the recorder was stopped before the episode's reward came"
+            for episode in list(self.store.open.values()):
+                self.store.finish(episode, EpisodeEnd.from_dict({"stop_reason": "error", "error": said}))
+
+    async def _flush_idle(self) -> None:
+        """End the episodes that nobody ends."""
+        if self._timeout is None:
+            return
+        said = f"no call and no reward within {self._timeout:g} seconds"
+        end = EpisodeEnd.from_dict({"stop_reason": "episode_timeout", "error": said})
+        while True:
+            await asyncio.sleep(min(5.0, self._timeout / 4))
+            for episode in self.store.idle(self._timeout):
+                try:
+                    await asyncio.to_thread(self.store.finish, episode, end)
+                except FinishedError:
+                    continue  # its reward came in this moment
+
+    async def _checked(self, request: Any, handler: Any) -> Any:
+        """Every request: the token, and errors in the form that OpenAI's clients read."""
+        from aiohttp import web
+
+        try:
+            if self._token is not None and request.path != "/health" and not self._allowed(request):
+                return error_reply(401, "expected the recorder's token as X-Record-Token or as the API key")
+            return await handler(request)
+        except web.HTTPRequestEntityTooLarge:
+            return error_reply(413, f"the request has more than {self._max_request} bytes")
+        except web.HTTPException as e:
+            known = "/v1/..., /episodes/ID/v1/..., /episodes, /episodes/ID, /episodes/ID/reward and /health"
+            return error_reply(e.status, f"{request.method} {request.path}: {e.reason}; there are {known}")
+        except FinishedError as e:
+            return error_reply(409, str(e))
+        except ConfigError as e:
+            return error_reply(400, str(e))
+        except OSError as e:
+            if isinstance(e, ConnectionError):
+                raise
+            return error_reply(507, f"the episode cannot be written: {e}")
+
+    def _allowed(self, request: Any) -> bool:
+        token = str(self._token).encode()
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        given = (request.headers.get("X-Record-Token", ""), bearer)
+        return any(hmac.compare_digest(token, text.encode("utf-8", "replace")) for text in given)
+
+    async def _health(self, request: Any) -> Any:
+        return _json({"status": "ok", "open": len(self.store.open), "ended": self.store.ended})
+
+    async def _list(self, request: Any) -> Any:
+        return _json({"open": sorted(self.store.open), "ended": self.store.ended})
+
+    async def _show(self, request: Any) -> Any:
+        name = request.match_info["episode"]
+        episode = self.store.open.get(name)
+        if episode is None:
+            if self.store.has_ended(name):
+                return _json({"episode_id": name, "ended": True})
+            return error_reply(404, f"there is no episode {name!r}")
+        numbers = {"steps": episode.steps, "failed": episode.failed, "running": episode.running}
+        return _json({"episode_id": name, "ended": False, "group_id": episode.group_id, **numbers})
+
+    async def _reward(self, request: Any) -> Any:
+        name = request.match_info["episode"]
+        try:
+            body = json.loads(await request.read())
+        except (ValueError, RecursionError) as e:
+            raise ConfigError(f"the request is not JSON: {e}") from e
+        end = EpisodeEnd.from_dict(body)
+        if self.store.ended_by(name, end):
+            return _json({"episode_id": name, "ended": True, "again": True})
+        episode = self.store.open.get(name)
+        if episode is None and not self.store.has_ended(name):
+            return error_reply(404, f"there is no episode {name!r}: none of its calls has come here")
+        if episode is None:
+            raise FinishedError(f"episode {name!r} has ended before, with something else")
+        if not await self._calls.settled(episode, _END_WAIT):
+            return error_reply(409, f"{episode.running} calls of episode {name!r} are still under way")
+        if not episode.steps and not episode.failed:
+            return error_reply(404, f"no call of episode {name!r} has come to an answer")
+        record = await asyncio.shield(asyncio.to_thread(self.store.finish, episode, end))
+        said = {"reward": record.reward, "stop_reason": record.stop_reason.value}
+        return _json({"episode_id": name, "ended": True, "steps": len(record.steps), **said})
+
+
+def _json(content: Any) -> Any:
+    from aiohttp import web
+
+    return web.json_response(content)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,133 @@
+"""The server behind the proxy: requests are passed on, asking for tokens where it tells them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.openai_fields import TOKEN_REQUEST
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["HOP_BY_HOP", "Upstream"]
+
+HOP_BY_HOP = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that belong to one connection and are not passed on."""
+
+# What a request is asked with, the richest first; what a server refuses is not asked of it again.
+_STAGES: tuple[Mapping[str, Any], ...] = (TOKEN_REQUEST, {"logprobs": True}, {})
+_REFUSED = re.compile(
+    r"return_token_ids|logprob|unrecognized|unknown|unexpected|unsupported|not supported|extra|permitted|additional",
+    re.IGNORECASE,
+)
+
+
+class Upstream:
+    """A chat-completions server, asked for tokens and log-probabilities as far as it gives them.
+
+    Args:
+        base_url: The server's address, with its ``/v1``.
+        timeout: Seconds without a byte after which a call is given up.
+        api_key: Sent instead of the agent's own key, or None.
+
+    Raises:
+        MissingExtraError: aiohttp is not installed.
+        ConfigError: The address is none.
+    """
+
+    def __init__(self, base_url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
+        try:
+            import aiohttp
+            import yarl
+        except ImportError as e:
+            raise MissingExtraError("aiohttp", extra="record") from e
+        try:
+            self.base_url = yarl.URL(base_url.rstrip("/"))
+        except ValueError as e:
+            raise ConfigError(
+                f"--upstream is an address such as http://localhost:8000/v1, got {base_url!r}: {e}"
+            ) from e
+        if self.base_url.scheme not in ("http", "https") or not self.base_url.host:
+            raise ConfigError(f"--upstream is an address such as http://localhost:8000/v1, got {base_url!r}")
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=30, sock_read=timeout)
+        self._api_key = api_key
+        self._stage: dict[tuple[str, bool], int] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make the client; to be called on the loop it is used on."""
+        import aiohttp
+
+        self._session = aiohttp.ClientSession(
+            timeout=self._timeout, connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, path: str, headers: Mapping[str, str], **kwargs: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Pass a request on as it is. Redirects are not followed: a key goes to no other server.
+
+        Raises:
+            aiohttp.ClientError: Nothing answers, or the answer breaks off.
+            TimeoutError: No byte came in time.
+        """
+        if self._session is None:
+            raise ConfigError("the upstream is not open")
+        sent = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+        if self._api_key is not None:
+            sent = {name: value for name, value in sent.items() if name.lower() != "authorization"}
+            sent["Authorization"] = f"Bearer {self._api_key}"
+        sent["Accept-Encoding"] = "identity"
+        url = self.base_url.joinpath(*path.split("/")) if path else self.base_url
+        async with self._session.request(method, url, headers=sent, allow_redirects=False, **kwargs) as response:
+            yield response
+
+    @asynccontextmanager
+    async def chat(
+        self, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, bytes | None]]:
+        """Ask for a completion. A server that refuses our fields is asked again with fewer.
+
+        Yields the response, and its body where that has been read already.
+
+        Raises:
+            aiohttp.ClientError: Nothing answers, or the answer breaks off.
+            TimeoutError: No byte came in time.
+        """
+        kind = (str(body.get("model")), bool(body.get("stream")))
+        for stage in range(self._stage.get(kind, 0), len(_STAGES)):
+            async with self.request("POST", "chat/completions", headers, json={**body, **_STAGES[stage]}) as response:
+                said = None
+                if stage + 1 < len(_STAGES) and response.status in (400, 422, 501):
+                    said = await response.read()
+                    if _REFUSED.search(said.decode("utf-8", "replace")):
+                        continue
+                elif response.status < 400:
+                    self._stage[kind] = stage
+                yield response, said
+                return
