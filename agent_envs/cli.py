@@ -37,6 +37,11 @@ _COMMANDS = {
         "record what an agent written elsewhere does",
         "An OpenAI-compatible proxy before a model's server: each call of an agent becomes a step with its tokens.",
     ),
+    "demos": _Command(
+        "agent_envs.commands.demos",
+        "write an expert's episodes for supervised fine-tuning",
+        "Play an environment's own expert and write its episodes as chat, in jsonl or parquet.",
+    ),
     "new-task": _Command(
         "agent_envs.commands.new_task",
         "write a small real task of your own, to be changed",

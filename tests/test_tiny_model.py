@@ -22,13 +22,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import (  # noqa: E402
-    Demonstration,
     encode,
     make_warm_model,
     play_demonstrations,
     train_on,
     transcript,
 )
+from agent_envs.demonstrations import Demonstration  # noqa: E402
 from agent_envs.errors import ConfigError, PromptError  # noqa: E402
 from agent_envs.prompt import PromptBuilder  # noqa: E402
 

@@ -25,15 +25,14 @@ from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-from agent_envs.conversation import Conversation
+from agent_envs.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, ToolSpec
+from agent_envs.messages import ToolSpec
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompt import PromptBuilder
 from agent_envs.wrapper_specs import apply_wrappers
 
 __all__ = [
-    "Demonstration",
     "EncodedDemonstration",
     "encode",
     "make_warm_model",
@@ -97,22 +96,6 @@ def make_warm_model(
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstration:
-    """One demonstrated episode as chat, or one step of it where prompts are rebuilt."""
-
-    tools: tuple[ToolSpec, ...]
-    """The tools on offer."""
-    opening: tuple[Message, ...]
-    """What comes before the first action: instructions and first observation."""
-    actions: tuple[str, ...]
-    """The demonstrator's texts."""
-    answers: tuple[tuple[Message, ...], ...]
-    """What the environment said after each action but the last."""
-    success: bool
-    """Whether the episode solved its task."""
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedDemonstration:
     """One demonstrated episode as tokens."""
 
@@ -156,7 +139,7 @@ def _episodes(
     env_kwargs: Mapping[str, Any] | None,
     wrappers: Sequence[str],
     indices: Sequence[int] | None = None,
-) -> Iterator[list[Demonstration]]:
+) -> Iterator[Sequence[Demonstration]]:
     """The demonstrations of `count` episodes, one episode at a time."""
     env = apply_wrappers(gym.make(env_id, **dict(env_kwargs or {})), wrappers)
     rng = np.random.default_rng(seed)
@@ -164,12 +147,12 @@ def _episodes(
     pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]
     try:
         for index in rng.choice(pool, size=count, replace=count > len(pool)):
-            yield _play(env, policy, int(index))
+            yield demonstrate(env, policy, int(index))
     finally:
         env.close()
 
 
-def _played(episodes: Iterator[list[Demonstration]], count: int, progress: bool) -> list[Demonstration]:
+def _played(episodes: Iterator[Sequence[Demonstration]], count: int, progress: bool) -> list[Demonstration]:
     """The demonstrations of the next `count` episodes."""
     part = itertools.islice(episodes, max(0, count))
     bar = tqdm(part, total=count, desc="demonstrations", disable=not progress or count <= 0, leave=False)
@@ -178,34 +161,6 @@ def _played(episodes: Iterator[list[Demonstration]], count: int, progress: bool)
 
 def _shown(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[Demonstration]:
     return tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
-
-
-def _play(env: gym.Env[str, str], policy: ExpertPolicy, index: int) -> list[Demonstration]:
-    """One episode: one conversation, or several where an observation is rebuilt and begins another."""
-    observation, info = env.reset(options={"index": index})
-    conversation = Conversation(env.get_wrapper_attr("instructions"))
-    actor = policy.start(env)
-    openings: list[tuple[Message, ...]] = []
-    actions: list[list[str]] = []
-    answers: list[list[tuple[Message, ...]]] = []
-    terminated = truncated = False
-    while not (terminated or truncated):
-        new, fresh = conversation.observe(observation, info)
-        if fresh:
-            openings.append(tuple(new))
-            actions.append([])
-            answers.append([])
-        else:
-            answers[-1].append(tuple(new))
-        action = actor.act(observation, info)
-        conversation.respond(action)
-        actions[-1].append(action)
-        observation, _, terminated, truncated, info = env.step(action)
-    tools, success = tuple(env.get_wrapper_attr("tools")), bool(info["success"])
-    return [
-        Demonstration(tools, opening, tuple(acted), tuple(answered), success)
-        for opening, acted, answered in zip(openings, actions, answers, strict=True)
-    ]
 
 
 def transcript(demonstration: Demonstration) -> str:
@@ -240,13 +195,7 @@ def encode(
         if key not in builders:
             builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
         builder = builders[key]
-        prompt, spans, ids = builder.start(list(demonstration.opening)), [], []
-        for position, action in enumerate(demonstration.actions):
-            response = [*tokenizer.encode(action, add_special_tokens=False), tokenizer.eos_token_id]
-            ids = [*prompt, *response]
-            spans.append((len(prompt), len(ids)))
-            if position < len(demonstration.answers):
-                prompt = builder.extend(prompt, response, list(demonstration.answers[position]))
+        ids, spans = encode_conversation(demonstration.messages, builder, len(demonstration.opening))
         shortest = min(shortest, len(ids))
         if len(ids) <= max_length:
             encoded.append(EncodedDemonstration(tuple(ids), tuple(spans)))
