@@ -45,10 +45,11 @@ class GenerateServer:
         """
         return await self._ask(lambda done: self._engine.submit(prompt_ids, params, on_done=done))
 
-    def close(self) -> None:
-        """Stop the thread."""
+    def close(self, *, wait: bool = True) -> None:
+        """Stop the thread, and wait until it has; whoever still waits for a response gets a BackendError."""
         self._commands.put(None)
-        self._thread.join()
+        if wait:
+            self._thread.join()
 
     async def _ask(self, call: Callable[[Callable[[Any], None]], Any]) -> Any:
         """Run ``call`` in the server's thread; the result is what it gives to its argument."""
@@ -66,6 +67,8 @@ class GenerateServer:
             except Exception as e:  # noqa: BLE001  it goes to whoever asked
                 deliver(e)
 
+        if not self._thread.is_alive():
+            raise BackendError("the policy or server that generates was closed")
         self._commands.put(command)
         return await future
 
@@ -78,6 +81,11 @@ class GenerateServer:
                 self._step()
                 continue
             if command is None:
+                while not self._commands.empty():  # whoever asked just now is told, too
+                    late = self._commands.get()
+                    if late is not None:
+                        late()
+                self._fail(BackendError("the policy or server that generates was closed"))
                 return
             command()
             if idle and self._linger:
@@ -88,11 +96,14 @@ class GenerateServer:
             self._engine.step()
         except Exception as e:
             logger.exception("generation failed")
-            error = BackendError(f"generation failed: {type(e).__name__}: {e}")
-            self._engine.reset()
-            for future in list(self._pending):
-                self._pending.discard(future)
-                future.get_loop().call_soon_threadsafe(_resolve, future, error)
+            self._fail(BackendError(f"generation failed: {type(e).__name__}: {e}"))
+
+    def _fail(self, error: BackendError) -> None:
+        """Drop every request; whoever waits gets the error."""
+        self._engine.reset()
+        for future in list(self._pending):
+            self._pending.discard(future)
+            future.get_loop().call_soon_threadsafe(_resolve, future, error)
 
 
 def _resolve(future: asyncio.Future[Any], value: Any) -> None:

@@ -6,15 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.policies.base import Actor, Policy, Response
 from agent_envs.policies.expert import ExpertPolicy
+from agent_envs.policies.human import HumanPolicy
 from agent_envs.policies.random import RandomPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
 
 if TYPE_CHECKING:
     from agent_envs.policies.openai import OpenAIPolicy
+    from agent_envs.policies.transformers import TransformersPolicy
+    from agent_envs.policies.vllm import VLLMPolicy
 
-__all__ = ["Actor", "ExpertPolicy", "OpenAIPolicy", "Policy", "RandomPolicy", "Response", "ScriptedPolicy"]
+__all__ = [
+    "Actor",
+    "ExpertPolicy",
+    "HumanPolicy",
+    "OpenAIPolicy",
+    "Policy",
+    "RandomPolicy",
+    "Response",
+    "ScriptedPolicy",
+    "TransformersPolicy",
+    "VLLMPolicy",
+]
 
-_LAZY = {"OpenAIPolicy": "agent_envs.policies.openai"}
+_LAZY = {
+    "OpenAIPolicy": "agent_envs.policies.openai",
+    "TransformersPolicy": "agent_envs.policies.transformers",
+    "VLLMPolicy": "agent_envs.policies.vllm",
+}
 
 
 def __getattr__(name: str) -> Any:

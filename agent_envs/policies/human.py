@@ -1,0 +1,66 @@
+"""A policy that asks a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import EmptyGeneration
+from agent_envs.messages import Observation
+from agent_envs.policies.base import Response
+from agent_envs.terminal import observation_text, read_text, show, tool_lines
+
+__all__ = ["HumanPolicy"]
+
+
+class HumanPolicy:
+    """Shows what the environment says at the terminal and asks for every action.
+
+    The instructions and tools are shown first, and the admissible commands where an environment lists them. A line is
+    an action; one that ends in a backslash goes on in the next. The end of the input (Ctrl-D) ends the episode with
+    ``StopReason.EMPTY_GENERATION``.
+
+    One person plays one episode at a time: ``run_episodes`` needs ``concurrency=1``.
+
+    Args:
+        ask: From a prompt to what the person writes; raises EOFError at the end. By default the standard input.
+        show: Shows untrusted text. By default on the standard output, with control characters as escapes.
+    """
+
+    def __init__(self, ask: Callable[[str], str] = read_text, show: Callable[[str], None] = show) -> None:
+        self.ask = ask
+        self.show = show
+
+    def start(self, env: gym.Env[Any, str]) -> _HumanActor:
+        instructions, tools = env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools")
+        if instructions:
+            self.show(instructions)
+        if tools:
+            self.show(f"Tools:\n{tool_lines(tools)}\n{_example(env)}")
+        return _HumanActor(self)
+
+
+class _HumanActor:
+    def __init__(self, policy: HumanPolicy) -> None:
+        self._policy = policy
+
+    def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        policy = self._policy
+        policy.show(f"\n{observation_text(observation)}")
+        commands = info.get("admissible_commands", [])
+        if commands:
+            policy.show(f"Commands: {', '.join(map(str, commands))}")
+        while True:
+            try:
+                text = policy.ask("> ")
+            except EOFError as e:
+                raise EmptyGeneration("the person's input has ended") from e
+            if text.strip():
+                return Response(text)
+
+
+def _example(env: gym.Env[Any, str]) -> str:
+    """The line that says how a call is written, from what models without native tools are told."""
+    return env.get_wrapper_attr("tool_instructions").rpartition("\n")[2]

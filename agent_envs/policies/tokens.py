@@ -1,0 +1,182 @@
+"""What the policies that sample tokens themselves share: prompts as tokens, limits, seeds, text from tokens.
+
+A prompt is the previous prompt, the response as sampled, and the tokens of what is new; nothing that was sampled is
+tokenized again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+
+from agent_envs.conversation import TokenConversation
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
+from agent_envs.messages import Observation, ToolSpec
+from agent_envs.policies.base import Response
+from agent_envs.prompt import PromptBuilder
+
+__all__ = ["Sampled", "TokenPolicy", "load_tokenizer"]
+
+
+class Sampled(NamedTuple):
+    """One response of a model."""
+
+    token_ids: Sequence[int]
+    """Tokens, the one that ended it included, shape [response tokens]."""
+    log_probs: Sequence[float] | None
+    """Natural log-probability of each when it was sampled, shape [response tokens], or None."""
+
+
+class TokenPolicy:
+    """Base of the policies that give a model tokens and get tokens: ``sample`` is what they differ in.
+
+    Args:
+        tokenizer: The model's tokenizer, with a chat template.
+        max_tokens: Tokens of one response at most.
+        context_length: Tokens of prompt and response at most.
+        seed: Makes the responses reproducible.
+        stop_token_ids: Tokens that end a response, besides the one with which the chat template ends a turn.
+        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message tells them and how
+            to call them. None: native where the template shows tools at all.
+        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        ConfigError: A limit below 1, a negative seed, or another ``tool_mode``.
+        PromptError: The tokenizer has no chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        context_length: int,
+        seed: int = 0,
+        stop_token_ids: Sequence[int] = (),
+        tool_mode: Literal["native", "text"] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name, value in (("max_tokens", max_tokens), ("context_length", context_length)):
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value!r}")
+        if seed < 0:
+            raise ConfigError(f"seed must be at least 0, got {seed!r}")
+        if tool_mode not in ("native", "text", None):
+            raise ConfigError(f"tool_mode must be 'native', 'text' or None, got {tool_mode!r}")
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.context_length = context_length
+        self.seed = seed
+        self.tool_mode = tool_mode
+        self._template_kwargs = dict(template_kwargs or {})
+        self.stop_token_ids = frozenset(stop_token_ids) | _turn_end(PromptBuilder(tokenizer, None, template_kwargs))
+        self._builders: dict[str, PromptBuilder] = {}
+        self._started: dict[str, int] = {}  # episodes of each task so far
+        self._lock = threading.Lock()
+
+    def start(self, env: gym.Env[Any, str]) -> _TokenActor:
+        tools = env.get_wrapper_attr("tools")
+        instructions = env.get_wrapper_attr("instructions")
+        with self._lock:
+            builder = self._builder(tools)
+        if tools and builder.tools is None:
+            instructions = "\n\n".join(filter(None, (instructions, env.get_wrapper_attr("tool_instructions"))))
+        return _TokenActor(self, builder, instructions)
+
+    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+        """One response to a prompt.
+
+        Args:
+            prompt_ids: Shape [prompt tokens].
+            max_tokens: Tokens of the response at most.
+            seed: Of this response.
+
+        Raises:
+            BackendError: The model failed.
+        """
+        raise NotImplementedError
+
+    def episode_seed(self, task_id: str) -> str:
+        """Name of the random numbers of one more episode of a task; the n-th of a task has the same in every run."""
+        with self._lock:
+            number = self._started.get(task_id, 0)
+            self._started[task_id] = number + 1
+        return f"{self.seed}/{task_id}/{number}"
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of a response, without the tokens that ended it; other control tokens are part of it."""
+        end = len(token_ids)
+        while end and token_ids[end - 1] in self.stop_token_ids:
+            end -= 1
+        return self.tokenizer.decode(
+            list(token_ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+
+    def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
+        key = json.dumps(list(tools))
+        if key not in self._builders:
+            plain = PromptBuilder(self.tokenizer, None, self._template_kwargs)
+            native = PromptBuilder(self.tokenizer, tools, self._template_kwargs)
+            hello: Any = [{"role": "user", "content": "Hello"}]
+            shown = self.tool_mode == "native" or (
+                self.tool_mode is None and bool(tools) and native.start(hello) != plain.start(hello)
+            )
+            self._builders[key] = native if shown else plain
+        return self._builders[key]
+
+
+class _TokenActor:
+    """Plays one episode."""
+
+    def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
+        self._policy = policy
+        self._conversation = TokenConversation(builder, instructions)
+        self._seed = ""
+        self._steps = 0
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        policy = self._policy
+        if not self._steps:
+            self._seed = policy.episode_seed(str(info.get("task_id", "")))
+        prompt_ids = self._conversation.observe(observation, info)
+        room = policy.context_length - len(prompt_ids)
+        if room < 1:
+            raise ContextLengthExceeded(
+                f"the prompt of step {self._steps} has {len(prompt_ids)} tokens, which leaves no room in a context "
+                f"of {policy.context_length} (context_length=)"
+            )
+        seed = zlib.crc32(f"{self._seed}/{self._steps}".encode("utf-8", "surrogatepass"))
+        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed)
+        if not sampled.token_ids:
+            raise EmptyGeneration(f"the model returned no token at step {self._steps}")
+        self._steps += 1
+        text = policy.text(sampled.token_ids)
+        self._conversation.respond(text, sampled.token_ids)
+        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs)
+
+
+def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a Hugging Face folder or name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {str(e).splitlines()[0]}") from e
+
+
+def _turn_end(builder: PromptBuilder) -> frozenset[int]:
+    """The control token that the chat template puts behind a response, if it is one."""
+    tokenizer = builder.tokenizer
+    control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    after = builder.extend([], [], [{"role": "user", "content": "Hello"}])
+    return frozenset(after[:1]) & control
