@@ -62,6 +62,11 @@ _COMMANDS = {
         "build a search index",
         "Index documents for search. Said again, it continues a build that was stopped.",
     ),
+    "serve": _Command(
+        "agent_envs.commands.serve",
+        "serve environments to trainers on other machines",
+        "Serve environments over HTTP and WebSocket: OpenEnv's protocol, an episode per client, all in one process.",
+    ),
     "serve-search": _Command("agent_envs.commands.serve_search", "serve a search index", "Serve searches over HTTP."),
     "eval-papers": _Command(
         "agent_envs.commands.eval_papers",

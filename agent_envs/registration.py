@@ -21,11 +21,14 @@ _SPECS: dict[str, dict[str, object]] = {
 }
 
 ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
-"""Every id this package registers."""
+"""Every task this package registers."""
+
+# What is no task of its own needs arguments: nothing that goes through all ids can make it without them.
+_REMOTE: dict[str, dict[str, object]] = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote:RemoteEnv"}}
 
 
 def register_envs() -> None:
     """Register every id with Gymnasium; done at ``import agent_envs``, and harmless when repeated."""
-    for env_id, spec in _SPECS.items():
+    for env_id, spec in (_SPECS | _REMOTE).items():
         if env_id not in gym.registry:
             gym.register(env_id, **spec)  # type: ignore[arg-type]

@@ -1,0 +1,131 @@
+"""Who may talk to a server: a token, or this machine alone and no page that a browser shows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agent_envs.errors import ConfigError
+
+__all__ = ["TOKEN_VARIABLE", "AccessError", "check_access", "check_binding", "is_loopback", "read_token"]
+
+TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
+"""The environment variable from which server and client take the token."""
+
+_LEAST = 16
+
+
+class AccessError(Exception):
+    """A request that is refused, with the status of the refusal."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
+    """The token: the first line of a file, or the environment's; None where there is neither.
+
+    Raises:
+        ConfigError: The file cannot be read, or the token is too short.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    source = TOKEN_VARIABLE
+    if path is not None:
+        source = os.fspath(path)
+        try:
+            token = Path(path).read_text(encoding="utf-8").partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as e:
+            raise ConfigError(f"cannot read the token in {source}: {e}") from e
+    elif not token:
+        return None
+    token = token.strip()
+    if len(token) < _LEAST or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(
+            f"the token in {source} has to be one word of at least {_LEAST} ASCII characters; make one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or every address of a name, is this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return False
+    return bool(host) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+def check_binding(host: str, token: str | None) -> None:
+    """Other machines reach a server only with a token.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"{host or 'every address'} can be reached from other machines, and there is no token; set "
+            f"{TOKEN_VARIABLE} or give --token-file, or listen on 127.0.0.1"
+        )
+
+
+def check_access(headers: Mapping[str, str], token: str | None) -> None:
+    """Whether a request is answered.
+
+    With a token, it has to be there: `Authorization: Bearer TOKEN`, or as the password of `Basic`, which is what a
+    client sends that is given `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the
+    danger is a page in a browser: the request has to be for this machine by name (a page whose name was pointed here
+    is not) and come from no other page.
+
+    Raises:
+        AccessError: It is refused.
+
+    >>> check_access({"Host": "localhost:8000"}, None)
+    >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")
+    """
+    if token is not None:
+        given = _given_token(headers.get("Authorization", ""))
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+            raise AccessError(401, "expected the server's token: Authorization: Bearer TOKEN")
+        return
+    if not _names_this_machine(f"//{headers.get('Host', '')}"):
+        raise AccessError(403, "expected a Host of this machine, such as localhost; the server has no token")
+    origin = headers.get("Origin")
+    if origin is not None and not _names_this_machine(origin):
+        raise AccessError(403, "requests from web pages of other machines are refused")
+
+
+def _given_token(header: str) -> str:
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return ""
+
+
+def _names_this_machine(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,392 @@
+"""One client's episode on the server: every message it may send, and the answer. No network in here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+
+from agent_envs import branching
+from agent_envs._version import __version__
+from agent_envs.errors import AgentEnvsError, BackendBusyError, ConfigError
+from agent_envs.messages import observation_text
+from agent_envs.serving.served import ServedEnv, Signer
+from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, generator_of, state_of
+from agent_envs.spaces import UnicodeText
+
+__all__ = ["Answer", "House", "Session", "describe"]
+
+_log = logging.getLogger(__name__)
+_MAX_DESCRIPTIONS = 256
+_EXPECTED = (AgentEnvsError, ResetNeeded)
+
+
+class _FullError(BackendBusyError):
+    """There is no place for another environment."""
+
+
+class Answer(NamedTuple):
+    """What to send back."""
+
+    text: str
+    """The message, as JSON."""
+    failed: bool = False
+    """Whether it is an error."""
+    close: bool = False
+    """Whether the client asked to end the session; then nothing is sent."""
+
+
+class House:
+    """What all sessions of a server share: places for environments, descriptions, a secret. Used from many threads.
+
+    Args:
+        limit: How many environments there may be at once.
+        max_message: Bytes of the longest message.
+    """
+
+    def __init__(self, limit: int, max_message: int) -> None:
+        self.limit = limit
+        self.max_message = max_message
+        self.taken = 0
+        self.signer = Signer()
+        self._lock = threading.Lock()
+        self._describing = threading.Lock()
+        self._descriptions: dict[str, dict[str, Any]] = {}
+
+    def take(self) -> None:
+        """Take a place.
+
+        Raises:
+            BackendBusyError: There is none.
+        """
+        with self._lock:
+            if self.taken >= self.limit:
+                raise _FullError(f"all {self.limit} places for episodes are taken; come again later")
+            self.taken += 1
+
+    def free(self) -> None:
+        """Give a place back."""
+        with self._lock:
+            self.taken -= 1
+
+    def describe(self, served: ServedEnv, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """What `describe` says, remembered."""
+        name = encode([served.name, sorted(chosen.items())])
+        with self._describing:
+            known = self._descriptions.get(name)
+            if known is None:
+                known = {**describe(served, chosen), "max_message": self.max_message}
+                if len(self._descriptions) < _MAX_DESCRIPTIONS:
+                    self._descriptions[name] = known
+            return known
+
+
+class Session:
+    """One client's environment, made with its first episode.
+
+    `handle` and `close` are called in any thread; a `close` during `handle` takes effect at its end.
+
+    Args:
+        served: What is played.
+        chosen: The arguments that the client chose.
+        house: What all sessions of a server share.
+    """
+
+    def __init__(self, served: ServedEnv, chosen: Mapping[str, Any], house: House) -> None:
+        self._served = served
+        self._chosen = dict(chosen)
+        self._house = house
+        self._name = encode([served.name, sorted(self._chosen.items())])
+        self._env: gym.Env[Any, Any] | None = None
+        self._lock = threading.Lock()
+        self._busy = self._closed = False
+        self._episode_id = ""
+        self._steps = 0
+        self._done = False
+        self._sees_generator = False  # a client of this package keeps a copy of the environment's generator
+        self._generator: dict[str, Any] | None = None
+        self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
+            "reset": self._reset,
+            "step": self._step,
+            "state": self._state,
+            "mcp": self._mcp,
+            "hello": self._hello,
+            "expert_action": self._expert_action,
+            "demo_action": self._demo_action,
+            "format_call": self._format_call,
+            "snapshot": self._snapshot,
+            "restore": self._restore,
+        }
+
+    def handle(self, raw: str | bytes) -> Answer:
+        """The answer to a message. No exception passes, whatever the message is and whatever the environment does."""
+        with self._lock:
+            if self._closed:
+                return Answer("", close=True)
+            self._busy = True
+        try:
+            return self._answer(raw)
+        except _FullError as e:
+            return Answer(encode({"type": "error", "data": error_data(e, "CAPACITY_REACHED")}), failed=True)
+        except _EXPECTED as e:
+            return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
+        except Exception as e:  # noqa: BLE001  an environment is somebody's code: its failure is the client's answer
+            _log.exception("%s failed", self._served.name)
+            return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
+        finally:
+            with self._lock:
+                self._busy = False
+                left = self._closed
+            if left:
+                self._free()
+
+    def close(self) -> None:
+        """Close the environment and free its place, now or when the running call returns."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            busy = self._busy
+        if not busy:
+            self._free()
+
+    def _free(self) -> None:
+        env, self._env = self._env, None
+        if env is None:
+            return
+        try:
+            env.close()
+        except Exception:  # noqa: BLE001  the place is free all the same
+            _log.exception("closing %s failed", self._served.name)
+        finally:
+            self._house.free()
+
+    def _answer(self, raw: str | bytes) -> Answer:
+        try:
+            message = decode(raw)
+        except ConfigError as e:
+            return Answer(encode({"type": "error", "data": error_data(e, "INVALID_JSON")}), failed=True)
+        if not isinstance(message, dict):
+            raise ConfigError(f'expected {{"type": ..., "data": {{...}}}}, got {type(message).__name__}')
+        kind: Any = message.get("type")
+        if kind == "close":
+            return Answer("", close=True)
+        handler = self._handlers.get(kind) if isinstance(kind, str) else None
+        if handler is None:
+            error = ConfigError(f"unknown message type {kind!r:.100}; there are {', '.join(self._handlers)}, close")
+            return Answer(encode({"type": "error", "data": error_data(error, "UNKNOWN_TYPE")}), failed=True)
+        data = message.get("data", {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"the data of {kind!r} is an object, got {type(data).__name__}")
+        answer_type = {"reset": "observation", "step": "observation"}.get(kind, kind)
+        return Answer(encode({"type": answer_type, "data": handler(data)}))
+
+    # -- OpenEnv's messages --------------------------------------------------------------------------------------
+
+    def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        _only(data, "seed", "episode_id", "options", "index", "rng")
+        seed, options, episode_id = data.get("seed"), data.get("options"), data.get("episode_id")
+        if seed is not None and (type(seed) is not int or seed < 0):
+            raise ConfigError(f"seed must be an integer of at least 0, got {seed!r:.100}")
+        if options is not None and not isinstance(options, dict):
+            raise ConfigError(f"options must be an object, got {type(options).__name__}")
+        if episode_id is not None and (not isinstance(episode_id, str) or len(episode_id) > 255):
+            raise ConfigError("episode_id must be a string of at most 255 characters")
+        if data.get("index") is not None:
+            options = {**(options or {}), "index": data["index"]}
+        env = self._made()
+        if seed is None and data.get("rng") is not None:
+            env.unwrapped.np_random = generator_of(data["rng"])
+        observation, info = env.reset(seed=seed, options=options)
+        self._episode_id, self._steps, self._done = episode_id or uuid.uuid4().hex, 0, False
+        shown = {**_shown(observation, info), **_surface(env)}
+        self._generator = None
+        return self._result(shown, None, False)
+
+    def _step(self, data: dict[str, Any]) -> dict[str, Any]:
+        kind = data.get("type")
+        if kind == "list_tools":
+            return {"observation": {"tools": _mcp_tools(self._made())}, "reward": None, "done": self._done}
+        if kind == "call_tool":
+            action = self._call(data.get("tool_name"), data.get("arguments", {}))
+            shown, reward, done = self._act(action)
+            shown.update(tool_name=data["tool_name"], result=shown["text"], error=None)
+            return self._result(shown, reward, done)
+        _only(data, "text", "metadata")
+        if not isinstance(data.get("text"), str):
+            raise ConfigError(f'an action is {{"text": "..."}}, got text {data.get("text")!r:.100}')
+        return self._result(*self._act(data["text"]))
+
+    def _act(self, action: str) -> tuple[dict[str, Any], float, bool]:
+        if self._env is None:
+            raise ResetNeeded("there is no episode yet: reset() comes before step()")
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        self._steps += 1
+        self._done = bool(terminated or truncated)
+        return _shown(observation, info, bool(terminated), bool(truncated)), float(reward), self._done
+
+    def _state(self, data: dict[str, Any]) -> dict[str, Any]:
+        state: dict[str, Any] = {"episode_id": self._episode_id or None, "step_count": self._steps}
+        return {**state, "env": self._served.name, "done": self._done}
+
+    def _mcp(self, data: dict[str, Any]) -> dict[str, Any]:
+        """JSON-RPC, as the Model Context Protocol has it: the tools, and a step that calls one."""
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": data.get("id")}
+        method = data.get("method")
+        parameters = data.get("params") or {}
+        try:
+            if method == "tools/list":
+                answer["result"] = {"tools": _mcp_tools(self._made())}
+            elif method == "tools/call" and isinstance(parameters, dict):
+                shown, reward, done = self._act(self._call(parameters.get("name"), parameters.get("arguments") or {}))
+                content = [{"type": "text", "text": shown["text"]}]
+                structured = {"reward": reward, "done": done, "info": shown["info"]}
+                invalid = bool(shown["info"].get("invalid_action"))
+                answer["result"] = {"content": content, "isError": invalid, "structuredContent": structured}
+            else:
+                answer["error"] = {"code": -32601, "message": f"there is no method {method!r:.100}"}
+        except ConfigError as e:
+            answer["error"] = {"code": -32602, "message": str(e)}
+        except ResetNeeded as e:
+            answer["error"] = {"code": -32600, "message": str(e)}
+        return answer
+
+    # -- what a client of this package asks ----------------------------------------------------------------------
+
+    def _hello(self, data: dict[str, Any]) -> dict[str, Any]:
+        if data.get("protocol") != PROTOCOL:
+            raise ConfigError(
+                f"this server (agent-envs {__version__}) speaks protocol {PROTOCOL}, the client "
+                f"{data.get('protocol')!r:.40}: install the same version on both sides"
+            )
+        self._sees_generator = True
+        return self._house.describe(self._served, self._chosen)
+
+    def _expert_action(self, data: dict[str, Any]) -> dict[str, Any]:
+        return self._value(_attribute(self._made(), "expert_action")())
+
+    def _demo_action(self, data: dict[str, Any]) -> dict[str, Any]:
+        generator, noise = generator_of(data.get("rng")), data.get("noise")
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)):
+            raise ConfigError(f"noise is a number, got {noise!r:.100}")
+        action = _attribute(self._made(), "demo_action")(generator, noise)
+        return {**self._value(action), "demo_rng": state_of(generator)}
+
+    def _format_call(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"value": self._call(data.get("name"), data.get("arguments"))}
+
+    def _snapshot(self, data: dict[str, Any]) -> dict[str, Any]:
+        if self._env is None:
+            raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
+        return {"value": self._house.signer.pack(self._name, (branching.snapshot(self._env), self._steps, self._done))}
+
+    def _restore(self, data: dict[str, Any]) -> dict[str, Any]:
+        point, steps, done = self._house.signer.unpack(data.get("value"), self._name)
+        env = self._made()
+        observation, info = branching.restore(env, point)
+        self._steps, self._done = steps, done
+        self._episode_id = self._episode_id or uuid.uuid4().hex
+        self._generator = None
+        return self._result({**_shown(observation, info), **_surface(env)}, None, self._done)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _made(self) -> gym.Env[Any, Any]:
+        if self._env is None:
+            self._house.take()
+            try:
+                self._env = self._served.make(self._chosen)
+            except BaseException:
+                self._house.free()
+                raise
+        return self._env
+
+    def _call(self, name: object, arguments: object) -> str:
+        """The text of a call, in the environment's wire format."""
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise ConfigError("a call has a name (a string) and arguments (an object)")
+        env = self._made()
+        if not env.get_wrapper_attr("tools"):
+            raise ConfigError(f"{self._served.name} has no tools: its actions are commands")
+        text: str = _attribute(env, "format_call")(name, arguments)
+        return text
+
+    def _result(self, shown: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
+        return {"observation": shown, "reward": reward, "done": done, **self._new_generator()}
+
+    def _value(self, value: str | None) -> dict[str, Any]:
+        return {"value": value, **self._new_generator()}
+
+    def _new_generator(self) -> dict[str, Any]:
+        """The generator's state where it is not the one sent last."""
+        if not self._sees_generator or self._env is None:
+            return {}
+        state = dict(self._env.unwrapped.np_random.bit_generator.state)
+        if state == self._generator or state["bit_generator"] != "PCG64":
+            return {}
+        self._generator = state
+        return {"rng": state}
+
+
+def describe(served: ServedEnv, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client has to know of an environment before its first episode; makes one for a moment.
+
+    Raises:
+        ConfigError: The environment cannot be made with these arguments, or is not one of text.
+    """
+    env = served.make(chosen)
+    try:
+        spaces = [env.observation_space, env.action_space]
+        if not all(isinstance(space, UnicodeText) for space in spaces):
+            raise ConfigError(f"{served.name} is not an environment of text: its spaces are {spaces}")
+        try:
+            count = env.get_wrapper_attr("num_tasks")
+        except AttributeError:
+            count = 0
+        return {
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "env": served.name,
+            "split": getattr(env.unwrapped, "split", ""),
+            "num_tasks": count,
+            "observation_length": env.observation_space.max_length,  # type: ignore[attr-defined]
+            "action_length": env.action_space.max_length,  # type: ignore[attr-defined]
+            **_surface(env),
+        }
+    finally:
+        env.close()
+
+
+def _surface(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """How to act."""
+    return {name: env.get_wrapper_attr(name) for name in ("instructions", "tools", "tool_instructions")}
+
+
+def _shown(observation: Any, info: dict[str, Any], terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
+    """An observation as clients get it; one that is a list of messages has the key `messages` too."""
+    shown = {"text": observation_text(observation), "terminated": terminated, "truncated": truncated, "info": info}
+    return shown if isinstance(observation, str) else {**shown, "messages": observation}
+
+
+def _mcp_tools(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
+    functions = [spec["function"] for spec in env.get_wrapper_attr("tools")]
+    return [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]} for f in functions]
+
+
+def _attribute(env: gym.Env[Any, Any], name: str) -> Callable[..., Any]:
+    try:
+        value: Callable[..., Any] = env.get_wrapper_attr(name)
+    except AttributeError as e:
+        raise ConfigError(f"this environment has no {name}()") from e
+    return value
+
+
+def _only(data: dict[str, Any], *known: str) -> None:
+    unknown = sorted(set(data) - set(known))
+    if unknown:
+        raise ConfigError(f"expected {', '.join(known)}; got {', '.join(map(repr, unknown)):.200}")

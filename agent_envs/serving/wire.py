@@ -1,0 +1,155 @@
+"""What server and client say to each other: JSON that carries every string, and errors that keep their type.
+
+The forms are OpenEnv's (openenv-core 0.2, `WSResetMessage` and its relatives): a message is
+`{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`, to which `"error"` adds the
+exception's name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from agent_envs import errors
+from agent_envs.errors import (
+    AgentEnvsError,
+    BackendError,
+    ConfigError,
+    MissingExtraError,
+)
+
+__all__ = [
+    "MAX_MESSAGE",
+    "PROTOCOL",
+    "decode",
+    "encode",
+    "error_data",
+    "error_of",
+    "generator_of",
+    "state_of",
+]
+
+PROTOCOL = 1
+"""Number of the messages that go beyond OpenEnv's; server and client have to agree on it."""
+
+MAX_MESSAGE = 32 << 20
+"""Bytes a message may have: room for every action an environment reads, however it is escaped."""
+
+_CODES: tuple[tuple[type[Exception], str], ...] = (
+    (ResetNeeded, "RESET_NEEDED"),
+    (ConfigError, "VALIDATION_ERROR"),
+    (TypeError, "VALIDATION_ERROR"),
+    (IndexError, "VALIDATION_ERROR"),
+)
+# Those that a reply may name. A missing package is missing on the server: to the client that is a broken backend.
+_TYPES: dict[str, type[Exception]] = {
+    name: kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and kind is not MissingExtraError
+} | {"ResetNeeded": ResetNeeded, "TypeError": TypeError}
+
+
+def encode(value: Any) -> str:
+    """`value` as JSON in ASCII, which carries lone surrogates too; numpy's numbers become plain ones.
+
+    >>> encode({"text": "\\ud800", "reward": np.float64(0.5)})
+    '{"text": "\\\\ud800", "reward": 0.5}'
+    """
+    return json.dumps(value, default=_plain)
+
+
+def decode(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ConfigError: The text is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"expected JSON: {e}") from e
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} cannot be sent as JSON: {value!r:.80}")
+
+
+def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
+    """The `data` of an error message. Of an exception that nobody foresaw it tells the name alone.
+
+    Args:
+        error: What went wrong.
+        code: OpenEnv's code for it; by default what the exception's type says. `CAPACITY_REACHED` and `BUSY` mean that
+            nothing was done and the message may be sent again.
+
+    >>> error_data(ConfigError("no such split"))
+    {'message': 'no such split', 'code': 'VALIDATION_ERROR', 'error': 'ConfigError'}
+    >>> error_data(KeyError("secret"))["message"]
+    'KeyError in the environment; the server has logged it'
+    """
+    name = type(error).__name__
+    if isinstance(error, MissingExtraError):
+        error, name = BackendError(f"the server lacks a package: {error}"), "BackendError"
+    if not isinstance(error, AgentEnvsError) and name not in _TYPES:
+        error, name = BackendError(f"{name} in the environment; the server has logged it"), "BackendError"
+    elif name not in _TYPES:
+        name = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _TYPES)
+    code = code or next((c for kind, c in _CODES if isinstance(error, kind)), "EXECUTION_ERROR")
+    return {"message": str(error), "code": code, "error": name}
+
+
+def error_of(data: Any, where: str) -> Exception:
+    """The exception that the `data` of an error message stands for.
+
+    Args:
+        data: What `error_data` made, or another server's `{"message": ...}`.
+        where: The server's address, for exceptions that are about the server.
+
+    >>> error_of({"message": "no such split", "error": "ConfigError"}, "here")
+    ConfigError('no such split')
+    """
+    fields = data if isinstance(data, dict) else {}
+    kind = _TYPES.get(str(fields.get("error")), BackendError)
+    message = str(fields.get("message", "an error without a message"))
+    return kind(f"{where}: {message}" if issubclass(kind, BackendError) else message)
+
+
+def state_of(generator: np.random.Generator | None) -> dict[str, Any] | None:
+    """A generator's state as JSON can hold it, None where there is none.
+
+    Raises:
+        ConfigError: The generator is of another kind than numpy's default.
+    """
+    if generator is None:
+        return None
+    state = dict(generator.bit_generator.state)
+    if state["bit_generator"] != "PCG64":
+        raise ConfigError(f"expected numpy's default generator, PCG64, got {state['bit_generator']}")
+    return state
+
+
+def generator_of(state: Any) -> np.random.Generator:
+    """The generator with a state that `state_of` gave.
+
+    Raises:
+        ConfigError: It is no such state.
+
+    >>> generator_of(state_of(np.random.default_rng(3))).integers(100) == np.random.default_rng(3).integers(100)
+    True
+    """
+    bits = np.random.PCG64(0)
+    try:
+        bits.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": int(state["state"]["state"]), "inc": int(state["state"]["inc"])},
+            "has_uint32": int(state["has_uint32"]),
+            "uinteger": int(state["uinteger"]),
+        }
+    except (KeyError, TypeError, ValueError, OverflowError) as e:
+        raise ConfigError(f"expected the state of a PCG64 generator, got {state!r:.200}") from e
+    return np.random.Generator(bits)
