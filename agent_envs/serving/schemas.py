@@ -19,7 +19,7 @@ def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
         about: What `describe` says of it.
 
     >>> environment_metadata({"env": "AgentR1/GSM8K-v0", "instructions": "Solve."})["description"]
-    'A word problem to be solved in one text.'
+    'Answer a word problem in one text.'
     """
     return {
         "name": about["env"],

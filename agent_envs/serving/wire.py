@@ -139,8 +139,8 @@ def generator_of(state: Any) -> np.random.Generator:
     Raises:
         ConfigError: It is no such state.
 
-    >>> generator_of(state_of(np.random.default_rng(3))).integers(100) == np.random.default_rng(3).integers(100)
-    True
+    >>> generator_of(state_of(np.random.default_rng(3))).integers(100)
+    np.int64(81)
     """
     bits = np.random.PCG64(0)
     try:
