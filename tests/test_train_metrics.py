@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.adapters.verl import metrics
-from agent_envs.adapters.verl.metrics import append_records, collect, difference, read_log, share, write_records
+from agent_envs.adapters.verl.metrics import append_records, collect, read_log, write_records
+from agent_envs.intervals import Interval, difference, share
 
 
 def _log(path: Path, lines: list[tuple[int, dict[str, float]]], torn: str = "") -> Path:
@@ -69,7 +69,7 @@ def test_records_are_json_whatever_the_numbers(tmp_path: Path) -> None:
         (difference(0.0, 10, 0.0, 10), 0.0, -0.221, 0.221),  # Agresti-Caffo: not empty either
     ],
 )
-def test_intervals(interval: metrics.Interval, value: float, low: float, high: float) -> None:
+def test_intervals(interval: Interval, value: float, low: float, high: float) -> None:
     assert tuple(interval) == pytest.approx((value, low, high), abs=1e-3, nan_ok=True)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.verl.metrics import Interval, share
 from agent_envs.errors import MissingExtraError
 from agent_envs.files import replacing
+from agent_envs.intervals import Interval, share
 
 __all__ = ["draw_curve"]
 

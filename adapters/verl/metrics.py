@@ -11,52 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent_envs.files import write_text
 
-__all__ = ["Interval", "Record", "append_records", "collect", "difference", "read_log", "share", "write_records"]
+__all__ = ["Record", "append_records", "collect", "read_log", "write_records"]
 
 Record = dict[str, Any]
-_Z = 1.959964
-
-
-class Interval(NamedTuple):
-    """An estimate and its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def share(successes: float, trials: int) -> Interval:
-    """A share and its Wilson score interval (Wilson 1927).
-
-    >>> tuple(round(x, 3) for x in share(128, 256))
-    (0.5, 0.439, 0.561)
-    """
-    if trials == 0:
-        return Interval(math.nan, 0.0, 1.0)
-    p = successes / trials
-    center = (p + _Z**2 / (2 * trials)) / (1 + _Z**2 / trials)
-    half = _Z * math.sqrt(p * (1 - p) / trials + _Z**2 / (4 * trials**2)) / (1 + _Z**2 / trials)
-    return Interval(p, max(0.0, center - half), min(1.0, center + half))
-
-
-def difference(before: float, trials_before: int, after: float, trials_after: int) -> Interval:
-    """The difference of two independent shares, `after - before`, with the Agresti-Caffo interval (2000).
-
-    It takes the two shares as independent; the same tasks played before and after make the true interval narrower.
-
-    >>> tuple(round(x, 2) for x in difference(0.48, 256, 0.82, 256))
-    (0.34, 0.26, 0.42)
-    """
-    if trials_before == 0 or trials_after == 0:
-        return Interval(math.nan, -1.0, 1.0)
-    p = (before * trials_before + 1) / (trials_before + 2)
-    q = (after * trials_after + 1) / (trials_after + 2)
-    half = _Z * math.sqrt(p * (1 - p) / (trials_before + 2) + q * (1 - q) / (trials_after + 2))
-    return Interval(after - before, max(-1.0, q - p - half), min(1.0, q - p + half))
 
 
 def read_log(path: Path, offset: int = 0) -> tuple[list[Record], int]:

@@ -27,6 +27,9 @@ class DemonstrationDataset(MultiTurnSFTDataset):
     Where a row has `opening`, responses begin after that many messages; earlier ones of the assistant are context.
     """
 
+    messages: list[Any]
+    tools: list[Any] | None
+
     def _read_files_and_process(self) -> None:
         super()._read_files_and_process()
         self.messages = [without_nulls(messages) for messages in self.messages]

@@ -33,6 +33,7 @@ from agent_envs.adapters.verl.version import check_version
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.exit_status import run_command
 from agent_envs.files import write_text
+from agent_envs.intervals import difference, share
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
@@ -295,11 +296,11 @@ def _summary(config: RunConfig, paths: Paths, records: Sequence[metrics.Record])
         first, last = held_out[0], held_out[-1]
         counts = tuple(int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last))
         for record, count in ((first, counts[0]), (last, counts[1])):
-            s = metrics.share(record["val/success"] * count, count)
+            s = share(record["val/success"] * count, count)
             lines.append(
                 f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out tasks"
             )
-        d = metrics.difference(first["val/success"], counts[0], last["val/success"], counts[1])
+        d = difference(first["val/success"], counts[0], last["val/success"], counts[1])
         lines.append(
             f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
         )
