@@ -7,16 +7,21 @@ at its size, and every element written once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from agent_envs.adapters.merging import pack, plan_packed
+from agent_envs.conversation import TokenConversation
 from agent_envs.episode import Episode, Step
 from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.prompt import PromptBuilder
 
-__all__ = ["TokenBatch", "build_batch"]
+__all__ = ["LAST_STATE", "TokenBatch", "build_batch", "with_last_state"]
 
+LAST_STATE = "last_state"
+"""Key in the info of a step that no policy took: its prompt is the state after an episode that a limit cut."""
 _LAYOUTS = ("merged", "steps")
 
 
@@ -76,6 +81,32 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
         steps += own
         owner += [number] * len(own)
     return _fill(steps, owner, plan)
+
+
+def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episode:
+    """The episode, with one more step where a limit cut it: a critic reads the value of the state it was left in.
+
+    Args:
+        episode: With the tokens of every step.
+        tokenizer: Makes the prompt of that state, as an actor would have been shown it.
+        max_tokens: Tokens of the model's context; a state that leaves no room in it is left out.
+
+    Raises:
+        PromptError: Its chat template refuses the messages.
+    """
+    if not episode.steps or not episode.steps[-1].truncated or episode.steps[-1].terminated:
+        return episode
+    conversation = TokenConversation(PromptBuilder(tokenizer, episode.tools), episode.instructions)
+    info = episode.reset_info
+    for step in episode.steps:
+        conversation.observe(step.observation, info)
+        conversation.respond(step.action, step.response_ids or ())
+        info = step.info
+    prompt_ids = tuple(conversation.observe(episode.final_observation, info))
+    if len(prompt_ids) >= max_tokens:
+        return episode
+    state = Step(episode.final_observation, "", 0.0, False, False, {LAST_STATE: True}, prompt_ids, (0,))
+    return replace(episode, steps=(*episode.steps, state))
 
 
 def _fill(

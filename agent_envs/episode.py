@@ -42,6 +42,15 @@ class StopReason(StrEnum):
     ERROR = "error"
     """An exception ended it; ``Episode.error`` holds the traceback."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether the end is not the policy's doing: nothing is learned from such an episode.
+
+        >>> StopReason.ERROR.broken, StopReason.TRUNCATED.broken
+        (True, False)
+        """
+        return self in (StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -22,8 +22,6 @@ __all__ = ["arun_episode", "run_episode", "run_episodes"]
 TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
 
-_UNUSABLE_AFTER = frozenset({StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT})
-
 
 def run_episode(
     env: TextEnvLike, policy: Policy, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -170,7 +168,7 @@ def run_episodes(
                         close_on_error=True,
                     )
                     episode = await supervise(run, step_timeout, episode_timeout)
-                    env = None if episode.stop_reason in _UNUSABLE_AFTER else run.env
+                    env = None if episode.stop_reason.broken else run.env
                     if not await _held_up_by_another(run, episode):
                         break
                 episodes[i] = episode

@@ -23,7 +23,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.cpu_rollout import ROLLOUT_NAME
 from agent_envs.adapters.verl.env_pool import EnvPool
-from agent_envs.adapters.verl.episode_rows import BROKEN, Row, baseline_row, episode_record, episode_rows
+from agent_envs.adapters.verl.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.conversation import TokenConversation
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
@@ -241,7 +241,7 @@ class EnvAgentLoop(AgentLoopBase):
                 error=traceback.format_exc(),
             )
         episode = await arun_episode(env, policy, **how)
-        if episode.stop_reason not in BROKEN:
+        if not episode.stop_reason.broken:
             _pool.release(key, env)
         elif episode.stop_reason is StopReason.ERROR:  # after a time-out the thread left behind closes it
             await asyncio.to_thread(env.close)

@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.episode import Episode, Step, StopReason
+from agent_envs.episode import Episode, Step
 
-__all__ = ["BROKEN", "PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
-
-BROKEN = frozenset({StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT})
-"""Ends that are not the policy's doing: their steps are not trained."""
+__all__ = ["PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def episode_rows(
     Returns:
         At least one row.
     """
-    broken = episode.stop_reason in BROKEN
+    broken = episode.stop_reason.broken
     # a scripted action has no tokens: nothing was sampled for it, so there is nothing to train
     played = [i for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids]
     if not played:

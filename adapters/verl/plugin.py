@@ -65,6 +65,16 @@ def _patch_value_model() -> None:
     module.load_valuehead_model = load_valuehead_model
 
 
+def _patch_trl() -> None:
+    """models/transformers/monkey_patch.py:352 imports a class that TRL has no longer, wherever TRL is installed.
+
+    It is of TRL's PPO, which no engine of verl uses.
+    """
+    import verl.models.transformers.monkey_patch as module
+
+    module.is_trl_available = lambda: False
+
+
 def _patch_process_group() -> None:
     """utils/distributed.py:89 asks for the backend "cpu:gloo,cpu:gloo", which torch refuses: a device twice."""
     import verl.utils.distributed as module
@@ -106,6 +116,7 @@ def _patch_log_probabilities() -> None:
 
 
 _patch_value_model()
+_patch_trl()
 if os.environ.get("VERL_PLATFORM") == "cpu":
     _patch_process_group()
     _patch_pinned_memory()

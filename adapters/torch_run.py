@@ -1,0 +1,192 @@
+"""What ``torch_loop`` keeps in the folder of a run: settings, the model it starts from, checkpoints, metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+
+from agent_envs.adapters.torch_settings import LoopConfig
+from agent_envs.adapters.verl.metrics import Record, append_records, difference, share, write_records
+from agent_envs.episode import Episode
+from agent_envs.errors import ConfigError
+from agent_envs.files import write_text
+from agent_envs.wrapper_specs import apply_wrappers
+
+__all__ = ["Run", "about", "load_model", "load_tokenizer", "summary", "task_pools"]
+
+_MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
+
+
+class Run:
+    """The folder of a run.
+
+        settings.json      what it was started with
+        start/             the tiny model it starts from, where no other is named
+        checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
+        metrics.jsonl      one line per iteration
+
+    Args:
+        config: The settings; a run that is continued has the same.
+
+    Raises:
+        ConfigError: The folder holds a run with other settings.
+    """
+
+    def __init__(self, config: LoopConfig) -> None:
+        if not config.env or not config.out:
+            raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
+        self.config, self.folder = config, Path(config.out)
+        settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
+        settings = json.loads(json.dumps(settings))
+        path = self.folder / "settings.json"
+        if path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
+            if changed:
+                raise ConfigError(
+                    f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, "
+                    "or delete it"
+                )
+        else:
+            write_text(path, json.dumps(settings, indent=1) + "\n")
+        checkpoint = self.folder / "checkpoint"
+        self.resumed = checkpoint if checkpoint.exists() else None
+        """The checkpoint to go on from, or None."""
+        self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
+        """Iterations done."""
+        # what lies after the checkpoint is played again
+        self.records: list[Record] = [r for r in _read(self.folder / "metrics.jsonl") if r["step"] <= self.step]
+        """The lines of metrics.jsonl."""
+        write_records(self.folder / "metrics.jsonl", self.records)
+
+    def start_model(self) -> str:
+        """The model to start from; a tiny one is made and taught the format where none is named."""
+        if self.config.model:
+            return self.config.model
+        start, config = self.folder / "start", self.config
+        if not start.exists():
+            from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+            make_warm_model(
+                start, config.env, steps=config.warm_start, noise=config.demo_noise, seed=config.seed,
+                env_kwargs={**config.env_kwargs, "split": config.split, "data": "generated"},
+                wrappers=config.wrappers, max_length=config.max_tokens,
+            )  # fmt: skip
+        return str(start)
+
+    def log(self, record: Record) -> None:
+        """Add a line to metrics.jsonl."""
+        self.records.append(record)
+        append_records(self.folder / "metrics.jsonl", [record])
+
+    def restore(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+        """Give optimisers the state they were saved with."""
+        if self.resumed:
+            state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
+            for name, optimizer in optimizers.items():
+                optimizer.load_state_dict(state[name])
+
+    def save(self, step: int, models: Mapping[str, Any], tokenizer: Any,
+             optimizers: Mapping[str, torch.optim.Optimizer]) -> None:  # fmt: skip
+        """Write a checkpoint; it appears whole, in the place of the last one."""
+        parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
+        shutil.rmtree(parts, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        for name, model in models.items():
+            model.save_pretrained(parts / name)
+            tokenizer.save_pretrained(parts / name)
+        torch.save({name: optimizer.state_dict() for name, optimizer in optimizers.items()}, parts / "optimizers.pt")
+        (parts / "step.json").write_text(json.dumps({"step": step}))
+        if target.exists():
+            target.rename(old)
+        parts.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_model(path: str | Path, device: torch.device, *, critic: bool = False, seed: int = 0) -> Any:
+    """A causal language model in float32, or a critic: the same body with one output.
+
+    Raises:
+        ConfigError: It is no such model.
+    """
+    kind, more = (AutoModelForTokenClassification, {"num_labels": 1}) if critic else (AutoModelForCausalLM, {})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # of a critic's new layer
+        try:
+            model = kind.from_pretrained(str(path), dtype=torch.float32, **more)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"{path} is not a Hugging Face model: {str(e).splitlines()[0]}") from e
+    return model.to(device).eval()  # no dropout: a ratio of 1 is where it begins
+
+
+def load_tokenizer(path: str) -> Any:
+    """A model's tokenizer."""
+    return AutoTokenizer.from_pretrained(path)
+
+
+def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
+    """The number of tasks to train on, and the indices of those to evaluate on.
+
+    Raises:
+        ConfigError: There is no such environment.
+    """
+    sizes = []
+    for split in (config.split, config.eval_split)[: 2 if config.eval_tasks else 1]:
+        try:
+            env = gym.make(config.env, **{"data": config.data, **config.env_kwargs, "split": split})
+        except gym.error.Error as e:
+            raise ConfigError(f"{config.env!r} cannot be made: {e}") from e
+        env = apply_wrappers(env, config.wrappers)
+        sizes.append(int(env.unwrapped.num_tasks))  # type: ignore[attr-defined]
+        env.close()
+    if not config.eval_tasks:
+        return sizes[0], np.arange(0)
+    drawn = np.random.default_rng(config.seed).permutation(sizes[1])
+    return sizes[0], drawn[: config.eval_tasks]
+
+
+def _read(path: Path) -> list[Record]:
+    if not path.exists():
+        return []
+    whole = path.read_text(encoding="ascii")
+    return [json.loads(line) for line in whole[: whole.rfind("\n") + 1].splitlines()]
+
+
+def about(episodes: Sequence[Episode]) -> Record:
+    """What there is to log of some episodes; success with its 95 % interval. Nothing of none."""
+    if not episodes:
+        return {}
+    solved = share(sum(episode.success for episode in episodes), len(episodes))
+    return {
+        "success": solved.value,
+        "success_low": solved.low,
+        "success_high": solved.high,
+        "episodes": len(episodes),
+        "return": float(np.mean([episode.reward for episode in episodes])),
+        "steps": float(np.mean([len(episode.steps) for episode in episodes])),
+        "broken": sum(episode.stop_reason.broken for episode in episodes),
+    }
+
+
+def summary(records: Sequence[Record]) -> str:
+    """Success on held-out tasks before and after, with 95 % intervals; a line each."""
+    lines, played = [], [record for record in records if "val/success" in record]
+    for r in played:
+        interval = f"[{r['val/success_low']:.3f}, {r['val/success_high']:.3f}]"
+        lines.append(
+            f"step {r['step']:<5} success {r['val/success']:.3f} {interval} on {r['val/episodes']} held-out tasks"
+        )
+    if len(played) > 1:
+        first, last = played[0], played[-1]
+        d = difference(first["val/success"], first["val/episodes"], last["val/success"], last["val/episodes"])
+        lines.append(f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals)")
+    return "\n".join(lines)
