@@ -111,7 +111,7 @@ def forward(
     Args:
         model: A causal language model, or a critic of the same form with one output.
         batch: The batch.
-        rows: Rows of tokens to compute, padded on the right, where no token of a causal model sees it.
+        rows: Rows to compute, padded on the right, where no token of a causal model sees it.
         wanted: Which tokens of the batch are asked for, bool, shape [tokens].
         dtype: What is computed in.
 
@@ -239,15 +239,8 @@ def accumulate(
 ) -> tuple[float, dict[str, losses.Tally]]:
     """Add the gradient of a mini-batch to the model's; its loss and metrics.
 
-    A loss is a sum over tokens of weight x token loss, and every normaliser is in the weights. So however the
-    mini-batch is cut into micro-batches, they are simply added up.
-
-    Args:
-        model: What is trained.
-        batch: The batch.
-        weights: Of each trained token, 0 outside the mini-batch, shape [trained].
-        loss_of: The loss.
-        config: Size of micro-batches.
+    A loss is a sum over tokens of weight x token loss, and every normaliser is in the weights, which are 0 outside the
+    mini-batch, shape [trained]. So however it is cut into micro-batches, they are simply added up.
     """
     inside = weights != 0
     wanted = torch.zeros(len(batch.tokens.input_ids), dtype=torch.bool)
@@ -269,14 +262,8 @@ def update(
 ) -> dict[str, float]:  # fmt: skip
     """All updates on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole episodes.
 
-    Args:
-        model: What is trained.
-        optimizer: Its optimiser.
-        batch: The batch.
-        config: How often, and what the loss is a mean over.
-        make_loss: From the weights of the trained tokens to the loss.
-        at_start: Whether only the first token of a step counts, as for a critic of the states before acting.
-        seed: Which episodes meet in a mini-batch.
+    ``make_loss`` takes the weights of a mini-batch. With ``at_start`` only the first token of a step counts, as for a
+    critic of the states before acting. ``seed`` says which episodes meet in a mini-batch.
     """
     rng, trajectory = np.random.default_rng(seed), batch.rows.trajectory
     counted = losses.action_start(batch.step) if at_start else torch.ones_like(batch.step, dtype=torch.bool)
@@ -345,38 +332,42 @@ def train(config: LoopConfig) -> list[Record]:
     rates = {"model": config.learning_rate}
     if estimator.needs_critic:
         rates["critic"] = config.critic_learning_rate
-    models = {
-        name: load_model(run.resumed / name if run.resumed else start, device, critic=name == "critic")
-        for name in rates
-    }
-    optimizers = {
-        name: torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0)
-        for name, model in models.items()
-    }
+    models, optimizers = {}, {}
+    for name in rates:
+        models[name] = load_model(run.resumed / name if run.resumed else start, device, critic=name == "critic")
+        optimizers[name] = torch.optim.AdamW(models[name].parameters(), betas=(0.9, 0.98), weight_decay=0.0)
     run.restore(optimizers)
     if config.kl != "none":
         models["reference"] = load_model(start, device)
 
-    def play(number: int, split: str, indices: Any, per_task: int, **greedy: float) -> list[Episode]:
-        policy = LocalPolicy(models["model"], tokenizer, config, seed=1_000_003 * config.seed + number, **greedy)
-        return run_episodes(
-            config.env, policy, len(indices) * per_task, seeds=config.seed, wrappers=config.wrappers,
-            options=[{"index": int(index)} for index in indices for _ in range(per_task)], progress=False,
-            env_kwargs={"data": config.data, **config.env_kwargs, "split": split}, concurrency=config.concurrency,
+    def play(number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
+        policy = LocalPolicy(
+            models["model"], tokenizer=tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
+            context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
         )  # fmt: skip
+        episodes = run_episodes(
+            config.env, policy, len(tasks) * per_task, seeds=config.seed, wrappers=config.wrappers, progress=False,
+            options=[{"index": int(index)} for index in tasks for _ in range(per_task)], concurrency=config.concurrency,
+            env_kwargs={"data": config.data, **config.env_kwargs, "split": split},
+        )  # fmt: skip
+        policy.close()
+        return episodes
+
+    def evaluate(number: int) -> Record:
+        return _named("val", about(play(number, config.eval_split, held_out, 1, config.temperature)))
 
     if not run.records:
-        run.log({"step": 0, **_named("val", about(play(0, config.eval_split, held_out, 1)))})
+        run.log({"step": 0, **evaluate(0)})
     for number in tqdm(range(run.step + 1, config.steps + 1), initial=run.step, total=config.steps, unit="step"):
         began = time.monotonic()
         for name, rate in rates.items():
             optimizers[name].param_groups[0]["lr"] = rate * min(1.0, number / max(1, config.warmup))
         indices = np.random.default_rng([config.seed, number]).choice(pool, min(config.tasks, pool), replace=False)
-        episodes = play(number, config.split, indices, config.group)
+        episodes = play(number, config.split, indices, config.group, config.temperature)
         record: Record = {"step": number, **_named("train", about(episodes))}
         baselines = None
         if estimator.needs_baseline:
-            greedy = play(number, config.split, indices, 1, temperature=0.0)
+            greedy = play(number, config.split, indices, 1, 0.0)
             baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(config.group)]
         played = time.monotonic()
         groups = [i // config.group for i in range(len(episodes))]
@@ -387,7 +378,7 @@ def train(config: LoopConfig) -> list[Record]:
             record |= learn(config, batch, models, optimizers, (config.seed, number))
         record |= {"seconds/play": played - began, "seconds/update": time.monotonic() - played}
         if number == config.steps:
-            record |= _named("val", about(play(number, config.eval_split, held_out, 1)))
+            record |= evaluate(number)
         run.log(record)
         if number % config.save_every == 0 or number == config.steps:
             run.save(number, {name: models[name] for name in rates}, tokenizer, optimizers)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.adapters.torch_settings import LoopConfig
-from agent_envs.adapters.verl.cpu_engine import BatchEngine
-from agent_envs.adapters.verl.cpu_server import GenerateServer
-from agent_envs.adapters.verl.sampling import SamplingParams
 from agent_envs.conversation import TokenConversation
 from agent_envs.errors import ContextLengthExceeded
+from agent_envs.generation import loading
+from agent_envs.generation.sampling import SamplingParams
+from agent_envs.generation.server import GenerateServer
 from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 
@@ -20,22 +18,15 @@ __all__ = ["LocalActor", "LocalPolicy"]
 
 
 class LocalPolicy:
-    """Samples from a copy of a model."""
+    """Samples from a loaded model, whose weights stay as they are meanwhile."""
 
-    def __init__(
-        self, model: Any, tokenizer: Any, config: LoopConfig, *, seed: int, temperature: float | None = None
-    ) -> None:
-        stop = model.generation_config.eos_token_id or tokenizer.eos_token_id
-        self.model, self.tokenizer, self.max_tokens = model, tokenizer, config.max_tokens
-        temperature = config.temperature if temperature is None else temperature
-        self.params = SamplingParams(max_tokens=config.max_response_tokens, temperature=temperature)
-        stops = [stop] if isinstance(stop, int) else stop
-        engine = BatchEngine(
-            copy.deepcopy(model),
-            max_length=config.max_tokens,
-            max_rows=config.concurrency,
-            stop_token_ids=stops,
-            seed=seed,
+    def __init__(self, model: Any, *, tokenizer: Any, temperature: float, max_tokens: int, context_length: int,
+                 concurrency: int, seed: int) -> None:  # fmt: skip
+        self.tokenizer, self.context_length = tokenizer, context_length
+        self.params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+        self.stops = loading.stop_token_ids(model, lambda: tokenizer)
+        engine = loading.make_engine(
+            model, max_length=context_length, max_rows=concurrency, stop_token_ids=self.stops, seed=seed
         )
         self.server = GenerateServer(engine)
 
@@ -43,6 +34,10 @@ class LocalPolicy:
         """The actor of an episode."""
         builder = PromptBuilder(self.tokenizer, env.get_wrapper_attr("tools"))
         return LocalActor(self, TokenConversation(builder, env.get_wrapper_attr("instructions")))
+
+    def close(self) -> None:
+        """Stop the thread that generates."""
+        self.server.close()
 
 
 class LocalActor:
@@ -54,9 +49,9 @@ class LocalActor:
     async def act(self, observation: Any, info: dict[str, Any]) -> Response:
         """Sample one response."""
         prompt_ids = self.conversation.observe(observation, info)
-        if len(prompt_ids) >= self.policy.max_tokens:
+        if len(prompt_ids) >= self.policy.context_length:
             raise ContextLengthExceeded(
-                f"a prompt of {len(prompt_ids)} tokens; the context has {self.policy.max_tokens}"
+                f"a prompt of {len(prompt_ids)} tokens; the context has {self.policy.context_length}"
             )
         done = await self.policy.server.generate(list(prompt_ids), self.policy.params)
         text = self.policy.tokenizer.decode(

@@ -129,8 +129,15 @@ def load_model(path: str | Path, device: torch.device, *, critic: bool = False, 
 
 
 def load_tokenizer(path: str) -> Any:
-    """A model's tokenizer."""
-    return AutoTokenizer.from_pretrained(path)
+    """A model's tokenizer.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{path} is not a Hugging Face model: {str(e).splitlines()[0]}") from e
 
 
 def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:

@@ -1,6 +1,6 @@
 """The loop in plain PyTorch, and beside it verl's own workers: what is a gradient there is the same gradient here.
 
-1. the same episodes give the same advantages, loss, metrics and gradients as the verl path, for every estimator, loss and
+1. the same episodes give the same advantages, loss and gradients as the verl path, for every estimator, loss and
    weighting, for contexts that only grow and for mixed ones; the critic's too; KL as a loss and in the reward
 2. micro-batches change nothing; mini-batches hold whole episodes and make up all of them
 3. the state after a cut episode is what an actor would have been shown; one too long for the model is left out
@@ -83,10 +83,9 @@ def play(seed, contexts, groups=3, per_group=3, longest=4):
                     lineages[0] = draw(5, 12)
                 response, last = draw(1, 6), t == count - 1
                 cut = last and session % 3 == 1
-                steps.append(Step(
-                    "o", "a", round(float(rng.normal()), 2), last and not cut, cut, {"anchor": f"{group}/{rng.integers(2)}"},
-                    lineages[which], response, tuple(float(x) for x in rng.normal(-5, 0.3, len(response))),
-                ))  # fmt: skip
+                reward, info = round(float(rng.normal()), 2), {"anchor": f"{group}/{rng.integers(2)}"}
+                log_probs = tuple(float(x) for x in rng.normal(-5, 0.3, len(response)))
+                steps.append(Step("o", "a", reward, last and not cut, cut, info, lineages[which], response, log_probs))
                 lineages[which] = (*lineages[which], *response, *draw(1, 5))
             reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
             episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
@@ -135,7 +134,10 @@ def verl(model_path):
 
     class Verl:
         def __init__(self):
-            self.actor, self.critic = build_worker(model_path, "language_model"), build_worker(model_path, "value_model")
+            self.actor, self.critic = (
+                build_worker(model_path, "language_model"),
+                build_worker(model_path, "value_model"),
+            )
             from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
             self.models = {"actor": AutoModelForCausalLM.from_pretrained(model_path).eval()}
@@ -167,7 +169,8 @@ def verl(model_path):
                 clips = {"clip_ratio": 0.2, "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4, "clip_ratio_c": 10.0}
             return FSDPActorConfig(
                 **common, **clips, policy_loss=PolicyLossConfig(loss_mode=c.loss), optim=optim,
-                entropy_coeff=c.entropy_coef, use_kl_loss=c.kl == "loss", kl_loss_coef=c.kl_coef, kl_loss_type=c.kl_kind,
+                entropy_coeff=c.entropy_coef, use_kl_loss=c.kl == "loss", kl_loss_coef=c.kl_coef,
+                kl_loss_type=c.kl_kind,
             )  # fmt: skip
 
         def gradients(self, role, batch, columns, c):
@@ -223,8 +226,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("contexts", ["grow", "mixed"])
-@pytest.mark.parametrize(("estimator", "loss", "weighting", "kl"), CASES)
+@pytest.mark.parametrize(
+    ("estimator", "loss", "weighting", "kl", "contexts"),
+    [*((*case, "mixed") for case in CASES), *((*case, "grow") for case in CASES[::6])],
+)
 def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting, kl, contexts):
     c = config(estimator=estimator, loss=loss, weighting=weighting, kl=kl, kl_coef=0.05, entropy_coef=0.01)
     needs = get_estimator(estimator)
@@ -278,3 +283,157 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
         expected, metrics = verl.gradients("critic", theirs, columns, c)
         assert said == pytest.approx(metrics["critic/vf_loss"], rel=1e-4, abs=1e-6)
         assert relative(gradients(verl.models["critic"]), expected) <= 1e-4
+
+
+# ------------------------------------------------------------------------------------------------ the loop itself
+
+
+@pytest.fixture(scope="module")
+def model(model_path):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(model_path).eval()
+
+
+def test_the_cut_into_micro_batches_changes_nothing(model):
+    c = config(loss="gspo", entropy_coef=0.1)
+    batch = batch_of(play(7, "mixed"), critic=False)
+    scores = Scores(score(model, batch, c))
+    advantages, _, _ = credit(batch, c, scores)
+    lengths = torch.bincount(batch.step, minlength=len(batch.rows.rewards))
+    weights = token_weights("trajectory", lengths, batch.rows.trajectory, batch.step)
+    found = []
+    for limit in (10_000, 60, 1):
+        cut = dataclasses.replace(c, micro_tokens=limit)
+        assert torch.allclose(score(model, batch, cut), scores.old, atol=1e-5)
+        loss, metrics = accumulate(model, batch, weights, actor_loss(batch, weights, advantages, scores, cut), cut)
+        found.append((loss, gradients(model), int(metrics["ppo_kl"].count)))
+    for loss, grads, count in found[1:]:
+        assert loss == pytest.approx(found[0][0], abs=1e-6)
+        assert count == found[0][2] == len(batch.place)
+        assert relative(grads, found[0][1]) <= 1e-5
+
+
+def test_mini_batches_are_whole_episodes_and_all_of_them(model_path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+    c = config(epochs=2, mini_batches=2)
+    batch = batch_of(play(8, "grow"), critic=False)
+    scores = Scores(score(model, batch, c))
+    advantages, _, _ = credit(batch, c, scores)
+    seen = []
+
+    def make_loss(weights):
+        seen.append(weights)
+        return actor_loss(batch, weights, advantages, scores, c)
+
+    metrics = update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, make_loss, seed=(1,))
+    assert len(seen) == 4 and metrics["ratio/moved"] > 0  # from the second update on it is another policy
+    owner = batch.rows.trajectory[batch.step]
+    for first, second in (seen[:2], seen[2:]):
+        assert float(first.sum()) == pytest.approx(1) and float(second.sum()) == pytest.approx(1)
+        assert bool(((first != 0) ^ (second != 0)).all())
+        assert not set(owner[first != 0].tolist()) & set(owner[second != 0].tolist())
+    assert not torch.equal(seen[0] != 0, seen[2] != 0)
+
+
+def test_broken_episodes_and_steps_without_tokens_are_left_out():
+    episodes = [episode for _, _, episode in play(9, "grow", groups=1, per_group=3)]
+    episodes[1] = dataclasses.replace(episodes[1], stop_reason=StopReason.STEP_TIMEOUT)
+    bare = dataclasses.replace(episodes[2].steps[0], prompt_ids=None, response_ids=None)
+    episodes[2] = dataclasses.replace(episodes[2], steps=(bare, *episodes[2].steps))
+    batch = assemble(episodes, [0, 0, 0], baselines=[1.0, 2.0, 3.0])
+    assert batch.rows.names == [episodes[0].episode_id, episodes[2].episode_id]
+    assert batch.rows.baseline.unique().tolist() == [1.0, 3.0]
+    assert batch.rows.step[batch.rows.trajectory == 1].tolist() == list(range(1, len(episodes[2].steps)))
+    assert len(batch.place) == sum(len(s.response_ids or ()) for e in (episodes[0], episodes[2]) for s in e.steps)
+
+
+def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from agent_envs.adapters.torch_policy import LocalPolicy
+    from agent_envs.rollout import run_episodes
+
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(model_path).eval(),
+        AutoTokenizer.from_pretrained(model_path),
+    )
+    played = []
+    for limit in (2, 3):
+        policy = LocalPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
+                             concurrency=1, seed=0)  # fmt: skip
+        played += run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False,
+                               env_kwargs={"size": 1, "max_episode_steps": limit})  # fmt: skip
+        policy.close()
+    short, long = played
+    assert short.stop_reason is StopReason.TRUNCATED and short.steps == long.steps[:1] + short.steps[1:]
+    state = with_last_state(short, tokenizer, 2048).steps[-1]
+    assert state.info == {LAST_STATE: True} and state.prompt_ids == long.steps[2].prompt_ids
+    assert with_last_state(short, tokenizer, len(state.prompt_ids)) is short  # no room left in the model
+    done = dataclasses.replace(short, steps=(dataclasses.replace(short.steps[0], truncated=False),))
+    assert with_last_state(done, tokenizer, 2048) is done
+
+
+def settings(out, start, **more):
+    return LoopConfig(
+        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=start,
+        tasks=2, group=2, eval_tasks=2, max_response_tokens=6, save_every=1, warmup=0, concurrency=1, entropy_coef=0.1,
+        estimator="gae", kl="reward", device="cpu", **more,
+    )  # fmt: skip
+
+
+def without_times(records):
+    return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in records]
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
+    whole = train(settings(tmp_path / "whole", model_path, steps=3))
+    train(settings(tmp_path / "parts", model_path, steps=1))
+    with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "stopped": "before its checkpoint"}\n{"step')  # as a kill leaves it
+    parts = train(settings(tmp_path / "parts", model_path, steps=3))
+    assert [record["step"] for record in whole] == [0, 1, 2, 3]
+    steps = [r for r in without_times(parts) if r["step"] in (2, 3)]
+    expected = [r for r in without_times(whole) if r["step"] in (2, 3)]
+    for got, want in zip(steps, expected, strict=True):
+        assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+    lines = (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+    assert whole[-1]["val/episodes"] == 2 and whole[-1]["rollout/logprob_diff"] < 1e-4
+    assert "critic/vpred_mean" in whole[-1] and "reward_kl" in whole[-1]
+    assert (tmp_path / "whole" / "checkpoint" / "model" / "tokenizer.json").exists()
+    with pytest.raises(ConfigError, match="other settings.*seed was 0, now 1"):
+        train(settings(tmp_path / "parts", model_path, steps=3, seed=1))
+    assert without_times(train(settings(tmp_path / "parts", model_path, steps=3))) == without_times(parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--estimator", "grop"], "unknown advantage estimator 'grop'. Did you mean 'grpo'?"),
+        (["--loss", "x"], "unknown policy loss 'x'"),
+        (["--kl", "x"], "unknown kl 'x'"),
+        (["--tasks", "0"], "tasks must be above 0"),
+        (["--env-kwargs", "[1]"], "--env-kwargs is a JSON object"),
+        (["--env", "AgentR1/Nothing-v0"], "AgentR1/Nothing-v0"),
+        (["--model", "no/such/folder/here"], "no/such/folder/here is not a Hugging Face model"),
+    ],
+)
+def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
+    known = [] if "--env" in options else ["--env", "AgentR1/GSM8K-v0"]
+    assert main([*known, "--out", str(tmp_path / "run"), *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("estimator", ["remax", "gigpo"])
+def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
+    out = tmp_path / "run"
+    assert main([
+        "--env", "AgentR1/ALFWorld-v0", "--env-kwargs", '{"size": 1, "max_episode_steps": 2}', "--out", str(out),
+        "--model", model_path, "--steps", "1", "--tasks", "2", "--group", "2", "--eval-tasks", "3", "--estimator",
+        estimator, "--max-response-tokens", "6", "--wrapper", "StepPenalty(penalty=0.1)", "--dtype", "bfloat16",
+    ]) == 0  # fmt: skip
+    said = capsys.readouterr().out
+    assert "on 3 held-out tasks" in said and "difference" in said and str(out / "metrics.jsonl") in said
