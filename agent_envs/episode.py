@@ -33,6 +33,10 @@ class StopReason(StrEnum):
     """The next prompt left no room for a response."""
     EMPTY_GENERATION = "empty_generation"
     """The policy returned nothing."""
+    TOKEN_LIMIT = "token_limit"
+    """The policy had used all the tokens an episode may use."""
+    RUN_BUDGET = "run_budget"
+    """The policy had used all the tokens it may use in all its episodes."""
     STEP_TIMEOUT = "step_timeout"
     """One step took longer than allowed."""
     EPISODE_TIMEOUT = "episode_timeout"
@@ -74,6 +78,8 @@ class Step:
     """Tokens of the response as sampled, shape [response tokens], or None."""
     response_logprobs: tuple[float, ...] | None = None
     """Log-probability of each response token when it was sampled (nats), shape [response tokens], or None."""
+    usage: dict[str, int] | None = None
+    """What the policy spent on this action: `prompt_tokens`, `completion_tokens`, `cached_tokens`; None if unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         """The step as JSON-able types."""
@@ -82,7 +88,8 @@ class Step:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Step:
         """The step that ``to_dict`` wrote."""
-        values = {f.name: data[f.name] for f in fields(cls)}
+        values = {f.name: data[f.name] for f in fields(cls) if f.name != "usage"}
+        values["usage"] = data.get("usage")  # records of before have none
         for name in ("prompt_ids", "response_ids", "response_logprobs"):
             values[name] = None if values[name] is None else tuple(values[name])
         return cls(**values)

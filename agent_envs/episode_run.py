@@ -26,7 +26,14 @@ import gymnasium as gym
 
 from agent_envs.background import run_in_thread
 from agent_envs.episode import Episode, Step, StopReason
-from agent_envs.errors import ContextLengthExceeded, EmptyGeneration, PolicyError
+from agent_envs.errors import (
+    ContextLengthExceeded,
+    EmptyGeneration,
+    EpisodeStop,
+    PolicyError,
+    RunBudgetSpent,
+    TokenLimitReached,
+)
 from agent_envs.policies.base import Action, Actor, Policy, Response
 
 if TYPE_CHECKING:
@@ -37,6 +44,13 @@ __all__ = ["EpisodeRun", "Recorder", "close_env", "env_name", "supervise"]
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_STOPS: dict[type[EpisodeStop], StopReason] = {
+    ContextLengthExceeded: StopReason.CONTEXT_LENGTH,
+    EmptyGeneration: StopReason.EMPTY_GENERATION,
+    RunBudgetSpent: StopReason.RUN_BUDGET,
+    TokenLimitReached: StopReason.TOKEN_LIMIT,
+}
 
 
 @runtime_checkable
@@ -98,10 +112,9 @@ class EpisodeRun:
         """
         try:
             self._stop_reason = self._play()
-        except ContextLengthExceeded as e:
-            self._stop_reason, self._error = StopReason.CONTEXT_LENGTH, str(e) or None
-        except EmptyGeneration as e:
-            self._stop_reason, self._error = StopReason.EMPTY_GENERATION, str(e) or None
+        except tuple(_STOPS) as e:
+            self._stop_reason = next(reason for kind, reason in _STOPS.items() if isinstance(e, kind))
+            self._error = str(e) or None
         except Exception:  # noqa: BLE001
             self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
         if not self._abandoned:
@@ -194,6 +207,7 @@ class EpisodeRun:
                 prompt_ids=_as_tuple(response.prompt_ids),
                 response_ids=_as_tuple(response.response_ids),
                 response_logprobs=_as_tuple(response.response_logprobs),
+                usage=None if response.usage is None else dict(response.usage),
             )
             with self._lock:
                 if self._abandoned:

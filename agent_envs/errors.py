@@ -10,6 +10,7 @@
     ├── BackendError                    a server, an index or an engine is broken: not the policy's fault
     │   ├── BackendBusyError            it refuses for now: too many requests, or overloaded
     │   ├── BackendDownError            nothing answers, or the answer breaks off
+    │   ├── BackendRefusedError         it refuses this request, and would again: no such model, a wrong key
     │   ├── BackendReplyError           it answers with something else than expected
     │   ├── BackendSlowError            it does not answer in time
     │   └── NotRecordedError            a replay has no answer to this request
@@ -17,7 +18,9 @@
     ├── PromptError                     a tokenizer without a usable chat template
     └── EpisodeStop                     raised by an actor to end its episode, with a reason
         ├── ContextLengthExceeded       the prompt leaves no room for a response
-        └── EmptyGeneration             the model returned no token
+        ├── EmptyGeneration             the model returned no token
+        ├── RunBudgetSpent              the run has used all the tokens it may use
+        └── TokenLimitReached           the episode has used all the tokens it may use
 
 A bad action is none of these: it is an observation that says what was expected.
 """
@@ -32,6 +35,7 @@ __all__ = [
     "BackendBusyError",
     "BackendDownError",
     "BackendError",
+    "BackendRefusedError",
     "BackendReplyError",
     "BackendSlowError",
     "ConfigError",
@@ -43,7 +47,9 @@ __all__ = [
     "NotRecordedError",
     "PolicyError",
     "PromptError",
+    "RunBudgetSpent",
     "TaskIndexError",
+    "TokenLimitReached",
     "ToolError",
     "UnknownPaperError",
     "did_you_mean",
@@ -105,6 +111,10 @@ class BackendDownError(BackendError):
     """Nothing answers, or the answer breaks off."""
 
 
+class BackendRefusedError(BackendError):
+    """A service refuses this request, and would refuse it again: a model it does not have, a wrong key."""
+
+
 class BackendReplyError(BackendError):
     """A service answers, but with something else than what was expected."""
 
@@ -135,6 +145,14 @@ class ContextLengthExceeded(EpisodeStop):
 
 class EmptyGeneration(EpisodeStop):
     """The model returned no token."""
+
+
+class RunBudgetSpent(EpisodeStop):
+    """The run has used all the tokens it may use."""
+
+
+class TokenLimitReached(EpisodeStop):
+    """The episode has used all the tokens it may use."""
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

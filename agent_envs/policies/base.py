@@ -7,7 +7,7 @@ actor belongs to one episode and owns its chat history. The rollout reads nothin
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,8 @@ class Response:
     """Tokens the model sampled (response tokens), or None."""
     response_logprobs: Sequence[float] | None = None
     """Natural log-probability of each sampled token (response tokens), or None."""
+    usage: Mapping[str, int] | None = None
+    """What it cost as far as known: `prompt_tokens`, `cached_tokens` among them, `completion_tokens`; or None."""
 
     @property
     def empty(self) -> bool:
@@ -60,8 +62,8 @@ class Actor(Protocol):
         that. An awaitable is awaited on an event loop shared by all episodes, so it must not block.
 
         Raises:
-            EpisodeStop: a limit of the policy ends the episode: ``ContextLengthExceeded`` or
-                ``EmptyGeneration``.
+            EpisodeStop: a limit of the policy ends the episode: ``ContextLengthExceeded``, ``EmptyGeneration``,
+                ``TokenLimitReached`` or ``RunBudgetSpent``.
             PolicyError: the policy cannot act.
             BackendError: what serves the model is broken.
         """

@@ -1,19 +1,15 @@
 """A policy behind any server that speaks OpenAI's chat completions: OpenAI, vLLM, SGLang, llama.cpp.
 
-API: https://platform.openai.com/docs/api-reference/chat/create. The client is the official one with its aiohttp
-transport, which many episodes at once need.
+API: https://platform.openai.com/docs/api-reference/chat/create.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import json
 import os
 import re
-import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import gymnasium as gym
 
@@ -23,13 +19,13 @@ from agent_envs.errors import (
     ConfigError,
     ContextLengthExceeded,
     EmptyGeneration,
-    MissingExtraError,
+    RunBudgetSpent,
+    TokenLimitReached,
 )
 from agent_envs.messages import Message, Observation
 from agent_envs.policies.base import Response
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+from agent_envs.policies.openai_reply import Reply, ServerCall
+from agent_envs.policies.openai_server import OpenAIServer
 
 __all__ = ["OpenAIPolicy"]
 
@@ -39,9 +35,7 @@ _OVERFLOW = re.compile(
     r"|exceeds the available context|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
-_CLOSE_SECONDS = 2.0
-
-_Clients = dict[asyncio.AbstractEventLoop, tuple["AsyncOpenAI", AsyncGenerator["AsyncOpenAI", None]]]
+_CHARACTERS_PER_TOKEN = 4  # where a server does not count
 
 
 class OpenAIPolicy:
@@ -62,20 +56,32 @@ class OpenAIPolicy:
             are asked without one where neither is given.
         temperature: Sampling temperature, or None for the server's default.
         max_tokens: Tokens of one response at most, or None for no limit of ours.
+        max_episode_tokens: Prompt and response tokens an episode may use; the response that passes it is still played.
+        max_total_tokens: Prompt and response tokens of all episodes together; requests under way are still played.
         tool_mode: ``"native"`` or ``"text"``.
         logprobs: Whether to ask for the log-probabilities of the sampled tokens.
-        timeout: Seconds one request may take.
-        max_retries: Further attempts after a connection error, a time-out or a status that says to try again.
+        token_ids: Whether to ask for the tokens of prompt and response (``return_token_ids``: vLLM, SGLang).
+        keep_reasoning: Whether what the server tells apart as reasoning goes before the action, between ``<think>``
+            and ``</think>``. The model is shown its own words without it, as servers want it.
+        timeout: Seconds one attempt of a request may take.
+        stream: Whether replies are streamed, so that a silence of ``stall_timeout`` seconds ends an attempt.
+        stall_timeout: See ``stream``.
+        max_retries: Further attempts after a connection error, a time-out, a reply that cannot be read, or a status
+            that says to try again.
+        max_wait: Seconds a request waits in all for the end of rate limits, beside the retries. All requests keep a
+            ``Retry-After``.
+        max_in_flight: Requests under way at the same time, or None for no limit of ours.
         request: Further arguments of each request, for example
             ``{"top_p": 0.9, "extra_body": {"top_k": 20}}``.
 
     Raises:
         MissingExtraError: The ``openai`` package or its aiohttp transport is not installed.
-        ConfigError: No key for OpenAI's own server, or an unknown ``tool_mode``.
+        ConfigError: No key for OpenAI's own server, an unknown ``tool_mode``, or a number out of its range.
 
     A prompt or response that does not fit the context ends the episode with ``StopReason.CONTEXT_LENGTH``, a response
-    without text and calls with ``StopReason.EMPTY_GENERATION``, and a server that fails after the retries with
-    ``StopReason.ERROR`` (a ``BackendError`` in the traceback).
+    without text and calls with ``StopReason.EMPTY_GENERATION``, used-up tokens with ``TOKEN_LIMIT`` or ``RUN_BUDGET``,
+    and a server that fails after the retries with ``StopReason.ERROR`` (a ``BackendError`` in the traceback). Tokens
+    are counted as the server reports them, four characters a token where it does not.
     """
 
     def __init__(
@@ -86,29 +92,60 @@ class OpenAIPolicy:
         api_key: str | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        max_episode_tokens: int | None = None,
+        max_total_tokens: int | None = None,
         tool_mode: Literal["native", "text"] = "native",
         logprobs: bool = False,
+        token_ids: bool = False,
+        keep_reasoning: bool = False,
         timeout: float = 600.0,
-        max_retries: int = 2,
+        stream: bool = False,
+        stall_timeout: float = 60.0,
+        max_retries: int = 5,
+        max_wait: float = 600.0,
+        max_in_flight: int | None = None,
         request: Mapping[str, Any] | None = None,
     ) -> None:
-        try:
-            import aiohttp  # noqa: F401  the transport
-            import openai  # noqa: F401
-        except ImportError as e:
-            raise MissingExtraError("openai[aiohttp]", extra="openai") from e
         if tool_mode not in ("native", "text"):
             raise ConfigError(f"tool_mode must be 'native' or 'text', got {tool_mode!r}")
+        for name, value, least in (
+            ("max_tokens", max_tokens, 1),
+            ("max_episode_tokens", max_episode_tokens, 1),
+            ("max_total_tokens", max_total_tokens, 1),
+            ("max_in_flight", max_in_flight, 1),
+            ("max_retries", max_retries, 0),
+            ("max_wait", max_wait, 0),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, got {value!r}")
+        for name, seconds in (("timeout", timeout), ("stall_timeout", stall_timeout)):
+            if not seconds > 0:
+                raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         self.tool_mode = tool_mode
-        self._api_key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
-        if self._api_key is None:
+        self.max_episode_tokens = max_episode_tokens
+        self.max_total_tokens = max_total_tokens
+        self.keep_reasoning = keep_reasoning
+        self.used_tokens = 0
+        """Prompt and response tokens of all requests so far."""
+        key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
+        if key is None:
             raise ConfigError(
                 "no API key: pass api_key= or set OPENAI_API_KEY; for a server of your own pass base_url="
             )
-        self._timeout = timeout
-        self._max_retries = max_retries
+        self.server = OpenAIServer(
+            self.base_url,
+            key,
+            timeout=timeout,
+            stall_timeout=stall_timeout,
+            max_retries=max_retries,
+            max_wait=max_wait,
+            max_in_flight=max_in_flight,
+            stream=stream,
+        )
+        self.close = self.server.close
+        """Close every client; also done at exit."""
         self._request: dict[str, Any] = {"model": model, **(request or {})}
         if temperature is not None:
             self._request["temperature"] = temperature
@@ -116,70 +153,58 @@ class OpenAIPolicy:
             self._request["max_tokens"] = max_tokens
         if logprobs:
             self._request["logprobs"] = True
-        self._clients: _Clients = {}
-        self.close = weakref.finalize(self, _close_clients, self._clients)
-        """Close every client; also done at exit."""
+        if token_ids:
+            self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
 
     def start(self, env: gym.Env[Any, str]) -> _OpenAIActor:
         return _OpenAIActor(self, env)
 
-    async def complete(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Any:
-        """One choice of the server for these messages (an ``openai.types.chat.chat_completion.Choice``).
+    async def complete(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **more: Any
+    ) -> Reply:
+        """One reply of the server to these messages.
+
+        Args:
+            messages: The prompt.
+            tools: Their specs, empty for none.
+            more: Further arguments of this request; they win.
 
         Raises:
             ContextLengthExceeded: The prompt does not fit, or the response was cut by the end of the context.
+            RunBudgetSpent: All tokens of the run are used.
             BackendError: The server failed, after the retries.
         """
-        import openai
-
-        client = await self._client()
-        request = {**self._request, "messages": list(messages)}
+        if self.max_total_tokens is not None and self.used_tokens >= self.max_total_tokens:
+            raise RunBudgetSpent(f"the run has used {self.used_tokens} of {self.max_total_tokens} tokens")
+        request = {**self._request, "messages": list(messages), **more}
         if tools:
             request["tools"] = list(tools)
         try:
-            completion = await client.chat.completions.create(**request)
-        except openai.APIStatusError as e:
-            if _OVERFLOW.search(f"{e.code} {e.message}"):
-                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {e.message}") from e
-            raise self._failure(e) from e
-        except (openai.OpenAIError, ValueError) as e:  # ValueError: a body that is not JSON
-            raise self._failure(e) from e
-        if not isinstance(completion, openai.types.chat.ChatCompletion):
-            raise BackendError(
-                f"model {self.model!r} at {client.base_url}: no completion but {str(completion)[:200]!r}"
-            )
-        if not completion.choices:
-            raise BackendError(f"model {self.model!r} at {client.base_url}: a completion without choices")
-        choice = completion.choices[0]
-        if choice.finish_reason == "length":
-            limit = self._request.get("max_completion_tokens", self._request.get("max_tokens"))
-            used = completion.usage.completion_tokens if completion.usage is not None else limit
+            reply = await self.server.ask(request)
+        except BackendError as e:
+            if _OVERFLOW.search(str(e)):
+                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {e}") from e
+            where = self.base_url or "OpenAI"
+            raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {e}") from e
+        self.used_tokens += _token_count(reply, messages)
+        if reply.finish_reason == "length":
+            limit = request.get("max_completion_tokens", request.get("max_tokens"))
+            used = reply.usage.get("completion_tokens", limit)
             if limit is None or used < limit:
                 raise ContextLengthExceeded(
                     f"model {self.model!r} ran out of context after {used} tokens of its response"
                 )
-        return choice
+        return reply
 
-    def _failure(self, error: Exception) -> BackendError:
-        # The aiohttp transport reports a refused connection as a time-out; only the cause tells which it was.
-        reasons = [e for e in (error, error.__cause__) if e is not None]
-        reason = ", from ".join(f"{type(e).__name__}: {e}" for e in reasons)
-        return BackendError(f"model {self.model!r} at {self.base_url or 'OpenAI'} failed: {reason}")
 
-    async def _client(self) -> AsyncOpenAI:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            for other in list(self._clients):
-                if other.is_closed():
-                    del self._clients[other]
-            lifetime = _client_lifetime(
-                base_url=self.base_url,
-                api_key=self._api_key,
-                timeout=self._timeout,
-                max_retries=self._max_retries,
-            )
-            self._clients[loop] = (await anext(lifetime), lifetime)
-        return self._clients[loop][0]
+def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
+    """Prompt and response tokens of one request."""
+    prompt, response = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
+    if prompt is None:
+        prompt = sum(len(str(message.get("content", ""))) for message in messages) // _CHARACTERS_PER_TOKEN
+    if response is None:
+        response = (len(reply.text) + sum(len(call.arguments) for call in reply.calls)) // _CHARACTERS_PER_TOKEN
+    return prompt + response
 
 
 class _OpenAIActor:
@@ -189,6 +214,7 @@ class _OpenAIActor:
         self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
         self._said: dict[str, tuple[dict[str, Any], list[str | None]]] = {}  # an action as message, its calls' ids
+        self._used_tokens = 0
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
         said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
         instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
@@ -199,38 +225,39 @@ class _OpenAIActor:
         if fresh:
             self._messages, self._call_ids = [], []
         self._show(new)
-        choice = await self._policy.complete(self._messages, self._tools)
-        message = choice.message
-        content = message.content or message.refusal or ""
-        texts = [content] if content else []
+        limit = self._policy.max_episode_tokens
+        if limit is not None and self._used_tokens >= limit:
+            raise TokenLimitReached(f"the episode has used {self._used_tokens} of {limit} tokens")
+        reply = await self._policy.complete(self._messages, self._tools)
+        self._used_tokens += _token_count(reply, self._messages)
+        texts = [reply.text] if reply.text else []
         said = list(texts)
         kept = []
         call_ids: list[str | None] = []
-        for call in message.tool_calls or []:
-            text, well_formed = _call_text(call.function.name, call.function.arguments, self._format_call)
+        for call in reply.calls:
+            text, well_formed = _call_text(call, self._format_call)
             texts.append(text)
             if well_formed:
-                function = {"name": call.function.name, "arguments": call.function.arguments.strip() or "{}"}
+                function = {"name": call.name, "arguments": call.arguments.strip() or "{}"}
                 kept.append({"id": call.id, "type": "function", "function": function})
             else:
                 said.append(text)  # servers refuse a history with arguments that are not JSON
             call_ids.append(call.id if well_formed else None)
         if not texts:
             raise EmptyGeneration(
-                f"model {self._policy.model!r} returned no text and no call (finish_reason {choice.finish_reason!r})"
+                f"model {self._policy.model!r} returned no text and no call (finish_reason {reply.finish_reason!r})"
             )
         entry: dict[str, Any] = {"role": "assistant", "content": "\n".join(said)}
         if kept:
             entry["tool_calls"] = kept
         action = "\n".join(texts)
+        if self._policy.keep_reasoning and reply.reasoning:
+            action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"
         self._conversation.respond(action)
         self._messages.append(entry)
         self._call_ids = call_ids
         self._said[action] = entry, call_ids
-        logprobs = None
-        if choice.logprobs is not None and choice.logprobs.content is not None:
-            logprobs = tuple(token.logprob for token in choice.logprobs.content)
-        return Response(action, response_logprobs=logprobs)
+        return Response(action, reply.prompt_ids, reply.response_ids, reply.logprobs, reply.usage or None)
 
     def _show(self, new: Sequence[Message]) -> None:
         """Add messages as the server takes them: own responses with their calls, results under the calls' ids."""
@@ -266,46 +293,19 @@ class _OpenAIActor:
         return tools + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others
 
 
-def _call_text(name: str, arguments: str, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, bool]:
+def _call_text(call: ServerCall, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, bool]:
     """A server's call in the environment's wire format, and whether its arguments were a JSON object.
 
     Arguments that are not stay as the model wrote them, in the place where they belong: the environment's parser
     says what is wrong with them.
     """
     if format_call is None:
-        return f"{name}({arguments})", False
+        return f"{call.name}({call.arguments})", False
     try:
-        value = json.loads(arguments) if arguments.strip() else {}
+        value = json.loads(call.arguments) if call.arguments.strip() else {}
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
-        return format_call(name, value), True
-    before, _, after = format_call(name, {}).rpartition("{}")
-    return before + arguments + after, False
-
-
-async def _client_lifetime(**arguments: Any) -> AsyncGenerator[AsyncOpenAI, None]:
-    """Yields one client. An event loop closes its open generators when it shuts down, and the client with them."""
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-
-    client = AsyncOpenAI(**arguments, http_client=DefaultAioHttpClient(timeout=arguments["timeout"]))
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def _close_clients(clients: _Clients) -> None:
-    """Close the clients on their loops; those of a loop that no longer runs went with it."""
-    waiting = []
-    for loop, (_, lifetime) in list(clients.items()):
-        if loop.is_running():
-            waiting.append((loop, asyncio.run_coroutine_threadsafe(_aclose(lifetime), loop)))
-    clients.clear()
-    for loop, future in waiting:
-        if asyncio._get_running_loop() is not loop:
-            concurrent.futures.wait([future], timeout=_CLOSE_SECONDS)
-
-
-async def _aclose(lifetime: AsyncGenerator[Any, None]) -> None:
-    await lifetime.aclose()
+        return format_call(call.name, value), True
+    before, _, after = format_call(call.name, {}).rpartition("{}")
+    return before + call.arguments + after, False
