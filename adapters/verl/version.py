@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.adapters.releases import check_release
 
 __all__ = ["EXPECTED_VERL", "check_version"]
 
@@ -19,12 +17,4 @@ def check_version() -> None:
         MissingExtraError: verl is not installed.
         ConfigError: Another version is installed.
     """
-    try:
-        found = metadata.version("verl")
-    except metadata.PackageNotFoundError as e:
-        raise MissingExtraError("verl", extra="verl") from e
-    if found != EXPECTED_VERL:
-        raise ConfigError(
-            f"agent_envs.adapters.verl works with verl {EXPECTED_VERL}, found verl {found}; install it with: "
-            f"pip install 'verl=={EXPECTED_VERL}' (or 'agent-envs[verl]' with the project's constraints file)"
-        )
+    check_release("verl", EXPECTED_VERL, None, "verl")

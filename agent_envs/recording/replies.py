@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_envs.messages import Message, ToolCall, ToolSpec
+from agent_envs.native_calls import call_text
 from agent_envs.parsers import get_parser
 
 __all__ = ["StreamedCompletion", "action_text", "observed_messages", "offered_tools", "strip_reply"]
@@ -57,22 +58,19 @@ def action_text(message: Mapping[str, Any]) -> str:
     </tool_call>
     """
     parts = [_text(message.get("content")) or _text(message.get("refusal"))]
-    parser = get_parser("hermes", [])
+    parser = get_parser("hermes")
+
+    def format_call(name: str, arguments: dict[str, Any]) -> str:
+        return parser.format(ToolCall(name, arguments))
+
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
-        name, arguments = str(function.get("name")), function.get("arguments") or "{}"
-        try:
-            value = json.loads(arguments)
-        except (TypeError, ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
-            parts.append(parser.format(ToolCall(name, value)))
-        else:  # as the model wrote it
-            before, _, after = parser.format(ToolCall(name, {})).rpartition("{}")
-            parts.append(before + str(arguments) + after)
+        arguments = function.get("arguments")
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+        parts.append(call_text(str(function.get("name")), arguments, format_call)[0])
     return "\n".join(part for part in parts if part)
 
 

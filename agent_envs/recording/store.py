@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from agent_envs.episode import Episode, Step, to_json_types
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import append_line
 from agent_envs.recording.end import EpisodeEnd
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
@@ -249,37 +250,20 @@ class EpisodeStore:
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a line, whole or not at all."""
-    data = json.dumps(to_json_types(record)).encode("ascii") + b"\n"
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            _write(file, data)
-        except OSError:
-            file.truncate(size)
-            raise
-
-
-def _write(file: IO[bytes], data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
+    append_line(path, json.dumps(to_json_types(record)))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file, one at a time. A last line that a killed process did not finish is cut off.
+    """The records of a file, one at a time, but for a last line that a killed process did not finish.
 
     Raises:
         DataError: Another line cannot be read.
     """
-    with path.open("rb+") as file:
-        whole = 0
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 _log.warning("%s: a last line of %d bytes was not finished and is dropped", path, len(line))
-                file.truncate(whole)
                 return
-            whole += len(line)
             try:
                 yield json.loads(line)
             except ValueError as e:

@@ -1,0 +1,214 @@
+"""An environment of this package as one of SkyRL-Gym, and the dataset rows that SkyRL's trainer reads.
+
+    import agent_envs.adapters.skyrl as skyrl
+
+    skyrl.register()                                                    # in every process that makes environments
+    rows = skyrl.make_rows("AgentR1/GSM8KTool-v0", range(1000))         # a parquet or JSON dataset for SkyRL
+    env = skyrl_gym.make("agentr1", extras=rows[0])                     # what SkyRL's generator does with a row
+
+SkyRL grows one conversation per episode and tokenizes it itself, so a wrapper that rebuilds the prompt is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.adapters.releases import check_release
+from agent_envs.conversation import Conversation
+from agent_envs.episode import to_json_types
+from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.messages import Message, Observation
+from agent_envs.wrapper_specs import apply_wrappers
+
+try:
+    import skyrl_gym
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+except ImportError as e:
+    raise MissingExtraError("skyrl-gym", extra="skyrl") from e
+
+__all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
+
+check_release("skyrl-gym", "0.4.0", "0.5", "skyrl")
+
+ENV_CLASS = "agentr1"
+"""The name under which ``register`` makes ``SkyRLTextEnv`` known; the rows' ``env_class``."""
+
+_SETTINGS = ("env_id", "env_kwargs", "wrappers", "index", "seed", "tool_role")
+
+
+def register(env_class: str = ENV_CLASS) -> None:
+    """Make the environments known to ``skyrl_gym.make``; said again, it does nothing.
+
+    Raises:
+        ConfigError: Another environment has the name.
+    """
+    entry_point = f"{SkyRLTextEnv.__module__}:{SkyRLTextEnv.__name__}"
+    known = skyrl_gym.registry.get(env_class)
+    if known is None:
+        skyrl_gym.register(id=env_class, entry_point=entry_point)
+    elif known.entry_point != entry_point:
+        raise ConfigError(f"SkyRL-Gym has an environment {env_class!r} of its own; name another env_class")
+
+
+def make_rows(
+    env_id: str,
+    indices: Iterable[int],
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    seed: int | None = None,
+    env_class: str = ENV_CLASS,
+    tool_role: str = "tool",
+) -> list[dict[str, Any]]:
+    """Rows for the tasks at ``indices`` of an environment, with their true first prompts.
+
+    Args:
+        env_id: What ``gymnasium.make`` takes.
+        indices: Task indices within the split that ``env_kwargs`` names.
+        env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
+        wrappers: Specs such as ``FormatReward(weight=0.1)``, the first innermost.
+        seed: Seed of every reset, or None.
+        env_class: The name it is registered under.
+        tool_role: ``"tool"`` or, for chat templates without it, ``"user"``: the role of tools' results.
+
+    Returns:
+        One dictionary per index. SkyRL takes ``prompt`` and ``env_class``; the rest are the environment's ``extras``.
+
+    Raises:
+        ConfigError: There is no such environment, or the keyword arguments are not JSON.
+
+    >>> row = make_rows("AgentR1/GSM8K-v0", [3])[0]
+    >>> row["env_class"], [message["role"] for message in row["prompt"]]
+    ('agentr1', ['system', 'user'])
+    """
+    if tool_role not in ("tool", "user"):
+        raise ConfigError(f"tool_role is 'tool' or 'user', got {tool_role!r}")
+    try:
+        settings = {"env_kwargs": json.dumps(dict(env_kwargs or {})), "wrappers": json.dumps(list(wrappers))}
+    except TypeError as e:
+        raise ConfigError(f"env_kwargs and wrappers must be JSON values: {e}") from e
+    rows = []
+    env = _make(env_id, dict(env_kwargs or {}), wrappers)
+    try:
+        for index in indices:
+            observation, info = env.reset(seed=seed, options={"index": int(index)})
+            prompt = Conversation(_instructions(env)).observe(observation, info).new
+            extra = {"env_id": env_id, **settings, "index": int(index), "seed": seed, "tool_role": tool_role}
+            reward_spec = {"method": "environment", "ground_truth": ""}
+            row = {"data_source": env_id, "prompt": prompt, "env_class": env_class, "reward_spec": reward_spec}
+            rows.append({**row, "extra_info": extra})
+    finally:
+        env.close()
+    return rows
+
+
+class SkyRLTextEnv(BaseTextEnv):
+    """One episode of an environment, as SkyRL plays it: ``init`` once, then ``step`` until done.
+
+    Args:
+        env_config: Defaults of what a row's ``extra_info`` names, from SkyRL's configuration (``env_id`` and so on).
+        extras: The row; ``extra_info`` names environment and task, ``max_turns`` is the trainer's limit.
+
+    Raises:
+        ConfigError: No environment is named, or something unknown is.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        extras = extras or {}
+        named = {**(env_config or {}), **(extras.get("extra_info") or {})}
+        settings = {name: named[name] for name in _SETTINGS if named.get(name) is not None}
+        if "env_id" not in settings:
+            raise ConfigError(
+                "the row's extra_info names no env_id; make rows with agent_envs.adapters.skyrl.make_rows"
+            )
+        self.max_turns = int(extras.get("max_turns") or 0)
+        self.tool_role = str(settings.get("tool_role", "tool"))
+        kwargs, wrappers = (
+            _decoded(settings.get(name), kind) for name, kind in (("env_kwargs", dict), ("wrappers", list))
+        )
+        self.env = _make(settings["env_id"], kwargs, wrappers)
+        self._index, self._seed = settings.get("index"), settings.get("seed")
+        self._conversation = Conversation(_instructions(self.env))
+        self._return = 0.0
+        self._invalid = 0
+        self._info: dict[str, Any] = {}
+        self._ended = {"terminated": False, "truncated": False}
+
+    def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
+        """Begin the row's task. The prompt is made anew: it is the one that ``make_rows`` wrote."""
+        options = None if self._index is None else {"index": int(self._index)}
+        observation, info = self.env.reset(seed=self._seed, options=options)
+        self._info = info
+        return self._shown(observation, info), to_json_types(info)
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Carry out the model's text.
+
+        Returns:
+            ``observations``: the new messages, none when the episode is over; ``reward`` of this step; ``done``; and
+            ``metadata``: the environment's info with ``terminated``, ``truncated`` and, at the end,
+            ``final_observation``.
+        """
+        self.turns += 1
+        self._conversation.respond(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not terminated and 0 < self.max_turns <= self.turns:
+            truncated = True
+        done = terminated or truncated
+        self._info = info
+        self._return += float(reward)
+        self._invalid += bool(info.get("invalid_action", False))
+        self._ended = {"terminated": bool(terminated), "truncated": bool(truncated and not terminated)}
+        metadata = {**to_json_types(info), **self._ended}
+        if done:
+            metadata["final_observation"] = observation
+        new = [] if done else self._shown(observation, info)
+        return BaseTextEnvStepOutput(observations=new, reward=float(reward), done=done, metadata=metadata)
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        self.env.close()
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The episode's measures, which SkyRL averages."""
+        return {
+            "success": float(self._info.get("success", False)),
+            "score": float(self._info.get("score", 0.0)),
+            "return": self._return,
+            "steps": self.turns,
+            "invalid_actions": self._invalid,
+            "truncated": float(self._ended["truncated"]),
+        }
+
+    def _shown(self, observation: Observation, info: Mapping[str, Any]) -> list[Message]:
+        begun = bool(self._conversation.messages)
+        new, fresh = self._conversation.observe(observation, info)
+        if fresh and begun:
+            raise ConfigError("a wrapper rebuilds the prompt; SkyRL's conversation only grows: leave the wrapper out")
+        if self.tool_role == "tool":
+            return new
+        return [{**message, "role": "user"} if message["role"] == "tool" else message for message in new]
+
+
+def _make(env_id: str, kwargs: dict[str, Any], wrappers: Sequence[str]) -> gym.Env[Any, str]:
+    try:
+        env = gym.make(env_id, **kwargs)
+    except gym.error.Error as e:
+        raise ConfigError(f"{env_id!r} cannot be made: {e}") from e
+    return apply_wrappers(env, wrappers)
+
+
+def _instructions(env: gym.Env[Any, str]) -> str:
+    """The system message. SkyRL gives chat templates no ``tools=``, so the tools are told in words."""
+    return "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions"))))
+
+
+def _decoded(value: Any, kind: type) -> Any:
+    """A row's value: JSON, which datasets keep as it is, or the object itself."""
+    value = json.loads(value) if isinstance(value, str) else value
+    return kind() if value is None else kind(value)

@@ -1,0 +1,257 @@
+"""An environment of this package as one of verifiers: loaded by its tools, played by its clients, scored by a rubric.
+
+    env = verifiers.load_environment("agent_envs.adapters.verifiers", gym_id="AgentR1/GSM8KTool-v0")
+
+    vf-eval agent_envs.adapters.verifiers -a '{"gym_id": "AgentR1/GSM8KTool-v0"}' -m MODEL -b http://localhost:8000/v1
+
+Tools go to the server natively, as ``tools=``; the calls it returns are written in the environment's own wire format
+and run by the environment. Token ids are verifiers' own and untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from agent_envs.adapters.releases import check_release
+from agent_envs.conversation import Conversation
+from agent_envs.episode import to_json_types
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.native_calls import answer_calls, call_text
+from agent_envs.wrapper_specs import apply_wrappers
+
+try:
+    import verifiers as vf
+except ImportError as e:
+    raise MissingExtraError("verifiers", extra="verifiers") from e
+
+__all__ = ["VerifiersTextEnv", "load_environment"]
+
+check_release("verifiers", "0.3.1", "0.4", "verifiers")
+
+
+def load_environment(
+    gym_id: str = "AgentR1/GSM8KTool-v0",
+    split: str = "train",
+    eval_split: str | None = "test",
+    num_train: int = 1000,
+    num_eval: int = 100,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    tool_mode: Literal["native", "text"] = "native",
+    max_turns: int | None = None,
+    seed: int | None = None,
+) -> VerifiersTextEnv:
+    """The entry that ``verifiers.load_environment`` and ``vf-eval`` look for.
+
+    Args:
+        gym_id: What ``gymnasium.make`` takes.
+        split: The split to train on.
+        eval_split: The split to evaluate on; None for the first tasks of ``split``.
+        num_train: Tasks of ``split``, fewer where there are fewer; -1 for all. Each is reset once for its prompt.
+        num_eval: Tasks of ``eval_split``, in the same way.
+        env_kwargs: Further arguments of the environment (``data``, ``parser``...).
+        wrappers: Specs such as ``"FormatReward(weight=0.1)"``, the first innermost.
+        tool_mode: ``"native"``: the server gets the tools and returns calls; ``"text"``: the system message tells the
+            tools, and the model's text holds the calls.
+        max_turns: Turns after which an episode is truncated; None for the environment's own limit alone.
+        seed: Seed of every reset, or None.
+
+    Raises:
+        ConfigError: There is no such environment, or the arguments do not fit.
+    """
+    if tool_mode not in ("native", "text"):
+        raise ConfigError(f"tool_mode must be 'native' or 'text', got {tool_mode!r}")
+    if max_turns is not None and max_turns < 1:
+        raise ConfigError(f"max_turns must be at least 1, got {max_turns}")
+    kwargs = dict(env_kwargs or {})
+    maker = _Maker(gym_id, kwargs, tuple(wrappers), tool_mode, seed)
+    env = maker.make(split)
+    try:
+        tools = env.get_wrapper_attr("tools") if tool_mode == "native" else []
+    finally:
+        env.close()
+    return VerifiersTextEnv(
+        maker,
+        max_turns or 0,
+        dataset=_dataset(maker, split, num_train),
+        eval_dataset=None if eval_split is None else _dataset(maker, eval_split, num_eval),
+        tool_defs=[vf.Tool(**tool["function"]) for tool in tools],
+        rubric=vf.Rubric(
+            funcs=[episode_return, success, score, invalid_actions, truncated], weights=[1.0, 0.0, 0.0, 0.0, 0.0]
+        ),
+    )
+
+
+async def episode_return(state: vf.State) -> float:
+    """The sum of the environment's rewards: what is trained on."""
+    return float(sum(step["reward"] for step in state["env_steps"]))
+
+
+async def success(state: vf.State) -> float:
+    """Whether the task was solved."""
+    return float(_last(state).get("success", False))
+
+
+async def score(state: vf.State) -> float:
+    """The task's own measure."""
+    return float(_last(state).get("score", 0.0))
+
+
+async def invalid_actions(state: vf.State) -> float:
+    """How many actions could not be carried out as asked."""
+    return float(sum(bool(step["info"].get("invalid_action", False)) for step in state["env_steps"]))
+
+
+async def truncated(state: vf.State) -> float:
+    """Whether a limit ended the episode."""
+    return float(any(step["truncated"] for step in state["env_steps"]))
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes an environment, and says what its model is told."""
+
+    gym_id: str
+    env_kwargs: dict[str, Any]
+    wrappers: tuple[str, ...]
+    tool_mode: str
+    seed: int | None
+
+    def make(self, split: str) -> gym.Env[Any, str]:
+        try:
+            env = gym.make(self.gym_id, split=split, **self.env_kwargs)
+        except gym.error.Error as e:
+            raise ConfigError(f"{self.gym_id!r} cannot be made: {e}") from e
+        return apply_wrappers(env, self.wrappers)
+
+    def conversation(self, env: gym.Env[Any, str]) -> Conversation:
+        said = ["instructions"] if self.tool_mode == "native" else ["instructions", "tool_instructions"]
+        return Conversation("\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said))))
+
+    def reset(self, env: gym.Env[Any, str], index: int) -> tuple[Any, dict[str, Any]]:
+        return env.reset(seed=self.seed, options={"index": index})
+
+
+@dataclass(slots=True)
+class _Running:
+    """An episode under way."""
+
+    env: gym.Env[Any, str]
+    conversation: Conversation
+    format_call: Callable[[str, dict[str, Any]], str] | None
+    fresh: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class VerifiersTextEnv(vf.MultiTurnEnv):
+    """Episodes of an environment, a turn per step. Made by ``load_environment``.
+
+    ``state["env_steps"]`` has per step its ``action``, ``reward``, ``terminated``, ``truncated`` and ``info``; a
+    trajectory step's ``reward`` is the step's own. A prompt that a wrapper rebuilds is the next turn's whole prompt.
+    An environment whose backend fails ends the rollout with an ``InfraError``.
+    """
+
+    def __init__(self, maker: _Maker, turn_limit: int, **kwargs: Any) -> None:
+        # verifiers stops at max_turns before the environment has seen the last turn, so the limit is ours
+        super().__init__(max_turns=-1, **kwargs)
+        self._maker, self._turn_limit = maker, turn_limit
+        self._running: dict[str, _Running] = {}
+
+    async def setup_state(self, state: vf.State) -> vf.State:
+        """Begin the row's task."""
+        info = state["info"]
+        state["env_steps"] = []
+
+        def begin() -> _Running:
+            env = self._maker.make(info["split"])
+            observation, reset_info = self._maker.reset(env, info["index"])
+            conversation = self._maker.conversation(env)
+            conversation.observe(observation, reset_info)
+            native = self._maker.tool_mode == "native" and env.get_wrapper_attr("tools")
+            return _Running(env, conversation, env.get_wrapper_attr("format_call") if native else None)
+
+        try:
+            self._running[state["trajectory_id"]] = await asyncio.to_thread(begin)
+        except BackendError as e:
+            raise vf.InfraError(str(e)) from e
+        return state
+
+    async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
+        """What the environment says to the last message; also the rollout's end, where it is one."""
+        running = self._running[state["trajectory_id"]]
+        action, call_ids = _action(messages[-1], running.format_call)
+        async with running.lock:
+            running.conversation.respond(action)
+            try:
+                observation, reward, terminated, cut, info = await asyncio.to_thread(running.env.step, action)
+            except BackendError as e:
+                raise vf.InfraError(str(e)) from e
+        steps = state["env_steps"]
+        cut = not terminated and (cut or 0 < self._turn_limit <= len(steps) + 1)
+        step = {"action": action, "reward": float(reward), "terminated": bool(terminated), "truncated": bool(cut)}
+        steps.append({**step, "info": to_json_types(info)})
+        state["trajectory"][-1]["reward"] = float(reward)
+        new, running.fresh = running.conversation.observe(observation, info)
+        answers: Any = new if running.fresh else answer_calls(call_ids, new)
+        if terminated or cut:
+            state["final_env_response"] = answers
+            state["is_truncated"] = bool(state.get("is_truncated")) or bool(cut)
+        return answers
+
+    async def get_prompt_messages(self, state: vf.State) -> vf.Messages:
+        """The next prompt: what was shown and what is new, or the prompt that a wrapper has rebuilt."""
+        messages = await super().get_prompt_messages(state)
+        running = self._running[state["trajectory_id"]]
+        if not state["trajectory"] or not running.fresh or state.get("final_env_response") is not None:
+            return messages
+        return messages[-len(running.conversation.messages) :]
+
+    @vf.cleanup
+    async def close_env(self, state: vf.State) -> None:
+        """Free what the episode holds."""
+        running = self._running.pop(state["trajectory_id"], None)
+        if running is not None:
+            await asyncio.to_thread(running.env.close)
+
+
+def _action(message: Any, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, list[str]]:
+    """A response as the environment's text, and the ids of its calls."""
+    content = message.content or ""
+    if not isinstance(content, str):
+        content = "".join(part.get("text") or "" for part in content)
+    calls = message.tool_calls or []
+    texts = [content] if content else []
+    texts += [call_text(call.name, call.arguments, format_call)[0] for call in calls]
+    return "\n".join(texts), [call.id for call in calls]
+
+
+def _last(state: vf.State) -> Mapping[str, Any]:
+    steps = state["env_steps"]
+    return steps[-1]["info"] if steps else {}
+
+
+def _dataset(maker: _Maker, split: str, count: int) -> Callable[[], Any]:
+    """Makes the rows of a split when they are asked for: prompt, and info with split and index."""
+
+    def build() -> Any:
+        from datasets import Dataset
+
+        env = maker.make(split)
+        try:
+            total = env.get_wrapper_attr("num_tasks")
+            rows = []
+            for index in range(total if count < 0 else min(count, total)):
+                observation, info = maker.reset(env, index)
+                prompt = maker.conversation(env).observe(observation, info).new
+                rows.append({"prompt": prompt, "answer": "", "info": json.dumps({"split": split, "index": index})})
+        finally:
+            env.close()
+        return Dataset.from_list(rows)
+
+    return build
