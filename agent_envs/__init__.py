@@ -18,6 +18,7 @@ from agent_envs.rollout import arun_episode, run_episode, run_episodes
 from agent_envs.spaces import UnicodeText
 from agent_envs.text_env import TextEnv
 from agent_envs.tool_env import ToolEnv
+from agent_envs.vector import TextVectorEnv, make_vec
 
 __all__ = [
     "ENV_IDS",
@@ -27,6 +28,7 @@ __all__ = [
     "Step",
     "StopReason",
     "TextEnv",
+    "TextVectorEnv",
     "ToolCall",
     "ToolEnv",
     "ToolSpec",
@@ -34,6 +36,7 @@ __all__ = [
     "__version__",
     "arun_episode",
     "episodes_to_frame",
+    "make_vec",
     "read_episodes",
     "register_envs",
     "restore",

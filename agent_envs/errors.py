@@ -14,6 +14,7 @@
     │   ├── BackendReplyError           it answers with something else than expected
     │   ├── BackendSlowError            it does not answer in time
     │   └── NotRecordedError            a replay has no answer to this request
+    ├── VectorEnvError                  some environments of a vector failed; holds what the others did
     ├── PolicyError                     a policy has no action to give
     ├── PromptError                     a tokenizer without a usable chat template
     └── EpisodeStop                     raised by an actor to end its episode, with a reason
@@ -28,7 +29,8 @@ A bad action is none of these: it is an observation that says what was expected.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = [
     "AgentEnvsError",
@@ -52,6 +54,7 @@ __all__ = [
     "TokenLimitReached",
     "ToolError",
     "UnknownPaperError",
+    "VectorEnvError",
     "did_you_mean",
 ]
 
@@ -125,6 +128,27 @@ class BackendSlowError(BackendError):
 
 class NotRecordedError(BackendError):
     """A replay has no answer to this request."""
+
+
+class VectorEnvError(AgentEnvsError):
+    """Some environments of a vector failed. The others did what they were asked; the failed ones need a reset.
+
+    Args:
+        errors: What each raised, by its number.
+        num_envs: How many environments there are.
+        results: What the call would have returned; a failed environment has its last observation, the reward 0 and no
+            info in it.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException], num_envs: int, results: Any = None) -> None:
+        said = "; ".join(f"environment {i}: {type(e).__name__}: {e}" for i, e in sorted(errors.items()))
+        super().__init__(f"{len(errors)} of {num_envs} environments failed: {said}")
+        self.errors = dict(errors)
+        self.num_envs = num_envs
+        self.results = results
+
+    def __reduce__(self) -> tuple[type[VectorEnvError], tuple[dict[int, BaseException], int, Any]]:
+        return type(self), (self.errors, self.num_envs, self.results)
 
 
 class PolicyError(AgentEnvsError):

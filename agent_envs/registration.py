@@ -31,4 +31,4 @@ def register_envs() -> None:
     """Register every id with Gymnasium; done at ``import agent_envs``, and harmless when repeated."""
     for env_id, spec in (_SPECS | _REMOTE).items():
         if env_id not in gym.registry:
-            gym.register(env_id, **spec)  # type: ignore[arg-type]
+            gym.register(env_id, vector_entry_point=f"agent_envs.vector:{env_id}", **spec)  # type: ignore[arg-type]

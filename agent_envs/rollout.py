@@ -15,7 +15,7 @@ from agent_envs.episode import Episode, StopReason
 from agent_envs.episode_run import EpisodeRun, close_env, supervise
 from agent_envs.errors import ConfigError
 from agent_envs.policies.base import Policy
-from agent_envs.wrapper_specs import WrapperSpec, apply_wrappers
+from agent_envs.wrapper_specs import WrapperSpec, env_maker
 
 __all__ = ["arun_episode", "run_episode", "run_episodes"]
 
@@ -143,7 +143,7 @@ def run_episodes(
     for seed in episode_seeds:
         if seed is not None and seed < 0:
             raise ConfigError(f"seeds must be at least 0, got {seed}")
-    make_env = _env_maker(env_id, dict(env_kwargs or {}), wrappers)
+    make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     if n == 0:
         return []
     first_env = make_env()
@@ -229,23 +229,6 @@ def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
         loop.call_soon_threadsafe(task.cancel)
         raise
     return task.result()
-
-
-def _env_maker(
-    env_id: str | EnvSpec | Callable[..., TextEnvLike],
-    env_kwargs: dict[str, Any],
-    wrappers: Sequence[WrapperSpec],
-) -> Callable[[], TextEnvLike]:
-    if isinstance(wrappers, str) or callable(wrappers):
-        raise ConfigError(f"wrappers is a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")
-    if not isinstance(env_id, (str, EnvSpec)) and not callable(env_id):
-        raise ConfigError(f"env_id is an id, an EnvSpec or a function that makes an env, got {env_id!r}")
-
-    def make_env() -> TextEnvLike:
-        env = gym.make(env_id, **env_kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**env_kwargs)
-        return apply_wrappers(env, wrappers)
-
-    return make_env
 
 
 def _per_episode(name: str, value: Any, single: type, n: int) -> list[Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
 
-__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "parse_wrapper"]
+__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "parse_wrapper"]
 
 WRAPPERS: dict[str, str] = {
     "AsTool": "agent_envs.wrappers.as_tool:AsTool",
@@ -95,3 +96,30 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
         except (AssertionError, TypeError, ValueError) as e:
             raise ConfigError(f"wrapper {spec!r}: {e}") from e
     return env
+
+
+def env_maker(
+    env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],
+    env_kwargs: Mapping[str, Any],
+    wrappers: Sequence[WrapperSpec],
+) -> Callable[[], gym.Env[Any, str]]:
+    """A function that makes an environment in its wrappers, as often as it is called.
+
+    Args:
+        env_id: What ``gymnasium.make`` takes, or a function that makes the environment.
+        env_kwargs: Its keyword arguments.
+        wrappers: Applied in order, the last one outermost.
+
+    Raises:
+        ConfigError: An argument is of another kind.
+    """
+    if isinstance(wrappers, str) or callable(wrappers):
+        raise ConfigError(f"wrappers is a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")
+    if not isinstance(env_id, (str, EnvSpec)) and not callable(env_id):
+        raise ConfigError(f"env_id is an id, an EnvSpec or a function that makes an env, got {env_id!r}")
+
+    def make_env() -> gym.Env[Any, str]:
+        env = gym.make(env_id, **env_kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**env_kwargs)
+        return apply_wrappers(env, wrappers)
+
+    return make_env
