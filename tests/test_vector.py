@@ -293,7 +293,7 @@ def test_send_and_recv_wait_for_nobody_else(slow):
     both = slow.recv(min_ready=2)
     assert sorted(both.env_ids) == [3, 4] and both.infos[both.env_ids.tolist().index(3)]["index"] == 2
     assert slow.recv(timeout=0.01).env_ids.size == 0
-    slow.gate.set()
+    Slow.gate.set()
     assert sorted(slow.recv(min_ready=99).env_ids) == [0, 5]
     with pytest.raises(NoAsyncCallError):
         slow.recv()
@@ -318,7 +318,7 @@ def test_one_that_hangs_is_given_up_by_its_reset(slow):
     assert len(Slow.made) == 9
     slow.step(["0"] * 8)
     assert Slow.closed == []
-    slow.gate.set()
+    Slow.gate.set()
     assert _soon(lambda: Slow.closed == [Slow.made[0]])  # by the thread that was left behind
     with pytest.raises(NoAsyncCallError):
         slow.recv()
@@ -339,7 +339,7 @@ def test_close_leaves_nothing_at_work(slow):
     assert _soon(lambda: 0 in slow._fleet._busy)
     slow.close()
     assert len(Slow.closed) == 7
-    slow.gate.set()
+    Slow.gate.set()
     assert _soon(lambda: len(Slow.closed) == 8)
 
 
