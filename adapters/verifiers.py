@@ -82,35 +82,33 @@ def load_environment(
         dataset=_dataset(maker, split, num_train),
         eval_dataset=None if eval_split is None else _dataset(maker, eval_split, num_eval),
         tool_defs=[vf.Tool(**tool["function"]) for tool in tools],
-        rubric=vf.Rubric(
-            funcs=[episode_return, success, score, invalid_actions, truncated], weights=[1.0, 0.0, 0.0, 0.0, 0.0]
-        ),
+        rubric=_EpisodeRubric(),
     )
 
 
-async def episode_return(state: vf.State) -> float:
-    """The sum of the environment's rewards: what is trained on."""
-    return float(sum(step["reward"] for step in state["env_steps"]))
+class _EpisodeRubric(vf.Rubric):
+    """The reward is the sum of the environment's own; the rest are metrics, named by their functions."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            funcs=[self.episode_return, self.success, self.score, self.invalid_actions, self.truncated],
+            weights=[1.0, 0.0, 0.0, 0.0, 0.0],
+        )
 
-async def success(state: vf.State) -> float:
-    """Whether the task was solved."""
-    return float(_last(state).get("success", False))
+    async def episode_return(self, state: vf.State) -> float:
+        return float(sum(step["reward"] for step in state["env_steps"]))
 
+    async def success(self, state: vf.State) -> float:
+        return float(_last_info(state).get("success", False))
 
-async def score(state: vf.State) -> float:
-    """The task's own measure."""
-    return float(_last(state).get("score", 0.0))
+    async def score(self, state: vf.State) -> float:
+        return float(_last_info(state).get("score", 0.0))
 
+    async def invalid_actions(self, state: vf.State) -> float:
+        return float(sum(bool(step["info"].get("invalid_action", False)) for step in state["env_steps"]))
 
-async def invalid_actions(state: vf.State) -> float:
-    """How many actions could not be carried out as asked."""
-    return float(sum(bool(step["info"].get("invalid_action", False)) for step in state["env_steps"]))
-
-
-async def truncated(state: vf.State) -> float:
-    """Whether a limit ended the episode."""
-    return float(any(step["truncated"] for step in state["env_steps"]))
+    async def truncated(self, state: vf.State) -> float:
+        return float(any(step["truncated"] for step in state["env_steps"]))
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ def _action(message: Any, format_call: Callable[[str, dict[str, Any]], str] | No
     return "\n".join(texts), [call.id for call in calls]
 
 
-def _last(state: vf.State) -> Mapping[str, Any]:
+def _last_info(state: vf.State) -> Mapping[str, Any]:
     steps = state["env_steps"]
     return steps[-1]["info"] if steps else {}
 
