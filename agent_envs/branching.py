@@ -17,9 +17,10 @@ from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["EnvSnapshot", "restore", "snapshot"]
 
-# What Gymnasium's Wrapper and RecordConstructorArgs keep: arguments and caches, not state.
+# What Gymnasium's Wrapper and RecordConstructorArgs keep: arguments and caches, not state; and `_shared`, where a
+# wrapper keeps what it does not own alone, such as a tokenizer.
 _NOT_STATE = frozenset(
-    {"env", "_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec", "spec"}
+    {"env", "_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec", "spec", "_shared"}
 )
 
 
@@ -54,11 +55,12 @@ def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
     return EnvSnapshot(states, base.snapshot())
 
 
-def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[str, dict[str, Any]]:
+def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[Any, dict[str, Any]]:
     """Return to a snapshot of this environment, or of another with the same arguments and wrappers.
 
     Returns:
-        The observation at that point and a reset's info, as the innermost environment gives them.
+        The observation at that point as the policy saw it, where the wrappers that change observations keep it as
+        `last_observation` (all of this package's do), and a reset's info as the innermost environment gives it.
 
     Raises:
         ConfigError: The wrappers are others than the snapshot's.
@@ -70,7 +72,9 @@ def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[str, dict[str, 
         raise ConfigError(f"the snapshot is of an environment in the wrappers {expected}, this one has {names}")
     for wrapper, (_, state) in zip(wrappers, point.wrappers, strict=True):
         vars(wrapper).update(copy.deepcopy(state))
-    return base.restore(point.env)
+    observation, info = base.restore(point.env)
+    shown = (state["last_observation"] for _, state in point.wrappers if "last_observation" in state)
+    return copy.deepcopy(next(shown, observation)), info
 
 
 def _chain(env: gym.Env[Any, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:

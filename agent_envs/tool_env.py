@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
-from agent_envs.text_env import Outcome, TextEnv, clean_text
+from agent_envs.text_env import MAX_ACTION_LENGTH, Outcome, TextEnv, clean_text
 from agent_envs.tools import ToolRegistry
+from agent_envs.tools.registry import ToolResult
 
 __all__ = ["MAX_NAME_LENGTH", "ToolEnv"]
 
@@ -68,6 +69,36 @@ class ToolEnv(TextEnv):
         """A call in the wire format that this environment reads."""
         return self.parser.format(ToolCall(name, arguments))
 
+    def malformed_calls(self, action: str) -> list[ToolResult | None]:
+        """Of each call in a text what is wrong with its form, None for one that would run; nothing is run.
+
+        An empty text counts as a call that cannot be read, a text that is the final answer has no calls.
+        """
+        if len(action) > MAX_ACTION_LENGTH:
+            return []
+        parsed = self.parser.parse(clean_text(action))
+        if not parsed.calls and not parsed.text.strip():
+            text = self.call_reminder.format(format=self.parser.describe())
+            return [ToolResult("", text, error=True, invalid=True)]
+        return self.registry.refusals(parsed.calls)
+
+    def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
+        """Answer a text without carrying it out: no step is taken, the state stays as it is.
+
+        Args:
+            action: The text.
+            results: What is said to each of its calls.
+
+        Returns:
+            The observation and its info, with ``invalid_action``.
+        """
+        shown = _shown(results)
+        self._observation = self._fit(join_tool_results(shown))
+        self._transcript += (action, self._observation)
+        return self._observation, self._info(
+            Outcome(self._observation, invalid_action=True, extra={"tool_results": shown})
+        )
+
     def close(self) -> None:
         """Free what the tools hold."""
         self.registry.close()
@@ -89,10 +120,7 @@ class ToolEnv(TextEnv):
                 return Outcome(text, invalid_action=True)
             return self._answer(parsed.text)
         results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
-        shown = [
-            {"name": clean_text(r.name[:MAX_NAME_LENGTH]), "content": clean_text(r.content), "error": r.error}
-            for r in results
-        ]
+        shown = _shown(results)
         outcome = Outcome(
             join_tool_results(shown),
             invalid_action=any(r.invalid for r in results),
@@ -104,3 +132,11 @@ class ToolEnv(TextEnv):
         info = super()._info(outcome)
         info.setdefault("tool_results", [])
         return info
+
+
+def _shown(results: list[ToolResult]) -> list[dict[str, Any]]:
+    """Results as ``info["tool_results"]`` holds them."""
+    return [
+        {"name": clean_text(r.name[:MAX_NAME_LENGTH]), "content": clean_text(r.content), "error": r.error}
+        for r in results
+    ]

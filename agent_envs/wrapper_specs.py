@@ -12,18 +12,27 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
+from agent_envs.wrapper_order import check_stock
 
 __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "parse_wrapper"]
 
 WRAPPERS: dict[str, str] = {
     "AsTool": "agent_envs.wrappers.as_tool:AsTool",
+    "Augment": "agent_envs.wrappers.augment:Augment",
+    "ChatMessages": "agent_envs.wrappers.chat_messages:ChatMessages",
     "FormatReward": "agent_envs.wrappers.format_reward:FormatReward",
     "InvalidActionPenalty": "agent_envs.wrappers.step_rewards:InvalidActionPenalty",
+    "MalformedCalls": "agent_envs.wrappers.malformed_calls:MalformedCalls",
     "PrependInstructions": "agent_envs.wrappers.prepend_instructions:PrependInstructions",
-    "RebuiltPapers": "agent_envs.wrappers.rebuilt_papers:RebuiltPapers",
+    "RebuildPrompt": "agent_envs.wrappers.rebuild_prompt:RebuildPrompt",
     "RecordEpisodes": "agent_envs.wrappers.record_episodes:RecordEpisodes",
+    "RewardNormalisation": "agent_envs.wrappers.reward_normalisation:RewardNormalisation",
+    "SlidingWindow": "agent_envs.wrappers.sliding_window:SlidingWindow",
     "StepPenalty": "agent_envs.wrappers.step_rewards:StepPenalty",
+    "StripReasoning": "agent_envs.wrappers.strip_reasoning:StripReasoning",
+    "Summarize": "agent_envs.wrappers.summarize:Summarize",
     "TextGame": "agent_envs.wrappers.text_game:TextGame",
+    "TokenBudget": "agent_envs.wrappers.token_budget:TokenBudget",
     "ToolCallReward": "agent_envs.wrappers.step_rewards:ToolCallReward",
 }
 """Entry points of the wrappers that a spec can name without a module."""
@@ -87,6 +96,7 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
     for spec in specs:
         if callable(spec):
             env = spec(env)
+            check_stock(env)
             continue
         wrapper, arguments = parse_wrapper(spec)
         try:
@@ -95,6 +105,7 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
             raise
         except (AssertionError, TypeError, ValueError) as e:
             raise ConfigError(f"wrapper {spec!r}: {e}") from e
+        check_stock(env)
     return env
 
 

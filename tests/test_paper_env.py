@@ -26,7 +26,7 @@ from agent_envs.episode import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
 from agent_envs.papers import Paper
-from agent_envs.wrappers import RebuiltPapers, apply_wrappers
+from agent_envs.wrappers import RebuildPrompt, apply_wrappers
 
 ENV = "AgentR1/PaperSearch-v0"
 
@@ -357,7 +357,7 @@ def test_long_results_are_shown_in_full():
 
 
 def test_the_rebuilt_prompt_has_query_history_and_pool():
-    env = RebuiltPapers(make(Backend(A, B, D, edges={"a": "d"}), shown=1, selector=Judge(a=0.3, b=0.2, d=0.9)))
+    env = RebuildPrompt(make(Backend(A, B, D, edges={"a": "d"}), shown=1, selector=Judge(a=0.3, b=0.2, d=0.9)))
     first, info = env.reset(options={"index": 0})
     assert first == "Query: deep things\n\nHistory:\n(none)\n\nPapers (0 in the pool):\n(none)" and info["rebuilt"]
     env.step(search("Deep"))
@@ -373,7 +373,7 @@ def test_the_rebuilt_prompt_has_query_history_and_pool():
 
 
 def test_the_wrapper_goes_by_name():
-    env = apply_wrappers(gym.make(ENV), ["RebuiltPapers"])
+    env = apply_wrappers(gym.make(ENV), ["RebuildPrompt"])
     env.reset(seed=0)
     assert env.step(env.unwrapped.expert_action())[0].startswith("Query: ")
 

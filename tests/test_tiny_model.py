@@ -119,7 +119,7 @@ def test_rebuilt_prompts_are_demonstrated_one_by_one():
     env, kwargs = "AgentR1/PaperSearch-v0", {"papers": 200, "split": "test"}
     whole = play_demonstrations(env, 5, noise=0.0, seed=1, env_kwargs=kwargs, progress=False)
     steps = play_demonstrations(
-        env, 5, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuiltPapers"], progress=False
+        env, 5, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuildPrompt"], progress=False
     )
     assert [a for d in whole for a in d.actions] == [a for d in steps for a in d.actions]
     assert all(len(d.actions) == 1 and not d.answers and d.opening[-1]["content"].startswith("Query: ") for d in steps)

@@ -2,22 +2,38 @@
 
 from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
 from agent_envs.wrappers.as_tool import AsTool
+from agent_envs.wrappers.augment import Augment
+from agent_envs.wrappers.chat_messages import ChatMessages
 from agent_envs.wrappers.format_reward import FormatReward
+from agent_envs.wrappers.malformed_calls import MalformedCalls
 from agent_envs.wrappers.prepend_instructions import PrependInstructions
-from agent_envs.wrappers.rebuilt_papers import RebuiltPapers
+from agent_envs.wrappers.rebuild_prompt import RebuildPrompt
 from agent_envs.wrappers.record_episodes import RecordEpisodes
+from agent_envs.wrappers.reward_normalisation import RewardNormalisation
+from agent_envs.wrappers.sliding_window import SlidingWindow
 from agent_envs.wrappers.step_rewards import InvalidActionPenalty, StepPenalty, ToolCallReward
+from agent_envs.wrappers.strip_reasoning import StripReasoning
+from agent_envs.wrappers.summarize import Summarize
 from agent_envs.wrappers.text_game import TextGame
+from agent_envs.wrappers.token_budget import TokenBudget
 
 __all__ = [
     "AsTool",
+    "Augment",
+    "ChatMessages",
     "FormatReward",
     "InvalidActionPenalty",
+    "MalformedCalls",
     "PrependInstructions",
-    "RebuiltPapers",
+    "RebuildPrompt",
     "RecordEpisodes",
+    "RewardNormalisation",
+    "SlidingWindow",
     "StepPenalty",
+    "StripReasoning",
+    "Summarize",
     "TextGame",
+    "TokenBudget",
     "ToolCallReward",
     "apply_wrappers",
     "parse_wrapper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from agent_envs.text_env import MAX_ACTION_LENGTH, clean_text
 from agent_envs.tool_env import MAX_NAME_LENGTH
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult
+from agent_envs.wrapper_order import check_order
 
 __all__ = ["AsTool"]
 
@@ -52,6 +54,7 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def __init__(
         self, env: gym.Env[str, str], name: str = "env_step", parser: str = "hermes", max_calls: int = 4
     ) -> None:
+        check_order(env, "AsTool")
         RecordConstructorArgs.__init__(self, name=name, parser=parser, max_calls=max_calls)
         gym.Wrapper.__init__(self, env)
         if env.get_wrapper_attr("tools"):
@@ -64,6 +67,7 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self.name = name
         self.parser = parser
         self.max_calls = max_calls
+        self._info: dict[str, Any] = {}
 
     @property
     def tools(self) -> list[ToolSpec]:
@@ -99,7 +103,24 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Reset; no call has been made."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return observation, {**info, "tool_results": []}
+        self._info = {**info, "tool_results": []}
+        return observation, dict(self._info)
+
+    def malformed_calls(self, action: str) -> list[ToolResult | None]:
+        """Of each call in a text what is wrong with its form, None for one that would run; nothing is run."""
+        calls = () if len(action) > MAX_ACTION_LENGTH else get_parser(self.parser).parse(clean_text(action)).calls
+        if not calls:
+            return [ToolResult("", self._reminder(), error=True, invalid=True)]
+        return _registry(self.name).refusals(calls)
+
+    def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
+        """Answer a text without carrying it out: the observation and its info."""
+        shown = [_shown(result) for result in results]
+        info = {**copy.deepcopy(self._info), "invalid_action": True, "reward_components": {}, "tool_results": shown}
+        return self._fit(join_tool_results(shown)), info
+
+    def _fit(self, text: str) -> str:
+        return text[: self.observation_space.max_length]  # type: ignore[attr-defined]
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out the calls of a text."""
@@ -127,7 +148,8 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             rewards, parts, invalid = float(last[1]), last[4]["reward_components"], True
         text = join_tool_results(shown) if shown else self._reminder()
         info = {**last[4], "invalid_action": invalid, "reward_components": parts, "tool_results": shown}
-        return text[: self.observation_space.max_length], rewards, last[2], last[3], info  # type: ignore[attr-defined]
+        self._info = info
+        return self._fit(text), rewards, last[2], last[3], info
 
     def _calls(self, action: str) -> Sequence[ToolResult]:
         """Of each call its command, or what is wrong with it."""

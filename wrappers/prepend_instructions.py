@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
+
+from agent_envs.wrapper_order import check_order
 
 __all__ = ["PrependInstructions"]
 
 
 class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Puts the instructions, and the tools and how to call them, before the first observation of each episode.
+
+    Where every observation is all there is to know (``RebuildPrompt``), before each.
 
     Policies that build a prompt out of ``instructions`` and ``tools`` then find them empty: nothing is said twice.
 
@@ -32,6 +36,7 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
     """Empty: they are part of the observation."""
 
     def __init__(self, env: gym.Env[str, str], separator: str = "\n\n") -> None:
+        check_order(env, "PrependInstructions")
         RecordConstructorArgs.__init__(self, separator=separator)
         gym.Wrapper.__init__(self, env)
         self.separator = separator
@@ -39,5 +44,15 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Reset, with the instructions before the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
+        return self._with_instructions(observation), info
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step; an observation that is all there is to know (``info["rebuilt"]``) has the instructions too."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if info.get("rebuilt", False):
+            observation = self._with_instructions(observation)
+        return observation, reward, terminated, truncated, info
+
+    def _with_instructions(self, observation: str) -> str:
         parts = [self.env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions")]
-        return self.separator.join([*filter(None, parts), observation]), info
+        return self.separator.join([*filter(None, parts), observation])

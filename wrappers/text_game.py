@@ -13,6 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
+from agent_envs.wrapper_order import check_order
 
 __all__ = ["TextGame"]
 
@@ -61,6 +62,7 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self, env: gym.Env[Any, Any], actions: Sequence[str] | None = None, instructions: str | None = None
     ) -> None:
+        check_order(env, "TextGame")
         RecordConstructorArgs.__init__(self, actions=actions, instructions=instructions)
         gym.Wrapper.__init__(self, env)
         space = env.action_space

@@ -80,7 +80,7 @@ class PaperSearchEnv(ToolEnv):
     ## Observation Space
     Text: the query at reset; then for each call what it was, how many papers were found, and the best `shown` of those
     that are new in the pool: `[id] (score) [NEW] Title` and `Abstract: ...`, at most `abstract_words` words of it.
-    The wrapper `RebuiltPapers` shows the query, the calls so far and the best papers of the pool instead.
+    The wrapper `RebuildPrompt` shows the query, the calls so far and the best papers of the pool instead.
 
     ## Starting State
     A query drawn from the split, or `options={"index": i}`; an empty pool.
@@ -266,6 +266,12 @@ class PaperSearchEnv(ToolEnv):
         )
         finished = any(call.kind == "finish" and call.status == OK for call in calls)
         return self._finish(outcome) if finished else outcome
+
+    def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
+        """Answer a text without carrying it out; the problems are part of the state that is shown."""
+        self.state.new = []
+        self.state.problems = [clean_text(result.content) for result in results]
+        return super().refuse(action, results)
 
     def _settle(self, results: list[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
         """Put what was found into the pool, call by call: what each came to, and what the policy is shown."""

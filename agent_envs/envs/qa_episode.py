@@ -30,6 +30,8 @@ class QAState:
     """What was searched for, in order."""
     pages: dict[str, str] = field(default_factory=dict)
     """The text seen of each article by title, in the order in which they were first seen."""
+    found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
+    """What was searched for ("" for look-ups) with the passages it found, in order."""
     turns: list[str] = field(default_factory=list)
     """The policy's texts."""
     observed: list[str] = field(default_factory=list)
@@ -50,6 +52,7 @@ class QAState:
         self.observed.append(str(shown))
         if not isinstance(shown, SearchResults):
             return
+        self.found_by.append((shown.query, shown.passages))
         if shown.query:
             self.queries.append(shown.query)
         for passage in shown.passages:

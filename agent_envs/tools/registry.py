@@ -124,6 +124,13 @@ class ToolRegistry:
             results[position] = started.result()
         return results  # type: ignore[return-value]
 
+    def refusals(self, calls: Sequence[ToolCall | ParseFailure]) -> list[ToolResult | None]:
+        """Of each call what is wrong with its form (unreadable, unknown, wrong arguments), None for one that would run.
+
+        Nothing is run.
+        """
+        return [self._refuse(call, 0, 1) for call in calls]
+
     def _refuse(self, call: ToolCall | ParseFailure, position: int, max_calls: int) -> ToolResult | None:
         """The result of a call that is not run, or None for one that is."""
         name = call.name if isinstance(call, ToolCall) else ""

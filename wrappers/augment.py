@@ -1,0 +1,108 @@
+"""What a function knows is added to an observation: retrieved notes, hints, reminders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from agent_envs.errors import ConfigError
+from agent_envs.loading import load_function
+from agent_envs.messages import join_tool_results
+from agent_envs.spaces import UnicodeText
+from agent_envs.text_env import clean_text
+from agent_envs.wrapper_order import check_order
+
+__all__ = ["Augment"]
+
+WHERE = ("after", "before")
+
+
+class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Adds what ``fn`` returns to the observation, under a heading of its own.
+
+    Where the observation is made of tool results, the notes are part of the last one (of the first with
+    ``where="before"``), so that the results still answer their calls.
+
+    Args:
+        env: An environment over text.
+        fn: A function ``fn(observation, info)`` that returns a text, several texts, or None for nothing to add; or its
+            name, ``"module:function"``. It is called once for every observation, the first one included.
+        where: ``"after"`` the observation or ``"before"`` it.
+        heading: The line above the notes; "" for none.
+        max_chars: Characters of the notes; longer ones are cut.
+
+    >>> import agent_envs
+    >>> def hint(observation, info):
+    ...     return "Write #### before the answer." if not info["reward_components"] else None
+    >>> env = Augment(gym.make("AgentR1/GSM8K-v0"), fn=hint, heading="Hint:")
+    >>> print(env.reset(seed=0)[0][-35:])
+    Hint:
+    Write #### before the answer.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[str, str],
+        fn: str | Callable[[str, dict[str, Any]], str | Sequence[str] | None],
+        where: str = "after",
+        heading: str = "Notes:",
+        max_chars: int = 10_000,
+    ) -> None:
+        if where not in WHERE:
+            raise ConfigError(f"Augment: where must be 'after' or 'before', got {where!r}")
+        if type(max_chars) is not int or max_chars < 1:
+            raise ConfigError(f"Augment: max_chars must be an integer of at least 1, got {max_chars!r}")
+        if not (isinstance(fn, str) or callable(fn)):
+            raise ConfigError(f"Augment: fn must be a function of observation and info or its name, got {fn!r:.100}")
+        check_order(env, "Augment")
+        # not copied: what looks notes up is shared
+        RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, fn=fn, where=where, heading=heading, max_chars=max_chars
+        )
+        gym.Wrapper.__init__(self, env)
+        self._shared = load_function(fn, what="Augment: fn") if isinstance(fn, str) else fn
+        self.where = where
+        self.heading = heading
+        self.max_chars = max_chars
+        space: UnicodeText = env.observation_space  # type: ignore[assignment]
+        self.observation_space = UnicodeText(space.max_length + max_chars + len(heading) + 3)
+        self.last_observation = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Reset, and add to the first observation."""
+        return self._augmented(*self.env.reset(seed=seed, options=options))
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step, and add to what the environment said."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, info = self._augmented(observation, info)
+        return observation, reward, terminated, truncated, info
+
+    def _augmented(self, observation: str, info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        self.last_observation = observation
+        notes = self._shared(observation, info)
+        if notes is None:
+            return observation, info
+        lines = [notes] if isinstance(notes, str) else list(notes)
+        if not all(isinstance(line, str) for line in lines):
+            raise ConfigError(f"Augment: fn must return a text, several texts or None, got {notes!r:.100}")
+        text = clean_text("\n".join(lines))[: self.max_chars]
+        if not text:
+            return observation, info
+        text = f"{self.heading}\n{text}" if self.heading else text
+        results = info.get("tool_results")
+        if results and join_tool_results(results) == observation:
+            results = [dict(result) for result in results]
+            result = results[-1 if self.where == "after" else 0]
+            result["content"] = self._joined(result["content"], text)
+            info = {**info, "tool_results": results}
+            self.last_observation = join_tool_results(results)
+        else:
+            self.last_observation = self._joined(observation, text)
+        return self.last_observation, info
+
+    def _joined(self, observation: str, text: str) -> str:
+        return f"{observation}\n\n{text}" if self.where == "after" else f"{text}\n\n{observation}"

@@ -1,0 +1,122 @@
+"""Summaries by a model behind any server that speaks OpenAI's chat completions.
+
+API: https://platform.openai.com/docs/api-reference/chat/create.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+    MissingExtraError,
+)
+from agent_envs.messages import Message
+
+__all__ = ["OpenAISummary"]
+
+_ASK = (
+    "Summarise the conversation below between a user, an assistant and its tools, for the assistant, who will see the "
+    "task and this summary only. Keep what was found out, what was tried and failed, names, ids and numbers as they "
+    "are, and what is left to do. Answer with the summary alone, in at most {words} words."
+)
+
+
+class OpenAISummary:
+    """Asks a chat-completions server for a summary of messages.
+
+    The conversation goes as quoted text in one user message: any server and chat template takes it, and nothing in it
+    is followed as an instruction of ours.
+
+    Args:
+        model: The model's name at the server.
+        base_url: The server's address, such as ``"http://localhost:8000/v1"``; by default the environment variable
+            OPENAI_BASE_URL, or OpenAI's own.
+        api_key: The key; by default the environment variable OPENAI_API_KEY, and none for a ``base_url``.
+        words: Words of the longest summary that is asked for.
+        max_tokens: Tokens of the reply at most.
+        temperature: Sampling temperature.
+        timeout: Seconds one request may take.
+        max_retries: Further attempts after a connection error, a time-out or a status that says to try again.
+        prompt: What is asked, with ``{words}`` for the number; None for the one of this module.
+
+    Raises:
+        MissingExtraError: The ``openai`` package is not installed.
+        ConfigError: No key for OpenAI's own server, or an argument out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        words: int = 200,
+        max_tokens: int = 1024,
+        temperature: float = 0.0,
+        timeout: float = 60.0,
+        max_retries: int = 2,
+        prompt: str | None = None,
+    ) -> None:
+        try:
+            import openai
+        except ImportError as e:
+            raise MissingExtraError("openai", extra="openai") from e
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"OpenAISummary: timeout must be a number of seconds above 0, got {timeout!r}")
+        self.model = model
+        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
+        if key is None:
+            raise ConfigError(
+                "OpenAISummary: no API key: pass api_key= or set OPENAI_API_KEY; a server of your own needs base_url="
+            )
+        self.prompt = (_ASK if prompt is None else prompt).replace("{words}", str(words))
+        self.max_tokens = max_tokens
+        self.temperature = temperature
+        self._client = openai.OpenAI(base_url=self.base_url, api_key=key, timeout=timeout, max_retries=max_retries)
+
+    def __call__(self, messages: Sequence[Message]) -> str:
+        """The summary of messages.
+
+        Raises:
+            BackendError: The server failed, after the retries; its kind says how.
+        """
+        import openai
+
+        where = f"the summary by model {self.model!r} at {self.base_url or 'OpenAI'}"
+        try:
+            completion = self._client.chat.completions.create(
+                model=self.model,
+                messages=[{"role": "user", "content": f"{self.prompt}\n\n{_quoted(messages)}"}],
+                max_tokens=self.max_tokens,
+                temperature=self.temperature,
+            )
+        except openai.APITimeoutError as e:
+            raise BackendSlowError(f"{where} did not come in time: {e}") from e
+        except openai.APIConnectionError as e:
+            raise BackendDownError(f"{where} failed: nothing answers: {e.__cause__ or e}") from e
+        except openai.RateLimitError as e:
+            raise BackendBusyError(f"{where} was refused for now: {e}") from e
+        except openai.OpenAIError as e:
+            raise BackendError(f"{where} failed: {type(e).__name__}: {str(e)[:500]}") from e
+        except ValueError as e:
+            raise BackendReplyError(f"{where} failed: the reply is no JSON: {e}") from e
+        if not isinstance(completion, openai.types.chat.ChatCompletion) or not completion.choices:
+            raise BackendReplyError(f"{where} failed: no completion but {str(completion)[:200]!r}")
+        content = (completion.choices[0].message.content or "").rpartition("</think>")[2].strip()
+        if not content:
+            reason = completion.choices[0].finish_reason
+            raise BackendReplyError(f"{where} is empty (finish_reason {reason!r})")
+        return content
+
+
+def _quoted(messages: Sequence[Message]) -> str:
+    """The conversation as text, a line of dashes and the role before each message."""
+    return "\n".join(f"--- {message['role']} ---\n{message['content']}" for message in messages)

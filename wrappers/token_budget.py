@@ -1,0 +1,247 @@
+"""Prompts that fit a number of tokens, counted with the model's own chat template."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import ConfigError, ContextLengthExceeded, MissingExtraError, PromptError
+from agent_envs.messages import Message
+from agent_envs.prompt import PromptBuilder
+from agent_envs.wrappers.context import ContextWrapper, check_count, copied, split_exchanges
+
+__all__ = ["TokenBudget"]
+
+_LEAST_SHOWN = 16  # characters of a shortened message
+_TOKEN_CHARS = 64  # no token stands for more characters, runs of blanks aside: longer texts need not be counted
+
+
+class TokenBudget(ContextWrapper):
+    """Keeps prompts within ``n`` tokens: drops the oldest exchanges, then shortens what the last one says.
+
+    A prompt that grows and fits is shown as it is. One that does not loses its oldest exchanges, as few as possible and
+    never the last; if that is not enough, the longest texts of what is left are cut. The instructions, the task and the
+    generation prompt always stay. The opening says how many steps are left out, a cut text how long it was, and info
+    counts both: ``dropped_exchanges``, ``shortened_messages`` and ``prompt_tokens``.
+
+    Tokens are those of the chat template with the environment's tools. Where prompts grow, the tokens of the policy's
+    texts are those that its tokenizer gives them, of which a model may sample a few more: leave some room.
+
+    Args:
+        env: An environment over messages: ``ChatMessages`` beneath.
+        n: Tokens of the longest prompt, the generation prompt included.
+        tokenizer: Name or folder of a Hugging Face tokenizer, or one that is loaded.
+        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        ConfigError: The tokenizer cannot be loaded or has no chat template.
+
+    An opening of more than ``n`` tokens raises ``ContextLengthExceeded``, with which rollouts end the episode as
+    ``StopReason.CONTEXT_LENGTH``.
+
+    >>> import agent_envs
+    >>> from agent_envs.wrappers import ChatMessages
+    >>> env = ChatMessages(gym.make("AgentR1/GSM8KTool-v0"))
+    >>> TokenBudget(env, n=512, tokenizer="./no_such_folder")
+    Traceback (most recent call last):
+    ...
+    agent_envs.errors.ConfigError: TokenBudget: there is no folder './no_such_folder' with a tokenizer
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[list[Message], str],
+        n: int,
+        tokenizer: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_count("TokenBudget", "n", n, 1)
+        kwargs = dict(template_kwargs or {})
+        super().__init__(env, n=n, tokenizer=tokenizer, template_kwargs=kwargs or None)
+        self.n = n
+        self.template_kwargs = kwargs
+        self._shared = self._builder(tokenizer)
+        self._given: list[Message] = []
+        self._shown_last: list[Message] = []
+        self._prompt_ids: list[int] = []
+        self._dropped = self._shortened = 0
+
+    def _builder(self, tokenizer: Any) -> PromptBuilder:
+        if isinstance(tokenizer, str):
+            tokenizer = _load_tokenizer(tokenizer)
+        try:
+            return PromptBuilder(tokenizer, self.env.get_wrapper_attr("tools"), self.template_kwargs)
+        except PromptError as e:
+            raise ConfigError(f"TokenBudget: {e}") from e
+
+    def _begin(self) -> None:
+        self._given, self._shown_last, self._prompt_ids = [], [], []
+        self._dropped = self._shortened = 0
+
+    def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
+        builder = self._shared
+        before = len(self._given)
+        if before and messages[:before] == self._given and messages[before:][:1]:
+            candidate = [*self._shown_last, *messages[before:]]
+            ids = self._grown(builder, messages[before:]) if self._may_fit(candidate) else None
+        else:
+            self._dropped = self._shortened = 0
+            candidate, ids = list(messages), self._fits(builder, messages)
+        if ids is None or len(ids) > self.n:
+            candidate, ids = self._fitted(builder, candidate)
+        self._given, self._shown_last, self._prompt_ids = copied(messages), copied(candidate), ids
+        about = {
+            "dropped_exchanges": self._dropped,
+            "shortened_messages": self._shortened,
+            "prompt_tokens": len(ids),
+        }
+        return candidate, about
+
+    def _may_fit(self, messages: list[Message]) -> bool:
+        return sum(len(message["content"]) for message in messages) <= _TOKEN_CHARS * self.n
+
+    def _fits(self, builder: PromptBuilder, messages: list[Message]) -> list[int] | None:
+        """The prompt's tokens, None where they are too many."""
+        if not self._may_fit(messages):
+            return None
+        ids = builder.start(messages)
+        return ids if len(ids) <= self.n else None
+
+    def _grown(self, builder: PromptBuilder, new: list[Message]) -> list[int]:
+        """The prompt as an actor grows it: the last one, the policy's text as sampled, what came after it."""
+        said, *after = new
+        if said["role"] != "assistant" or not after or any(m["role"] == "assistant" for m in after):
+            return builder.start([*self._shown_last, *new])
+        response = [*builder.tokenizer.encode(said["content"], add_special_tokens=False)]
+        if builder.tokenizer.eos_token_id is not None:
+            response.append(builder.tokenizer.eos_token_id)
+        try:
+            return builder.extend(self._prompt_ids, response, after)
+        except PromptError:  # the template drops earlier responses: prompts are rendered anew
+            return builder.start([*self._shown_last, *new])
+
+    def _fitted(self, builder: PromptBuilder, messages: list[Message]) -> tuple[list[Message], list[int]]:
+        opening, exchanges = split_exchanges(messages)
+        # Without the notes of earlier prompts; this one gets its own.
+        opening = copied(self._given_opening(opening))
+
+        def prompt(dropped: int) -> list[Message]:
+            return [*_noted(opening, self._dropped + dropped), *chain.from_iterable(exchanges[dropped:])]
+
+        # The fewest exchanges to drop: more of them never makes a prompt longer.
+        low, high = (0, max(0, len(exchanges) - 1))
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(builder, prompt(middle)) is not None:
+                high = middle
+            else:
+                low = middle + 1
+        chosen = prompt(low)
+        self._dropped += low
+        ids = self._fits(builder, chosen)
+        return self._shortened_to_fit(builder, chosen, protected=len(opening)) if ids is None else (chosen, ids)
+
+    def _given_opening(self, shown: list[Message]) -> list[Message]:
+        if not self._given:
+            return shown
+        return split_exchanges(self._given)[0]
+
+    def _shortened_to_fit(
+        self, builder: PromptBuilder, messages: list[Message], protected: int
+    ) -> tuple[list[Message], list[int]]:
+        """Cut every text of more than so many characters, with the most characters that fit."""
+        longest = max((len(m["content"]) for m in messages[protected:]), default=0)
+        low, high = 0, longest  # low fits or is the least there is, high does not fit
+        best: tuple[list[Message], list[int], int] | None = None
+        while True:
+            middle = (low + high) // 2
+            cut, count = _cut_texts(messages, protected, max(middle, _LEAST_SHOWN))
+            ids = self._fits(builder, cut)
+            if ids is not None:
+                best, low = (cut, ids, count), middle
+            else:
+                high = middle
+            if high - low <= max(1, low // 64) or middle <= _LEAST_SHOWN:
+                break
+        if best is None:
+            best = self._first_results(builder, messages, protected)
+        if best is None:
+            opening = builder.start(messages[:protected])
+            raise ContextLengthExceeded(
+                f"TokenBudget: the instructions, the task and the tools take {len(opening)} tokens, which leaves no "
+                f"room for a step within n={self.n}"
+            )
+        self._shortened += best[2]
+        return best[0], best[1]
+
+    def _first_results(
+        self, builder: PromptBuilder, messages: list[Message], protected: int
+    ) -> tuple[list[Message], list[int], int] | None:
+        """The most results of a text with many calls that fit, and a note of how many there are; None for none."""
+        cut, count = _cut_texts(messages, protected, _LEAST_SHOWN)
+        low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the policy's text first
+        best = None
+        while low <= high:
+            middle = (low + high) // 2
+            left = len(cut) - protected - middle
+            last = cut[protected + middle]
+            note: Message = {**last, "content": f"{last['content']}\n[{left - 1} more results are left out]"}
+            chosen = [*cut[: protected + middle], note]
+            ids = self._fits(builder, chosen)
+            if ids is not None:
+                best, low = (chosen, ids, count + left - 1), middle + 1
+            else:
+                high = middle - 1
+        return best
+
+
+def _noted(opening: list[Message], dropped: int) -> list[Message]:
+    """The opening with a note of what is left out, at the end of the task so that roles still take turns."""
+    if not dropped:
+        return opening
+    note = f"[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
+    if not opening or opening[-1]["role"] != "user":
+        return [*opening, {"role": "user", "content": note}]
+    last = opening[-1]
+    return [*opening[:-1], {**last, "content": f"{last['content']}\n\n{note}"}]
+
+
+def _cut_texts(messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
+    """Messages after the protected ones with their texts cut to ``limit`` characters, and how many were cut."""
+    out, count = list(messages[:protected]), 0
+    for message in messages[protected:]:
+        content = message["content"]
+        note = f"\n[cut: {len(content)} characters]"
+        if len(content) > limit + len(note):
+            message = {**message, "content": content[:limit] + note}
+            count += 1
+        out.append(message)
+    return out, count
+
+
+_loading = threading.Lock()  # transformers' lazy imports are not safe in threads
+
+
+def _load_tokenizer(name: str) -> Any:
+    with _loading:
+        return _loaded_tokenizer(name)
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded_tokenizer(name: str) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as e:
+        raise MissingExtraError("transformers", extra="hf") from e
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise ConfigError(f"TokenBudget: there is no folder {name!r} with a tokenizer")
+    try:
+        return AutoTokenizer.from_pretrained(Path(name).expanduser() if name.startswith("~") else name)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"TokenBudget: there is no tokenizer {name!r}: {str(e)[:300]}") from e
