@@ -68,7 +68,7 @@ def test_noise_and_failed_episodes(tmp_path: Path, capsys) -> None:
 
 
 def test_a_prompt_built_anew_begins_another_row(tmp_path: Path) -> None:
-    rows = _demos(tmp_path / "a.jsonl", "--n", "4", "--wrapper", "RebuiltPapers", env="AgentR1/PaperSearch-v0")
+    rows = _demos(tmp_path / "a.jsonl", "--n", "4", "--wrapper", "RebuildPrompt", env="AgentR1/PaperSearch-v0")
     assert len(rows) > 4 and len({row["task_id"] for row in rows}) == 4
     for task in {row["task_id"] for row in rows}:
         assert [row["step"] for row in rows if row["task_id"] == task] == list(

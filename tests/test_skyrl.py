@@ -111,7 +111,7 @@ def test_roles_of_tool_results_and_prompts_that_are_rebuilt():
         assert [m["role"] for m in env.step(env.env.unwrapped.expert_action())["observations"]] == [role]
         env.close()
     kwargs = {"papers": 300}
-    (row,) = skyrl.make_rows("AgentR1/PaperSearch-v0", [0], env_kwargs=kwargs, wrappers=["RebuiltPapers"])
+    (row,) = skyrl.make_rows("AgentR1/PaperSearch-v0", [0], env_kwargs=kwargs, wrappers=["RebuildPrompt"])
     env = skyrl_gym.make("agentr1", extras=row)
     env.init(row["prompt"])
     with pytest.raises(ConfigError, match="only grows"):

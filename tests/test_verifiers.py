@@ -152,7 +152,7 @@ def test_several_calls_at_once_are_one_step():
 
 def test_limits_wrappers_and_rebuilt_prompts():
     gym_id, kwargs = "AgentR1/PaperSearch-v0", {"papers": 300}
-    wrappers = ["RebuiltPapers"]
+    wrappers = ["RebuildPrompt"]
     prompt, texts, rewards, news, _ = play(gym_id, kwargs, 0, lambda e: e.unwrapped.expert_action(), wrappers)
     env = vf.load_environment(MODULE, gym_id=gym_id, env_kwargs=kwargs, num_eval=1, wrappers=wrappers)
     requests = []
