@@ -3,12 +3,14 @@
     parser: add_policy_arguments(parser)
     run:    policy = chosen_policy(arguments, seed=0)
 
-A policy is a row of `POLICIES`: the options it reads and a function that makes it, which imports what it needs.
+A policy is a row of `POLICIES`: the options it reads and a function that makes it, which imports what it needs. Without
+`--policy` a checkpoint or a folder is run in this process, and any other model is a server's.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -41,6 +43,38 @@ def _openai(options: dict[str, Any], seed: int) -> Policy:
     return OpenAIPolicy(**options, request=request)
 
 
+def _transformers(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import TransformersPolicy
+
+    return TransformersPolicy(_folder(options), **_in_process(options), seed=seed)
+
+
+def _vllm(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import VLLMPolicy
+
+    engine = json_object("--engine", options.pop("engine", None))
+    if "dtype" in options:
+        engine["dtype"] = options.pop("dtype")
+    return VLLMPolicy(_folder(options), **_in_process(options), seed=seed, engine=engine)
+
+
+def _in_process(options: dict[str, Any]) -> dict[str, Any]:
+    template_kwargs = json_object("--template-kwargs", options.pop("template_kwargs", None))
+    return {**options, "template_kwargs": template_kwargs}
+
+
+def _folder(options: dict[str, Any]) -> str:
+    """The model to load, a checkpoint's converted first."""
+    model, checkpoint = options.pop("model", None), options.pop("checkpoint", None)
+    if (model is None) == (checkpoint is None):
+        raise ConfigError("expected one of --model FOLDER and --checkpoint FOLDER")
+    if checkpoint is None:
+        return model
+    from agent_envs.adapters.verl.checkpoints import hugging_face_folder
+
+    return str(hugging_face_folder(checkpoint))
+
+
 def _expert(options: dict[str, Any], seed: int) -> Policy:
     from agent_envs.policies import ExpertPolicy
 
@@ -53,6 +87,11 @@ def _random(options: dict[str, Any], seed: int) -> Policy:
     return RandomPolicy(seed=seed)
 
 
+_IN_PROCESS = (
+    "model", "checkpoint", "temperature", "top_p", "top_k", "max_tokens", "context_length", "tool_mode", "dtype",
+    "template_kwargs",
+)  # fmt: skip
+
 POLICIES: dict[str, PolicyKind] = {
     "openai": PolicyKind(
         _openai,
@@ -63,37 +102,56 @@ POLICIES: dict[str, PolicyKind] = {
         ("model",),
         "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
     ),
+    "transformers": PolicyKind(
+        _transformers,
+        (*_IN_PROCESS, "device"),
+        (),
+        "a Hugging Face model or a checkpoint of `agentr1 train`, in this process, on a CPU or GPU",
+    ),
+    "vllm": PolicyKind(_vllm, (*_IN_PROCESS, "engine"), (), "the same in vLLM's engine, which this process starts"),
     "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver"),
     "random": PolicyKind(_random, (), (), "random valid actions"),
 }  # fmt: skip
 """What `--policy` can name."""
 
 # What does not change what a policy answers: a stopped run may go on with other values.
-_HARMLESS = frozenset({"timeout", "max_retries"})
+_HARMLESS = frozenset({"timeout", "max_retries", "device"})
 
 
-def add_policy_arguments(parser: argparse.ArgumentParser, *, default: str | None = "openai") -> None:
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--policy` and the options of all policies.
 
     Args:
         parser: A command's parser.
-        default: What `--policy` is where it is not given; None to make it required.
     """
     group = parser.add_argument_group("policy", "who plays; the key of a server comes from OPENAI_API_KEY")
     add = group.add_argument
     kinds = "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
-    said = "" if default is None else f" (default: {default})"
-    add("--policy", metavar="NAME", default=default, required=default is None, help=f"{kinds}{said}")
-    add("--model", help="the model's name at the server, or a Hugging Face folder")
+    said = "default: transformers with --checkpoint or a folder as --model, else openai"
+    add("--policy", metavar="NAME", help=f"{kinds} ({said})")
+    add("--model", help="the model's name at the server, or a Hugging Face folder or name")
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        help="instead of --model: what `agentr1 train` left, its --out or a global_step_N",
+    )
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
-    add("--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's)")
-    add("--top-p", type=float, help="nucleus sampling (default: the server's)")
+    add(
+        "--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's; 1 in this process)"
+    )
+    add("--top-p", type=float, help="nucleus sampling (default: the server's; 1 in this process)")
+    add("--top-k", type=int, metavar="K", help="in this process: sample among the K likeliest tokens (default: all)")
     add("--max-tokens", type=int, metavar="N", help="tokens of one response at most")
+    add("--context-length", type=int, metavar="N", help="in this process: tokens of prompt and response at most")
     add("--tool-mode", choices=("native", "text"), help="tools as tools= of the request, or told in the prompt")
     add("--logprobs", action="store_true", default=None, help="record log-probabilities of the sampled tokens")
     add("--timeout", type=float, metavar="SECONDS", help="of one request (default: 600)")
     add("--max-retries", type=int, metavar="N", help="further attempts of a failed request")
     add("--request", metavar="JSON", help='further fields of each request, such as {"extra_body": {"top_k": 20}}')
+    add("--device", help="transformers: such as cpu or cuda:1 (default: a GPU where there is one)")
+    add("--dtype", help="in this process: of the weights, such as bfloat16")
+    add("--template-kwargs", metavar="JSON", help='in this process: of the chat template: {"enable_thinking": false}')
+    add("--engine", metavar="JSON", help='vllm: further arguments of its engine, such as {"tensor_parallel_size": 2}')
     add("--demo-noise", type=float, metavar="P", help="expert: share of calls that are wrong on purpose")
 
 
@@ -108,7 +166,7 @@ def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
         ConfigError: There is no such policy, it needs an option that is missing, or does not read one that is given.
         MissingExtraError: It needs a package that is not installed.
     """
-    kind, options = _kind_and_options(arguments)
+    _, kind, options = _chosen(arguments)
     return kind.make(dict(options), seed)
 
 
@@ -118,12 +176,16 @@ def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ConfigError: As `chosen_policy`.
     """
-    _, options = _kind_and_options(arguments)
-    return {"policy": arguments.policy, **{name: v for name, v in options.items() if name not in _HARMLESS}}
+    name, _, options = _chosen(arguments)
+    return {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
 
 
-def _kind_and_options(arguments: argparse.Namespace) -> tuple[PolicyKind, Mapping[str, Any]]:
+def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str, Any]]:
+    """The name of the policy, its kind, and the options that were given."""
     name = arguments.policy
+    if name is None:
+        folder = arguments.model is not None and arguments.base_url is None and os.path.isdir(arguments.model)
+        name = "transformers" if folder or arguments.checkpoint is not None else "openai"
     if name not in POLICIES:
         raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
     kind = POLICIES[name]
@@ -135,7 +197,7 @@ def _kind_and_options(arguments: argparse.Namespace) -> tuple[PolicyKind, Mappin
     for option in kind.needs:
         if option not in given:
             raise ConfigError(f"--policy {name} needs {_spelled(option)}: {kind.help}")
-    return kind, given
+    return name, kind, given
 
 
 def _spelled(option: str) -> str:
