@@ -47,6 +47,12 @@ _COMMANDS = {
         "write a small real task of your own, to be changed",
         "Write a small real task as a package of your own: environment, data, tests and a page, which work at once.",
     ),
+    "chat": _Command(
+        "agent_envs.commands.chat",
+        "talk with an agent that has an environment's tools",
+        "Talk with an agent: a model at a server, a Hugging Face folder or a run's checkpoint, with an environment's "
+        "tools. You ask, its calls run, it answers; in environments that take no questions you advise it as it plays.",
+    ),
     "prepare": _Command(
         "agent_envs.commands.prepare",
         'fetch the data behind data="official"',

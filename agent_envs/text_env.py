@@ -78,6 +78,8 @@ class Snapshot:
     observation: str
     over: bool
     transcript: tuple[str, ...]
+    task: Any = None
+    """The task where it is of no split: a question of the user's own."""
 
 
 class TextEnv(gym.Env[str, str]):
@@ -100,7 +102,7 @@ class TextEnv(gym.Env[str, str]):
     """How to act, for the system message."""
 
     reset_options: ClassVar[tuple[str, ...]] = ("index",)
-    """What ``reset(options=...)`` may hold."""
+    """What ``reset(options=...)`` may hold; with "question" an environment says that it has ``_own_task``."""
 
     def __init__(
         self,
@@ -142,6 +144,10 @@ class TextEnv(gym.Env[str, str]):
 
     def _act(self, action: str) -> Outcome:
         """Carry out one action on ``self.state``."""
+        raise NotImplementedError
+
+    def _own_task(self, question: str) -> Any:
+        """A task that asks a question of the user's own, to which no gold answer is known."""
         raise NotImplementedError
 
     def _anchor(self) -> str:
@@ -204,9 +210,12 @@ class TextEnv(gym.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin a task: row ``options["index"]`` of the split, or one drawn from ``self.np_random``.
 
+        Where ``reset_options`` has "question", ``options["question"]`` is asked instead. Its info has index -1 and
+        source "question"; it has no gold answer, so nothing said to it is right, and no expert.
+
         Raises:
             TaskIndexError: The index lies outside the split.
-            ConfigError: ``options`` has other keys, or an index that is no integer.
+            ConfigError: ``options`` has other keys, an index that is no integer, or a question that is no text.
         """
         super().reset(seed=seed)
         tasks = self.tasks
@@ -214,9 +223,13 @@ class TextEnv(gym.Env[str, str]):
         if unknown:
             known = ", ".join(map(repr, self.reset_options))
             raise ConfigError(f"reset options may hold {known}, got {', '.join(map(repr, unknown))}")
-        index = self._chosen_index(options or {}, len(tasks))
-        self._index = int(self.np_random.integers(len(tasks))) if index is None else index
-        self._task = tasks[self._index]
+        question = (options or {}).get("question")
+        if question is None:
+            index = self._chosen_index(options or {}, len(tasks))
+            self._index = int(self.np_random.integers(len(tasks))) if index is None else index
+            self._task = tasks[self._index]
+        else:
+            self._index, self._task = -1, self._own_task(_checked_question(question, options or {}))
         observation, self.state = self._begin(self._task)
         self._over = False
         self._observation = self._fit(observation)
@@ -291,6 +304,7 @@ class TextEnv(gym.Env[str, str]):
             observation=self._observation,
             over=self._over,
             transcript=tuple(self._transcript),
+            task=self._task if self._index < 0 else None,
         )
 
     def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
@@ -300,7 +314,7 @@ class TextEnv(gym.Env[str, str]):
             The observation at that point and a reset's info.
         """
         self._index = snapshot.index
-        self._task = self.tasks[snapshot.index]
+        self._task = self.tasks[snapshot.index] if snapshot.index >= 0 else snapshot.task
         self.state = copy.deepcopy(snapshot.state)
         self.np_random.bit_generator.state = copy.deepcopy(snapshot.rng_state)
         self._observation = snapshot.observation
@@ -327,7 +341,7 @@ class TextEnv(gym.Env[str, str]):
             "task_id": self._task.task_id,
             "split": tasks.split,
             "index": self._index,
-            "source": tasks.name,
+            "source": tasks.name if self._index >= 0 else "question",
             "invalid_action": outcome.invalid_action,
             "score": float(outcome.score),
             "success": outcome.success,
@@ -343,6 +357,14 @@ class TextEnv(gym.Env[str, str]):
             return observation
         note = f"\n[cut: {len(observation)} characters, at most {limit} are shown]"
         return observation[: max(0, limit - len(note))] + note[:limit]
+
+
+def _checked_question(question: Any, options: Mapping[str, Any]) -> str:
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError(f"options['question'] must be a text, got {question!r:.80}")
+    if options.get("index") is not None:
+        raise ConfigError("options hold an index or a question, not both")
+    return clean_text(question)
 
 
 def clean_text(text: str) -> str:

@@ -43,6 +43,10 @@ def _open_gsm8k(data: str, split: str, level: Level) -> TaskSource:
     return generated_gsm8k(split, level) if data == "generated" else gsm8k_rows(data, split)
 
 
+def _own_gsm8k(question: str) -> GSM8KTask:
+    return GSM8KTask("gsm8k/question", question, answer="", solution="")
+
+
 def _check_arguments(data: str, split: str, level: Level, reward: str, expert: str) -> None:
     """Refuse what does not exist before anything is read."""
     if reward not in REWARDS:
@@ -90,7 +94,8 @@ class GSM8KEnv(_TextSpec, TextEnv):
     Text: the question at reset; after the answer, how it was read.
 
     ## Starting State
-    A task drawn from the split, or `options={"index": i}`.
+    A task drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own, which
+    has no gold answer.
 
     ## Rewards
     - `reward="terminal"`: 1 if the answer equals the gold number exactly, else 0.
@@ -120,6 +125,7 @@ class GSM8KEnv(_TextSpec, TextEnv):
     - v0: first version
     """
 
+    reset_options = ("index", "question")
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
 
     def __init__(
@@ -141,20 +147,24 @@ class GSM8KEnv(_TextSpec, TextEnv):
     def _open_tasks(self) -> TaskSource:
         return _open_gsm8k(self.data, self.split, self.level)
 
+    def _own_task(self, question: str) -> GSM8KTask:
+        return _own_gsm8k(question)
+
     def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, Any]:
         return task.question, None
 
     def _act(self, action: str) -> Outcome:
         return _judge(action.rpartition("</think>")[2], self.task.answer, self.reward, whole=action)
 
-    def expert_action(self) -> str:
-        """The worked solution."""
-        return str(self.task.solution)
+    def expert_action(self) -> str | None:
+        """The worked solution; None for a question of one's own."""
+        return str(self.task.solution) or None
 
-    def demo_action(self, rng: np.random.Generator, noise: float) -> str:
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """The worked solution; with probability `noise` its last line names a wrong number."""
-        if rng.random() >= noise:
-            return self.expert_action()
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
         body = self.task.solution.rpartition("####")[0]
         return f"{body}#### {wrong_answer(self.task.answer, rng)}"
 
@@ -177,6 +187,8 @@ class CheckAnswerTool(Tool):
     def call(self, *, answer: str) -> str:  # type: ignore[override]
         """Compare the answer with the current task's gold number."""
         number = extract_answer(answer)
+        if not self.env.task.answer:
+            raise ToolError("the right answer to this question is not known")
         if number is None:
             raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
         return f"The answer {number} is {'right' if score(number, self.env.task.answer) else 'wrong'}."
@@ -209,7 +221,8 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
     Text: the question at reset; then the results of the calls, one a line.
 
     ## Starting State
-    A task drawn from the split, or `options={"index": i}`.
+    A task drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own, which
+    has no gold answer.
 
     ## Rewards
     - `reward="terminal"`: 1 at the final answer if it equals the gold number exactly, else 0.
@@ -247,6 +260,7 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
     - v0: first version
     """
 
+    reset_options = ("index", "question")
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
 
     def __init__(
@@ -277,6 +291,9 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
     def _open_tasks(self) -> TaskSource:
         return _open_gsm8k(self.data, self.split, self.level)
 
+    def _own_task(self, question: str) -> GSM8KTask:
+        return _own_gsm8k(question)
+
     def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
         return task.question, _Progress()
 
@@ -284,7 +301,7 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         self.state.steps += 1
         outcome = super()._act(action)
         if self.reward == "agentr1" and not outcome.terminated:
-            paid = score_agentr1(action, self.task.answer)
+            paid = _last_number(action, self.task.answer)
             outcome = replace(outcome, reward=paid, components={"last_number": paid})
         return outcome
 
@@ -303,12 +320,14 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         observed = self.state.observed
         return "\n".join([self.task.question, *observed]) if observed else str(self.task.question)
 
-    def expert_action(self) -> str:
-        """The first calculation whose result has not been seen, or the answer.
+    def expert_action(self) -> str | None:
+        """The first calculation whose result has not been seen, or the answer; None for a question of one's own.
 
         It wins from any state that has a step left, within `step_limit` steps: as its end comes near, what remains is
         one expression.
         """
+        if not self.task.solution:
+            return None
         progress: _Progress = self.state
         answer = f"#### {self.task.answer}"
         left = self._limit() - progress.steps
@@ -331,13 +350,15 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         registered = gym.registry.get(spec.id) if spec is not None else None
         return (registered and registered.max_episode_steps) or STEP_LIMIT
 
-    def demo_action(self, rng: np.random.Generator, noise: float) -> str:
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """The next action of a demonstrator that keeps the operands and mistakes the operation.
 
         With probability `noise` a calculation gets another of `+ - * /`, drawn evenly (`/` only where it leaves no
         remainder). What the tool answers is carried on and given as the final answer: a mistake is never noticed. With
         `tool="check_answer"` a mistake is a wrong answer, which is then kept whatever the tool says.
         """
+        if not self.task.solution:
+            return None
         progress: _Progress = self.state
         done = len(progress.observed)
         if self.tool == "check_answer":
@@ -358,11 +379,15 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         return self.format_call("calc_gsm8k_reward", {"answer": answer})
 
 
+def _last_number(text: str, gold: str) -> float:
+    return score_agentr1(text, gold) if gold else 0.0  # none is known for a question of one's own
+
+
 def _judge(text: str, gold: str, reward: str, whole: str | None = None) -> Outcome:
     """The end of an episode by a final answer; the released scoring reads the whole action."""
     found = extract_answer(text)
     right = float(found == gold)  # both are in plain form
-    part, paid = ("answer", right) if reward == "terminal" else ("last_number", score_agentr1(whole or text, gold))
+    part, paid = ("answer", right) if reward == "terminal" else ("last_number", _last_number(whole or text, gold))
     return Outcome(
         NO_NUMBER if found is None else f"The answer was read as {found}.",
         reward=paid,

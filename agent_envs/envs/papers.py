@@ -83,7 +83,8 @@ class PaperSearchEnv(ToolEnv):
     The wrapper `RebuildPrompt` shows the query, the calls so far and the best papers of the pool instead.
 
     ## Starting State
-    A query drawn from the split, or `options={"index": i}`; an empty pool.
+    An empty pool and a query drawn from the split, or `options={"index": i}`, or one of your own, which has no answers
+    and so needs another `selector`: `options={"question": "..."}`.
 
     ## Rewards
     Papers are new that the pool did not have before the call; the calls of a step count in the order they are written.
@@ -145,6 +146,7 @@ class PaperSearchEnv(ToolEnv):
     """
 
     instructions = _INSTRUCTIONS
+    reset_options = ("index", "question")
 
     def __init__(
         self,
@@ -197,18 +199,15 @@ class PaperSearchEnv(ToolEnv):
     # -- what is searched ----------------------------------------------------------------------------------------
 
     def _open_tasks(self) -> TaskSource:
-        tasks: TaskSource
-        if self.data == "generated":
-            tasks = generated_queries(self.split, self.papers, self.hidden)
-        else:
-            tasks = query_rows(self.data, self.split)
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector, os.getpid())
         self.registry = ToolRegistry(
             [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
         )
-        return tasks
+        if self.data != "generated":
+            return query_rows(self.data, self.split)
+        return generated_queries(self.split, self.papers, self.hidden)
 
     def _open_backend(self) -> PaperBackend:
         """Where papers come from: shared by all environments of the process."""
@@ -235,6 +234,11 @@ class PaperSearchEnv(ToolEnv):
         return paper_tool_specs()
 
     # -- the episode ---------------------------------------------------------------------------------------------
+
+    def _own_task(self, question: str) -> PaperTask:
+        if self.selector == "gold":
+            raise ConfigError("no answers to a query of your own are known to selector='gold'; use selector='lexical'")
+        return PaperTask("papersearch/question", question, titles=())
 
     def _begin(self, task: PaperTask) -> tuple[str, PaperState]:
         return task.query, PaperState()
@@ -384,8 +388,8 @@ class PaperSearchEnv(ToolEnv):
     # -- its solver ----------------------------------------------------------------------------------------------
 
     def expert_action(self) -> str | None:
-        """The next text of a solver that reads what was shown; None for real queries."""
-        if self.data != "generated":
+        """The next text of a solver that reads what was shown; None for real queries and for one's own."""
+        if self.data != "generated" or not self.task.titles:
             return None
         return expert_text(self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words)
 

@@ -79,6 +79,7 @@ class QAEnv(ToolEnv):
     """What `agentr1 prepare` calls the data set."""
     default_hops: ClassVar[int | str]
     """Hops of generated questions."""
+    reset_options = ("index", "question")
 
     def __init__(
         self,
@@ -178,6 +179,9 @@ class QAEnv(ToolEnv):
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
+    def _own_task(self, question: str) -> QATask:
+        return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)
+
     def _begin(self, task: QATask) -> tuple[str, QAState]:
         state = QAState()
         if not self.force_first_search:
@@ -252,8 +256,8 @@ class QAEnv(ToolEnv):
     # -- its solver ----------------------------------------------------------------------------------------------
 
     def expert_action(self) -> str | None:
-        """The next text of a solver that reads what was shown; None for real questions."""
-        if self.data != "generated":
+        """The next text of a solver that reads what was shown; None for real questions and for one's own."""
+        if self.data != "generated" or not self.task.answers:
             return None
         return expert_text(self.task.question, self.state, self.style, self.format_call, self.max_parallel_calls)
 
@@ -288,7 +292,8 @@ class HotpotQAEnv(QAEnv):
     - "search_r1": the passages between `<information>` and `</information>`, 3 by default.
 
     ## Starting State
-    A question drawn from the split, or `options={"index": i}`. With `force_first_search=True` the question comes with
+    A question drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own,
+    which has no gold answer. With `force_first_search=True` the question comes with
     the results of a search for it, as in the released recipe.
 
     ## Rewards
