@@ -1,4 +1,4 @@
-"""Estimates with their 95 % confidence intervals: shares, differences of shares, means."""
+"""Estimates with their 95 % confidence intervals: shares, their differences, means; also of several values per task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "difference", "mean", "share", "t_quantile"]
+__all__ = ["Interval", "clustered_mean", "clustered_share", "difference", "mean", "pass_at_k", "share", "t_quantile"]
 
 _Z = 1.959964
 
@@ -21,7 +21,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def share(successes: float, trials: int) -> Interval:
+def share(successes: float, trials: float) -> Interval:
     """A share and its Wilson score interval (Wilson 1927).
 
     >>> tuple(round(x, 3) for x in share(128, 256))
@@ -32,7 +32,7 @@ def share(successes: float, trials: int) -> Interval:
     p = successes / trials
     center = (p + _Z**2 / (2 * trials)) / (1 + _Z**2 / trials)
     half = _Z * math.sqrt(p * (1 - p) / trials + _Z**2 / (4 * trials**2)) / (1 + _Z**2 / trials)
-    return Interval(p, max(0.0, center - half), min(1.0, center + half))
+    return Interval(p, min(p, max(0.0, center - half)), max(p, min(1.0, center + half)))
 
 
 def difference(before: float, trials_before: int, after: float, trials_after: int) -> Interval:
@@ -85,3 +85,76 @@ def t_quantile(freedom: int) -> float:
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
         + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4)
     )
+
+
+def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
+    """The mean of all values; several of one task are no independent ones.
+
+    The standard error is the cluster-robust one of a ratio, sqrt(T / (T - 1) * sum_t d_t^2) / n with
+    d_t = sum_i (x_ti - mean) over the values of task t (Cameron and Miller 2015, A Practitioner's Guide to
+    Cluster-Robust Inference). With one value per task this is `mean`.
+
+    >>> tuple(round(x, 3) for x in clustered_mean([[1.0], [0.0], [1.0], [0.0]]))
+    (0.5, -0.418, 1.418)
+    >>> clustered_mean([[1.0, 1.0], [0.0, 0.0]]) == clustered_mean([[1.0], [0.0]])
+    True
+
+    Args:
+        groups: The values of each task; none may be empty.
+
+    Returns:
+        Mean and interval by Student's t over the tasks; infinite ends where there is one task alone, NaN for none.
+    """
+    count = sum(map(len, groups))
+    if count == 0:
+        return Interval(math.nan, -math.inf, math.inf)
+    average = math.fsum(value for group in groups for value in group) / count
+    tasks = len(groups)
+    if tasks == 1:
+        return Interval(average, -math.inf, math.inf)
+    squares = math.fsum(math.fsum(value - average for value in group) ** 2 for group in groups)
+    half = t_quantile(tasks - 1) * math.sqrt(tasks / (tasks - 1) * squares) / count
+    return Interval(average, average - half, average + half)
+
+
+def clustered_share(groups: Sequence[Sequence[bool]]) -> Interval:
+    """A share with Wilson's interval; with several values per task, that of the effective number of values.
+
+    It is p (1 - p) / se^2 with the standard error of `clustered_mean`, between the number of tasks and that of values,
+    and the number of tasks where all values are equal.
+
+    >>> clustered_share([[True], [False]]) == share(1, 2)
+    True
+    >>> clustered_share([[True, True], [False, False]]) == share(1, 2)  # the second values say nothing new
+    True
+
+    Args:
+        groups: The values of each task; none may be empty.
+    """
+    count = sum(map(len, groups))
+    tasks = len(groups)
+    if count == tasks or count == 0:
+        return share(sum(map(sum, groups)), count)
+    average, low, _ = clustered_mean(groups)
+    error = (average - low) / t_quantile(tasks - 1) if tasks > 1 else math.inf
+    effective = average * (1 - average) / error**2 if 0 < error < math.inf else tasks
+    effective = min(max(effective, tasks), count)
+    return share(average * effective, effective)
+
+
+def pass_at_k(samples: int, solved: int, k: int) -> float:
+    """The probability that one of k samples is solved, 1 - C(n - c, k) / C(n, k): unbiased.
+
+    Chen et al. 2021, Evaluating Large Language Models Trained on Code, equation 1.
+
+    >>> pass_at_k(2, 1, 1), pass_at_k(2, 1, 2), pass_at_k(4, 1, 2)
+    (0.5, 1.0, 0.5)
+
+    Args:
+        samples: How many there are, n; at least k.
+        solved: How many of them are solved, c.
+        k: How many are drawn.
+    """
+    if samples - solved < k:
+        return 1.0
+    return float(1.0 - np.prod(1.0 - k / np.arange(samples - solved + 1, samples + 1)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -17,7 +19,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.policies.base import Policy
 from agent_envs.wrapper_specs import WrapperSpec, env_maker
 
-__all__ = ["arun_episode", "run_episode", "run_episodes"]
+__all__ = ["Job", "arun_episode", "check_timeouts", "play_jobs", "run_episode", "run_episodes"]
 
 TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
@@ -74,7 +76,7 @@ async def arun_episode(
     Raises:
         ConfigError: A time-out is not above 0.
     """
-    _check_timeouts(step_timeout, episode_timeout)
+    check_timeouts(step_timeout, episode_timeout)
     run = EpisodeRun(
         env,
         policy,
@@ -137,7 +139,7 @@ def run_episodes(
         raise ConfigError(
             f"policy is an object with start(), got the class {policy.__name__}; write {policy.__name__}()"
         )
-    _check_timeouts(step_timeout, episode_timeout)
+    check_timeouts(step_timeout, episode_timeout)
     episode_seeds = _per_episode("seeds", range(n) if seeds is None else seeds, int, n)
     episode_options = _per_episode("options", options, Mapping, n)
     for seed in episode_seeds:
@@ -146,51 +148,100 @@ def run_episodes(
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     if n == 0:
         return []
+    episodes: list[Episode | None] = [None] * n
+    solved = 0
+
+    def take(number: int, episode: Episode, seconds: float) -> None:
+        nonlocal solved
+        episodes[number] = episode
+        solved += episode.success
+        bar.set_postfix(success=f"{solved / (bar.n + 1):.3f}", refresh=False)
+        bar.update()
+
+    from tqdm import tqdm
+
+    jobs = [Job(policy, episode_seeds[i], episode_options[i]) for i in range(n)]
+    with tqdm(total=n, disable=not progress, unit="episode") as bar:
+        play_jobs(
+            make_env, jobs, take, concurrency=min(n, concurrency), step_timeout=step_timeout,
+            episode_timeout=episode_timeout,
+        )  # fmt: skip
+    return [episode for episode in episodes if episode is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An episode to be played."""
+
+    policy: Policy
+    """Gives the actions."""
+    seed: int | None = None
+    """Seed of the reset."""
+    options: Mapping[str, Any] | None = None
+    """Options of the reset."""
+    episode_id: str | None = None
+    """Name of the episode; None for a random one."""
+    group_id: str | None = None
+    """Name shared with the episodes it is compared with; None for the task's id."""
+
+
+def play_jobs(
+    make_env: Callable[[], TextEnvLike],
+    jobs: Iterable[Job],
+    take: Callable[[int, Episode, float], None],
+    *,
+    concurrency: int,
+    step_timeout: float | None = None,
+    episode_timeout: float | None = None,
+) -> None:
+    """Play episodes, up to ``concurrency`` at once, and hand each over as it ends.
+
+    Args:
+        make_env: Makes an environment in its wrappers. Environments are used again from episode to episode, and
+            replaced after an error or a time-out. The first is made at once, and its errors pass.
+        jobs: The episodes, read one at a time as places become free.
+        take: Gets the number of the job, its episode and the seconds it took, from one thread; what it raises
+            ends everything.
+        concurrency: Episodes played at the same time, each in a thread.
+        step_timeout: Seconds one step may take.
+        episode_timeout: Seconds an episode may take.
+    """
     first_env = make_env()
+    order = enumerate(jobs)
 
-    async def play_all() -> list[Episode]:
-        from tqdm import tqdm
+    async def slot(env: TextEnvLike | None) -> None:
+        for number, job in order:  # shared by all slots: whoever is free takes the next episode at once
+            while True:
+                run = EpisodeRun(
+                    make_env if env is None else env,
+                    job.policy,
+                    background_loop(),
+                    seed=job.seed,
+                    options=job.options,
+                    episode_id=job.episode_id,
+                    group_id=job.group_id,
+                    close_on_error=True,
+                )
+                episode = await supervise(run, step_timeout, episode_timeout)
+                env = None if episode.stop_reason.broken else run.env
+                if not await _held_up_by_another(run, episode):
+                    break
+            take(number, episode, time.monotonic() - run.started)
+        if env is not None:
+            closing = asyncio.wrap_future(run_in_thread(close_env, env))
+            await asyncio.wait({closing}, timeout=step_timeout)
 
-        order = iter(range(n))
-        episodes: list[Episode | None] = [None] * n
-        played = solved = 0
+    async def play_all() -> None:
+        envs = [first_env] + [None] * (concurrency - 1)
+        slots = [asyncio.create_task(slot(env)) for env in envs]
+        try:
+            await asyncio.gather(*slots)
+        finally:
+            for task in slots:
+                task.cancel()
+            await asyncio.gather(*slots, return_exceptions=True)
 
-        async def slot(env: TextEnvLike | None) -> None:
-            nonlocal played, solved
-            for i in order:  # shared by all slots: whoever is free takes the next episode at once
-                while True:
-                    run = EpisodeRun(
-                        make_env if env is None else env,
-                        policy,
-                        background_loop(),
-                        seed=episode_seeds[i],
-                        options=episode_options[i],
-                        close_on_error=True,
-                    )
-                    episode = await supervise(run, step_timeout, episode_timeout)
-                    env = None if episode.stop_reason.broken else run.env
-                    if not await _held_up_by_another(run, episode):
-                        break
-                episodes[i] = episode
-                played, solved = played + 1, solved + episode.success
-                bar.update()
-                bar.set_postfix(success=f"{solved / played:.3f}", refresh=False)
-            if env is not None:
-                closing = asyncio.wrap_future(run_in_thread(close_env, env))
-                await asyncio.wait({closing}, timeout=step_timeout)
-
-        with tqdm(total=n, disable=not progress, unit="episode") as bar:
-            envs = [first_env] + [None] * (min(n, concurrency) - 1)
-            slots = [asyncio.create_task(slot(env)) for env in envs]
-            try:
-                await asyncio.gather(*slots)
-            finally:
-                for task in slots:
-                    task.cancel()
-                await asyncio.gather(*slots, return_exceptions=True)
-        return [episode for episode in episodes if episode is not None]
-
-    return _run_apart(play_all())
+    _run_apart(play_all())
 
 
 async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
@@ -247,7 +298,12 @@ def _per_episode(name: str, value: Any, single: type, n: int) -> list[Any]:
     return list(value)
 
 
-def _check_timeouts(step_timeout: float | None, episode_timeout: float | None) -> None:
+def check_timeouts(step_timeout: float | None, episode_timeout: float | None) -> None:
+    """Refuse what is no time-out.
+
+    Raises:
+        ConfigError: One is not above 0.
+    """
     for name, seconds in (("step_timeout", step_timeout), ("episode_timeout", episode_timeout)):
         if seconds is not None and not seconds > 0:
             raise ConfigError(f"{name} must be above 0 seconds or None, got {seconds!r}")

@@ -5,10 +5,9 @@ API: https://platform.openai.com/docs/api-reference/chat/create.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -23,8 +22,9 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.messages import Message, Observation
+from agent_envs.native_calls import call_text
 from agent_envs.policies.base import Response
-from agent_envs.policies.openai_reply import Reply, ServerCall
+from agent_envs.policies.openai_reply import Reply
 from agent_envs.policies.openai_server import OpenAIServer
 
 __all__ = ["OpenAIPolicy"]
@@ -235,7 +235,7 @@ class _OpenAIActor:
         kept = []
         call_ids: list[str | None] = []
         for call in reply.calls:
-            text, well_formed = _call_text(call, self._format_call)
+            text, well_formed = call_text(call.name, call.arguments, self._format_call)
             texts.append(text)
             if well_formed:
                 function = {"name": call.name, "arguments": call.arguments.strip() or "{}"}
@@ -291,21 +291,3 @@ class _OpenAIActor:
         ]
         rest = [content for call_id, content in answers if call_id is None]
         return tools + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others
-
-
-def _call_text(call: ServerCall, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, bool]:
-    """A server's call in the environment's wire format, and whether its arguments were a JSON object.
-
-    Arguments that are not stay as the model wrote them, in the place where they belong: the environment's parser
-    says what is wrong with them.
-    """
-    if format_call is None:
-        return f"{call.name}({call.arguments})", False
-    try:
-        value = json.loads(call.arguments) if call.arguments.strip() else {}
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict):
-        return format_call(call.name, value), True
-    before, _, after = format_call(call.name, {}).rpartition("{}")
-    return before + call.arguments + after, False

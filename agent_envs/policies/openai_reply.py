@@ -1,7 +1,6 @@
 """What a chat-completions server answered, checked: no reply that a server can send is trusted to have its fields.
 
-Format: https://platform.openai.com/docs/api-reference/chat/object, with the fields in which vLLM (`prompt_token_ids`,
-`token_ids`) and SGLang (the same within a choice, or `sglext`) return tokens.
+Format: https://platform.openai.com/docs/api-reference/chat/object; tokens where `agent_envs.openai_fields` finds them.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.errors import BackendRefusedError, BackendReplyError
+from agent_envs.openai_fields import read_tokens
 
 __all__ = ["Reply", "ServerCall", "StreamedReply", "read_reply"]
-
-_TOKEN_ID = "token_id:"  # how servers spell a token in logprobs when they are asked for ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +80,16 @@ def read_reply(data: Any) -> Reply:
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise BackendReplyError(f"a choice without a message: {choice!r:.200}")
-    extension = _object(data.get("sglext"))
-    response_ids = _ids(choice.get("token_ids"), _first(extension.get("completion_token_ids")))
-    logprobs, named_ids = _logprobs(choice.get("logprobs"))
-    if response_ids is None:
-        response_ids = named_ids
-    if response_ids is not None and logprobs is not None and len(response_ids) != len(logprobs):
-        logprobs = None  # a server's parsers left tokens out of them
+    tokens = read_tokens(data, choice)
     finish = choice.get("finish_reason")
     return Reply(
         text=_text(message.get("content")) or _text(message.get("refusal")),
         reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
         calls=_calls(message.get("tool_calls")),
         finish_reason=finish if isinstance(finish, str) else None,
-        prompt_ids=_ids(
-            data.get("prompt_token_ids"), choice.get("prompt_token_ids"), extension.get("prompt_token_ids")
-        ),
-        response_ids=response_ids,
-        logprobs=logprobs,
+        prompt_ids=tokens.prompt_ids,
+        response_ids=tokens.response_ids,
+        logprobs=tokens.response_logprobs,
         usage=_usage(data.get("usage")),
     )
 
@@ -139,35 +129,6 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value and isinstance(value[0], list) else value
-
-
-def _ids(*places: Any) -> tuple[int, ...] | None:
-    for value in places:
-        if value is None:
-            continue
-        if not isinstance(value, list) or not all(type(token) is int for token in value):
-            raise BackendReplyError(f"expected token ids as a list of integers, got {value!r:.200}")
-        return tuple(value)
-    return None
-
-
-def _logprobs(value: Any) -> tuple[tuple[float, ...] | None, tuple[int, ...] | None]:
-    """Log-probabilities, and token ids where they are spelled "token_id:7"; None for what is not there throughout."""
-    content = value.get("content") if isinstance(value, Mapping) else None
-    if not isinstance(content, list) or not all(isinstance(token, Mapping) for token in content):
-        return None, None
-    numbers = [token.get("logprob") for token in content]
-    names = [str(token.get("token", "")) for token in content]
-    ids = [name.removeprefix(_TOKEN_ID) for name in names if name.startswith(_TOKEN_ID)]
-    known = len(ids) == len(names) and all(text.isascii() and text.isdigit() for text in ids)
-    return (
-        tuple(map(float, numbers)) if all(type(number) in (int, float) for number in numbers) else None,
-        tuple(map(int, ids)) if content and known else None,
-    )
-
-
 def _usage(value: Any) -> dict[str, int]:
     if not isinstance(value, Mapping):
         return {}
@@ -195,7 +156,7 @@ class StreamedReply:
         """
         if not isinstance(chunk, Mapping):
             raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
-        for name in ("usage", "error", "prompt_token_ids", "sglext"):
+        for name in ("usage", "error", "prompt_token_ids"):
             if chunk.get(name) is not None:
                 self._data[name] = chunk[name]
         choices = chunk.get("choices")
