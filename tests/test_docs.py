@@ -37,7 +37,14 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/training.md", "docs/environments.md", "docs/paper_search.md", "docs/writing_an_environment.md"],
+    [
+        "README.md",
+        "docs/training.md",
+        "docs/environments.md",
+        "docs/paper_search.md",
+        "docs/serving.md",
+        "docs/writing_an_environment.md",
+    ],
 )
 def test_links_within_the_pages_lead_somewhere(root, page):
     path = root / page
@@ -49,3 +56,15 @@ def test_the_readmes_episode_runs(root):
     text = (root / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     exec(compile(block.replace(", 100)", ", 4, progress=False)"), "README", "exec"), {})
+
+
+def test_the_serving_pages_examples_run(root):
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("openenv.core")
+    text = (root / "docs" / "serving.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    namespace: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "serving", "exec"), namespace)
+    assert all(episode.success for episode in namespace["episodes"])

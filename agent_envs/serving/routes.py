@@ -148,7 +148,7 @@ class _Routes:
         chosen = decode(request.query.get("kwargs", "{}"))
         if not isinstance(chosen, dict):
             raise ConfigError(f"kwargs is a JSON object, got {type(chosen).__name__}")
-        ws = web.WebSocketResponse(heartbeat=server.ping, max_msg_size=server.max_message, compress=False, timeout=2.0)
+        ws = web.WebSocketResponse(heartbeat=server.ping, max_msg_size=server.max_message, compress=False, timeout=1.0)
         await ws.prepare(request)
         talk = _Talk(server, ws)
         talk.seat = server.seat(name, chosen, talk.end)
