@@ -27,6 +27,11 @@ _COMMANDS = {
         "train a model on an environment with verl",
         "Train a model on an environment with verl's own trainer. Said again, it continues a stopped run.",
     ),
+    "play": _Command(
+        "agent_envs.commands.play",
+        "play an environment yourself",
+        "Play an environment in the terminal: what a policy sees, with actions to choose, hints and undo.",
+    ),
     "view": _Command(
         "agent_envs.commands.view",
         "make an HTML page of stored episodes",

@@ -135,6 +135,7 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "success": won,
             "reward_components": {},
             "anchor": self._state,
+            "admissible_commands": list(self.names),
         }
 
 
