@@ -117,8 +117,9 @@ def _problem(env: gym.Env[Any, Any], inner: list[str], wrapper: str) -> str:
         above = [name for name in inner if name in ORDER and ORDER.index(name) > ORDER.index(wrapper)]
         if above:
             return f"goes beneath {' and '.join(above)}"
-    if wrapper == "MalformedCalls" and any(name in _REWARDS for name in inner):
-        reward = next(name for name in inner if name in _REWARDS)
+    per_text = inner[inner.index("AsTool") :] if "AsTool" in inner else inner  # beneath it rewards are per command
+    if wrapper == "MalformedCalls" and any(name in _REWARDS for name in per_text):
+        reward = next(name for name in per_text if name in _REWARDS)
         return f"goes beneath {reward}, which would not see the steps that it adds or ends"
     if wrapper in _LISTS and not isinstance(env.observation_space, MessagesSpace):
         return "is over messages: put ChatMessages beneath it"

@@ -38,4 +38,6 @@ class StripReasoning(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step with what is left of the text."""
-        return self.env.step(strip_reasoning(action, action_parser(self.env)))
+        if isinstance(action, str):
+            action = strip_reasoning(action, action_parser(self.env))
+        return self.env.step(action)
