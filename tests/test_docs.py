@@ -41,7 +41,9 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
         "README.md",
         "docs/training.md",
         "docs/environments.md",
+        "docs/other_trainers.md",
         "docs/paper_search.md",
+        "docs/recording.md",
         "docs/serving.md",
         "docs/writing_an_environment.md",
     ],
@@ -68,3 +70,23 @@ def test_the_serving_pages_examples_run(root):
     for block in blocks:
         exec(compile(block, "serving", "exec"), namespace)
     assert all(episode.success for episode in namespace["episodes"])
+
+
+@pytest.mark.parametrize(("number", "package"), [(0, "skyrl_gym"), (1, "verifiers"), (2, "numpy")])
+def test_the_examples_of_other_trainers_run(root, number, package, monkeypatch, capsys):
+    """Those of torch_loop and TRL are in their own tests."""
+    pytest.importorskip(package)
+    text = (root / "docs" / "other_trainers.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```python\n(.*?)^```", text.partition("## SkyRL-Gym")[2], flags=re.DOTALL | re.MULTILINE)[
+        number
+    ]
+    importlib.import_module(f"agent_envs.adapters.{package}" if package == "verifiers" else package)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # verifiers sets handlers for every environment
+    monkeypatch.setattr("atexit.register", lambda f, *_: f)
+    try:
+        exec(compile(block, f"other_trainers, block {number}", "exec"), {"__name__": "page"})
+    finally:
+        if package == "skyrl_gym":
+            importlib.import_module("skyrl_gym").registry.pop("agentr1", None)
+    said = capsys.readouterr().out.strip()
+    assert {"skyrl_gym": "1.0 1.0", "verifiers": "['calculator']", "numpy": "1.0"}[package] in said

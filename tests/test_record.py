@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -109,11 +110,12 @@ class FakeVllm:
         entries = [{"token": w, "logprob": -0.1 * i, "bytes": None, "top_logprobs": []} for i, w in enumerate(WORDS)]
         call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}
         told, logged = body.get("return_token_ids"), body.get("logprobs")
+        calls = body.get("tools") and body["messages"][-1]["role"] != "tool"
         if not body.get("stream"):
             message = {"role": "assistant", "content": "".join(WORDS[:-1])}
-            if body.get("tools"):
+            if calls:
                 message |= {"content": None, "tool_calls": [call]}
-            choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if body.get("tools") else "stop"}
+            choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
             choice |= {"logprobs": {"content": entries} if logged else None, "token_ids": ids if told else None}
             usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt + ids)}
             content = {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
@@ -123,7 +125,7 @@ class FakeVllm:
         try:
             for i, word in enumerate(WORDS):
                 delta = {"content": word} if i < len(WORDS) - 1 else {}
-                if body.get("tools"):
+                if calls:
                     delta = {"tool_calls": [{"index": 0, **call, "function": {**call["function"], "arguments": ""}}]}
                     if i:
                         piece = call["function"]["arguments"][3 * (i - 1) : 3 * i if i < len(WORDS) - 1 else None]
@@ -440,7 +442,8 @@ def test_a_slow_server_is_given_up(serving, tmp_path):
 def test_a_client_that_goes_away_stops_its_call(serving, tmp_path, stream):
     vllm, proxy = serving(tmp_path, delay=0.2)
     body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "?"}], "stream": stream}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Episode-Id: c\r\nContent-Length: {len(body)}\r\n\r\n"
+    lines = ["POST /episodes/c/v1/chat/completions HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "", ""]
+    head = "\r\n".join(lines)
     host, port = proxy.url.removeprefix("http://").removesuffix("/v1").split(":")
     with socket.create_connection((host, int(port))) as door:
         door.sendall(head.encode() + body)
@@ -493,6 +496,8 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         headers = {"X-Episode-Id": "x"} if path.startswith("/v1/chat") else {}
         got, reply = post(proxy, path, body, headers)
         assert got == status and said in reply["error"]["message"], (path, reply)
+    page = {"Origin": "http://evil.example"}
+    assert post(proxy, "/episodes/x/reward", {"reward": 1}, page)[0] == 403
     with client(proxy, "y", X_Group_Id="one") as agent:
         ask(agent, "?")
         with pytest.raises(openai.BadRequestError, match="begun with the group 'one'"):
@@ -533,10 +538,10 @@ def test_keys_are_passed_on_and_never_written(serving, tmp_path):
 
 
 def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
-    with pytest.raises(ConfigError, match="a token is needed"):
+    with pytest.raises(ConfigError, match="there is no token"):
         RecordingServer("http://x/v1", str(tmp_path), host="0.0.0.0")
     vllm, proxy = serving(tmp_path, token="open-sesame", upstream_key="sk-upstream")
-    with client(proxy, "t") as agent, pytest.raises(openai.AuthenticationError, match="recorder's token"):
+    with client(proxy, "t") as agent, pytest.raises(openai.AuthenticationError, match="server's token"):
         ask(agent, "?")
     with client(proxy, "t", X_Record_Token="open-sesame") as agent:
         ask(agent, "?")
@@ -545,6 +550,7 @@ def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
     assert [h["Authorization"] for h in vllm.headers] == ["Bearer sk-upstream"] * 2
     assert all("X-Record-Token" not in h for h in vllm.headers)
     assert post(proxy, "/episodes/t/reward", {"reward": 1})[0] == 401
+    assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "close-sesame"})[0] == 401
     assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "open-sesame"})[0] == 200
 
 
@@ -644,3 +650,15 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
             RecordingServer("http://x/v1", str(tmp_path), port=taken.getsockname()[1]).start()
     with pytest.raises(ConfigError, match="--upstream is an address"):
         RecordingServer("localhost:8000", str(tmp_path))
+
+
+def test_the_pages_example_runs(root, monkeypatch, capsys):
+    vllm = FakeVllm()
+    monkeypatch.setenv("UPSTREAM", vllm.url)
+    text = (root / "docs" / "recording.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    try:
+        exec(compile(block, "docs/recording.md", "exec"), {"__name__": "page"})
+    finally:
+        vllm.stop()
+    assert "4 steps, rewards [0.0, 1.0, 0.0, 1.0]" in capsys.readouterr().out

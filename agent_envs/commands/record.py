@@ -35,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
     parser.add_argument("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
     parser.add_argument(
-        "--token-env",
-        metavar="NAME",
-        help="environment variable with the token that clients send; needed beyond this machine",
+        "--token-file",
+        metavar="FILE",
+        help="file with the token that clients send as their API key or as X-Record-Token; needed beyond this machine "
+        "(default: the environment variable AGENT_ENVS_TOKEN)",
     )
     parser.add_argument(
         "--upstream-key-env",
@@ -73,13 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> str:
     """Record until interrupted; what to tell the user."""
     from agent_envs.recording import RecordingServer
+    from agent_envs.serving.access import read_token
 
     server = RecordingServer(
         arguments.upstream,
         arguments.out,
         host=arguments.host,
         port=arguments.port,
-        token=_secret(arguments.token_env),
+        token=read_token(arguments.token_file),
         upstream_key=_secret(arguments.upstream_key_env),
         tokenizer=arguments.tokenizer,
         env_id=arguments.env_id,

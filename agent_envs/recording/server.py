@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import json
 import threading
 from typing import Any
@@ -15,6 +13,7 @@ from agent_envs.recording.end import EpisodeEnd
 from agent_envs.recording.http_errors import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError
 from agent_envs.recording.upstream import Upstream
+from agent_envs.serving.access import AccessError, check_access, check_binding
 
 __all__ = ["RecordingServer"]
 
@@ -32,7 +31,8 @@ class RecordingServer:
         folder: Where the episodes go: ``episodes.jsonl``, and ``open/`` for those that have not ended.
         host: Address to listen on.
         port: Port to listen on, 0 for any.
-        token: What clients have to send as ``X-Record-Token`` or as their API key; None for no check.
+        token: What clients have to send as their API key or as ``X-Record-Token``. None for none: then only requests
+            from this machine are answered, and none from web pages of others.
         upstream_key: API key for the server behind, instead of the one that clients send.
         tokenizer: Makes the tokens of calls whose server does not tell them.
         env_id: What the episodes' ``env_id`` says.
@@ -67,8 +67,7 @@ class RecordingServer:
             import aiohttp  # noqa: F401
         except ImportError as e:
             raise MissingExtraError("aiohttp", extra="record") from e
-        if token is None and not _is_loopback(host):
-            raise ConfigError(f"{host} can be reached from other machines: a token is needed")
+        check_binding(host, token)
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds is not None and not seconds > 0:
                 raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
@@ -187,9 +186,14 @@ class RecordingServer:
         from aiohttp import web
 
         try:
-            if self._token is not None and request.path != "/health" and not self._allowed(request):
-                return error_reply(401, "expected the recorder's token as X-Record-Token or as the API key")
+            headers = request.headers
+            if self._token is not None and "X-Record-Token" in headers:
+                headers = {"Authorization": f"Bearer {headers['X-Record-Token']}"}
+            if request.path != "/health":
+                check_access(headers, self._token)
             return await handler(request)
+        except AccessError as e:
+            return error_reply(e.status, f"{e} (or X-Record-Token: TOKEN)" if e.status == 401 else str(e))
         except web.HTTPRequestEntityTooLarge:
             return error_reply(413, f"the request has more than {self._max_request} bytes")
         except web.HTTPException as e:
@@ -203,12 +207,6 @@ class RecordingServer:
             if isinstance(e, ConnectionError):
                 raise
             return error_reply(507, f"the episode cannot be written: {e}")
-
-    def _allowed(self, request: Any) -> bool:
-        token = str(self._token).encode()
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        given = (request.headers.get("X-Record-Token", ""), bearer)
-        return any(hmac.compare_digest(token, text.encode("utf-8", "replace")) for text in given)
 
     async def _health(self, request: Any) -> Any:
         return _json({"status": "ok", "open": len(self.store.open), "ended": self.store.ended})
@@ -253,12 +251,3 @@ def _json(content: Any) -> Any:
     from aiohttp import web
 
     return web.json_response(content)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
