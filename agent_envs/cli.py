@@ -58,6 +58,16 @@ _COMMANDS = {
         "Talk with an agent: a model at a server, a Hugging Face folder or a run's checkpoint, with an environment's "
         "tools. You ask, its calls run, it answers; in environments that take no questions you advise it as it plays.",
     ),
+    "rescore": _Command(
+        "agent_envs.commands.rescore",
+        "give stored episodes another reward",
+        "Give stored episodes another reward, by playing them again or by a function, and compare old and new.",
+    ),
+    "plot": _Command(
+        "agent_envs.commands.plot",
+        "draw curves of runs and what goes with success",
+        "Draw success, reward, turns and length of runs over their steps, and how these go together.",
+    ),
     "prepare": _Command(
         "agent_envs.commands.prepare",
         'fetch the data behind data="official"',

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_envs.errors import MissingExtraError
-from agent_envs.files import replacing
+from agent_envs.curve_figures import from_zero, new_figure, save, whole_steps
 from agent_envs.intervals import Interval, share
 
 __all__ = ["draw_curve"]
@@ -24,15 +23,7 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as e:
-        raise MissingExtraError("matplotlib", extra="verl") from e
-
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    figure = new_figure(10, 4.6)
     left, right = figure.subplots(1, 2)
     held_out = [(r["step"], _success(r)) for r in records if r.get("val/success") is not None]
     _line(left, records, "env/success", "training episodes")
@@ -51,15 +42,14 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     _line(right, records, "env/return/mean", "training episodes")
     _line(right, records, "val/return/mean", "held-out tasks", marker="o", color=_HELD_OUT, zorder=3)
     right.set(title="reward", xlabel="training step", ylabel="mean return of an episode")
+    from_zero(right)
     for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_steps(axes)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="lower right", fontsize=8)
     figure.suptitle(title)
     figure.supxlabel(caption, fontsize=8, color="#444444")
-    with replacing(path) as partial:
-        canvas.print_png(partial)
+    save(figure, path)
 
 
 def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:

@@ -52,19 +52,31 @@ class EnvChoice:
         return apply_wrappers(env, self.wrappers)
 
 
-def add_env_arguments(parser: argparse.ArgumentParser, *, split: str = "the environment's own, train") -> None:
+def add_env_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    env: str | None = None,
+    split: str = "the environment's own, train",
+    data: str = "generated",
+) -> None:
     """Add `--env`, `--split`, `--data`, `--env-kwargs` and `--wrapper`.
 
     Args:
         parser: A command's parser.
+        env: What `--help` says that happens without `--env`; None makes it required.
         split: What `--help` says that happens without `--split`.
+        data: What `--help` says that happens without `--data`.
     """
     add = parser.add_argument_group("environment").add_argument
+    default = "" if env is None else f" (default: {env})"
     add(
-        "--env", metavar="ID", required=True, help="environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own"
+        "--env",
+        metavar="ID",
+        required=env is None,
+        help=f"environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own{default}",
     )
     add("--split", help=f"split of the tasks (default: {split})")
-    add("--data", help="generated, official or a path to released files (default: generated)")
+    add("--data", help=f"generated, official or a path to released files (default: {data})")
     add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
     add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
 

@@ -1,0 +1,249 @@
+"""`agentr1 rescore`: stored episodes under another reward, and what that changes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.commands.env_arguments import EnvChoice, add_env_arguments, chosen_env
+from agent_envs.episode import Episode
+from agent_envs.errors import AgentEnvsError, ConfigError, DataError
+from agent_envs.files import replacing
+from agent_envs.intervals import Interval, mean, share
+from agent_envs.rescoring import RewardFunction, replay, reward_by
+from agent_envs.view import episode_paths, read_records
+
+__all__ = ["EPILOG", "Comparison", "add_arguments", "load_function", "run"]
+
+EPILOG = """\
+Without --reward the recorded actions are played again, each episode on its own task, in an environment made with other
+arguments or wrappers. What was observed is compared with what is stored: where it differs, the new arguments changed
+the task and not only its reward (a generated task needs the arguments it was made with). Everything else stays as it
+was recorded, tokens and log-probabilities too.
+
+With --reward module:function the function gets each episode (agent_envs.Episode) and returns its return, or a list with
+the reward of every step. It is looked for in the current folder too.
+
+examples:
+  agentr1 rescore runs/eval --env-kwargs '{"reward": "agentr1"}' --out rescored.jsonl
+  agentr1 rescore episodes.jsonl --wrapper "StepPenalty(penalty=0.02)" --wrapper "FormatReward" --out new.jsonl
+  agentr1 rescore episodes.jsonl --reward my_rewards:brevity --out new.jsonl      # def brevity(episode): ...
+  agentr1 rescore episodes.jsonl --env my_task:Me/MyTask-v0 --env-kwargs '{"process_reward": 0.2}' --out new.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 rescore`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
+    add("--out", metavar="FILE", required=True, help="the episodes with their new rewards; the file appears whole")
+    add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
+    add("--only-same", action="store_true", help="leave out episodes whose replay differs from what is stored")
+    add("--quiet", action="store_true", help="no progress bar")
+    recorded = "as recorded"
+    add_env_arguments(parser, env=recorded, split=recorded, data=recorded)
+
+
+@dataclass
+class Comparison:
+    """Old and new returns, and what happened to the episodes."""
+
+    old: dict[str, list[float]] = field(default_factory=dict)
+    """Returns as stored, by environment."""
+    new: dict[str, list[float]] = field(default_factory=dict)
+    """Returns now, by environment."""
+    solved: dict[str, list[bool]] = field(default_factory=dict)
+    """Of each episode whether it succeeded, as stored and now, by environment."""
+    replayed: int = 0
+    """Episodes played again."""
+    different: int = 0
+    """Of them, those in which an observation differed or the replay ended before the record did."""
+    observations: int = 0
+    """Observations that differed."""
+    cut: int = 0
+    """Episodes whose replay ended before the record did."""
+    kept: int = 0
+    """Episodes without steps, which stay as they are."""
+
+    def add(self, before: Episode, after: Episode) -> None:
+        """Count an episode."""
+        for table, value in ((self.old, before.reward), (self.new, after.reward)):
+            table.setdefault(before.env_id, []).append(value)
+        self.solved.setdefault(before.env_id, []).extend((before.success, after.success))
+
+    def table(self) -> str:
+        """Mean returns before and after, their difference episode by episode, and success, with 95 % intervals."""
+        rows = [(name, self.old[name], self.new[name], self.solved[name]) for name in sorted(self.old)]
+        if len(rows) > 1:
+            rows.append(("all", *([x for row in rows for x in row[place]] for place in (1, 2, 3))))  # type: ignore[arg-type]
+        width = max(len(row[0]) for row in rows)
+        head = f"{'old return':<24}  {'new return':<24}  {'difference':<25}  success, old -> new"
+        lines = [f"{'':{width}}  {'episodes':>8}  {head}"]
+        for name, old, new, solved in rows:
+            change = mean([b - a for a, b in zip(old, new, strict=True)])
+            before, after = (share(sum(solved[place::2]), len(old)) for place in (0, 1))
+            lines.append(
+                f"{name:{width}}  {len(old):>8}  {_shown(mean(old)):<24}  {_shown(mean(new)):<24}  "
+                f"{_shown(change, '+'):<25}  {before.value:.3f} -> {after.value:.3f}"
+            )
+        return "\n".join(lines)
+
+
+def _shown(interval: Interval, sign: str = "") -> str:
+    return f"{interval.value:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Rescore the episodes; a table of what that changed."""
+    paths, out = episode_paths(arguments.episodes), Path(arguments.out)
+    if out.resolve() in {path.resolve() for path in paths}:
+        raise ConfigError(f"--out {out} is one of the files to be read; name another")
+    given = chosen_env(arguments) if arguments.env else _without_env(arguments)
+    comparison = Comparison()
+    with ExitStack() as open_envs, replacing(out) as partial, partial.open("w", encoding="ascii") as file:
+        if arguments.reward is not None:
+            _refuse_env_options(arguments)
+            episodes = _by_function(arguments, paths, comparison)
+        else:
+            episodes = _by_replay(arguments, paths, given, comparison, open_envs)
+        for episode in episodes:
+            file.write(episode.to_json() + "\n")
+        if not comparison.old and comparison.different:
+            raise DataError(
+                f"all {comparison.different} episodes differ from what is stored, so --only-same leaves none: name the "
+                "arguments that the tasks were made with"
+            )
+        if not comparison.old:
+            raise DataError(f"{', '.join(map(str, arguments.episodes))}: there is no episode to rescore")
+    return "\n".join([*_said(comparison, arguments.only_same), str(out), "", comparison.table()])
+
+
+def _said(comparison: Comparison, only_same: bool) -> Iterator[str]:
+    if comparison.replayed:
+        same = comparison.replayed - comparison.different
+        yield f"{comparison.replayed} episodes replayed, {same} with every observation as stored"
+    if comparison.different:
+        left_out = ", which were left out" if only_same else " (--only-same leaves them out)"
+        yield (
+            f"{comparison.different} episodes differ, in {comparison.observations} observations, "
+            f"{comparison.cut} by ending sooner{left_out}: are these the arguments that the tasks were made with?"
+        )
+    if comparison.kept:
+        yield f"{comparison.kept} episodes have no steps and stay as they are"
+
+
+def _without_env(arguments: argparse.Namespace) -> EnvChoice:
+    arguments.env = ""
+    return chosen_env(arguments)
+
+
+def _refuse_env_options(arguments: argparse.Namespace) -> None:
+    for option in ("env", "split", "data", "env_kwargs", "wrapper", "only_same"):
+        if vars(arguments)[option]:
+            raise ConfigError(f"--{option.replace('_', '-')} is for a replay, and --reward needs none; leave one out")
+
+
+def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[Episode]:
+    from tqdm import tqdm
+
+    records = tqdm(read_records(paths), unit="episode", desc="rescoring", disable=arguments.quiet, leave=False)
+    for number, record in enumerate(records, start=1):
+        try:
+            yield Episode.from_dict(record)
+        except DataError as e:
+            raise DataError(f"episode {number} of {', '.join(map(str, paths))}: {e}") from e
+
+
+def _by_function(arguments: argparse.Namespace, paths: Sequence[Path], comparison: Comparison) -> Iterator[Episode]:
+    function = load_function(arguments.reward)
+    for episode in _episodes(arguments, paths):
+        try:
+            after = reward_by(function, episode, arguments.reward)
+        except AgentEnvsError:
+            raise
+        except Exception as e:
+            raise ConfigError(
+                f"{arguments.reward} failed on episode {episode.episode_id!r}: {type(e).__name__}: {e}"
+            ) from e
+        comparison.add(episode, after)
+        yield after
+
+
+def _by_replay(
+    arguments: argparse.Namespace,
+    paths: Sequence[Path],
+    given: EnvChoice,
+    comparison: Comparison,
+    open_envs: ExitStack,
+) -> Iterator[Episode]:
+    envs: dict[tuple[str, str], gym.Env[Any, Any]] = {}
+    for episode in _episodes(arguments, paths):
+        if not episode.steps:
+            comparison.kept += 1
+            comparison.add(episode, episode)
+            yield episode
+            continue
+        if episode.index is None and episode.seed is None:
+            raise DataError(f"episode {episode.episode_id!r} has neither index nor seed, so its task cannot be found")
+        choice = _choice(given, episode)
+        key = choice.env_id, repr(choice.env_kwargs)
+        if key not in envs:
+            envs[key] = choice.make()
+            open_envs.callback(envs[key].close)
+        result = replay(envs[key], episode)
+        differs = bool(result.differing or result.left)
+        comparison.replayed += 1
+        comparison.different += differs
+        comparison.observations += result.differing
+        comparison.cut += bool(result.left)
+        if differs and arguments.only_same:
+            continue
+        comparison.add(episode, result.episode)
+        yield result.episode
+
+
+def _choice(given: EnvChoice, episode: Episode) -> EnvChoice:
+    """What is given, and where nothing is, what the episode says of itself."""
+    kwargs = dict(given.env_kwargs)
+    told = episode.reset_info
+    if "split" not in kwargs and isinstance(told.get("split"), str):
+        kwargs["split"] = told["split"]
+    source = told.get("source", "generated")
+    if "data" not in kwargs and (source == "official" or (source != "generated" and Path(str(source)).exists())):
+        kwargs["data"] = source
+    return replace(given, env_id=given.env_id or episode.env_id, env_kwargs=kwargs)
+
+
+def load_function(name: str) -> RewardFunction:
+    """The function that `module:function` names; modules of the current folder are found too.
+
+    >>> load_function("math:sqrt")(4.0)
+    2.0
+
+    Raises:
+        ConfigError: There is no such module or function.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise ConfigError(f"--reward is written module:function, such as my_rewards:brevity, got {name!r}")
+    sys.path.append(os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise ConfigError(f"--reward {name}: {e}") from e
+    finally:
+        sys.path.remove(os.getcwd())
+    if not callable(function):
+        raise ConfigError(f"--reward {name}: expected a function, got {function!r:.80}")
+    return function
