@@ -15,10 +15,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
 from agent_envs.adapters.torch_settings import LoopConfig
-from agent_envs.adapters.verl.metrics import Record, append_records, difference, share, write_records
+from agent_envs.adapters.verl.metrics import Record, append_records, write_records
 from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
+from agent_envs.intervals import difference, share
 from agent_envs.wrapper_specs import apply_wrappers
 
 __all__ = ["Run", "about", "load_model", "load_tokenizer", "summary", "task_pools"]

@@ -96,8 +96,8 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
     """
     figure = new_figure(14, 8.4)
     above, below = figure.subfigures(2, 1)  # each aligned by itself: the names of correlations are long
-    *panels, length, last = [*above.subplots(1, 3), *below.subplots(1, 2, width_ratios=(1, 2))]
-    panels.append(length)
+    length, last = below.subplots(1, 2, width_ratios=(1, 2))
+    panels = [*above.subplots(1, 3), length]
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
     for axes, measure in zip(panels, MEASURES, strict=True):
         unit = _unit(measure, configurations) if not with_curves else measure.unit
