@@ -86,9 +86,13 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         told = self.env.get_wrapper_attr("instructions")
         return f"{told}\n\nGive each command with the tool `{self.name}`, not as bare text.".lstrip()
 
+    def format_call(self, name: str, arguments: dict[str, Any]) -> str:
+        """A call in the wire format that is read."""
+        return get_parser(self.parser).format(ToolCall(name, arguments))
+
     def format_command(self, command: str) -> str:
         """A command as a call of the tool."""
-        return get_parser(self.parser).format(ToolCall(self.name, {"command": command}))
+        return self.format_call(self.name, {"command": command})
 
     def expert_action(self) -> str | None:
         """The environment's expert's command, as a call."""

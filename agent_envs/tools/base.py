@@ -213,9 +213,19 @@ def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
     if typing.is_typeddict(annotation):
         hints = typing.get_type_hints(annotation)
         properties = {key: _type_schema(value, where) for key, value in hints.items()}
-        required = sorted(annotation.__required_keys__)
+        required = _required_keys(annotation)
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     raise ConfigError(
         f"{where}: {annotation!r} has no JSON form; use str, int, float, bool, None, list, dict, tuple, Literal, "
         "a union of these or a TypedDict"
     )
+
+
+def _required_keys(annotation: Any) -> list[str]:
+    """Keys that a TypedDict must have; `__required_keys__` misses marks in annotations that are strings."""
+    marks = {
+        key: typing.get_origin(hint) for key, hint in typing.get_type_hints(annotation, include_extras=True).items()
+    }
+    must = {key for key, mark in marks.items() if mark is typing.Required}
+    may = {key for key, mark in marks.items() if mark is typing.NotRequired}
+    return sorted((annotation.__required_keys__ | must) - may)

@@ -1,0 +1,174 @@
+"""Tools as Python methods: for trainers that read a tool's schema from a signature, type hints and a docstring.
+
+A tool's JSON schema becomes a keyword-only signature and a Google-style docstring. What hints cannot say (ranges, the
+properties of nested objects, ...) stands in the argument's description as JSON, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import keyword
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent_envs.errors import ConfigError
+from agent_envs.messages import ToolSpec
+
+__all__ = ["CallableSpec", "tool_method", "type_hint"]
+
+_PLAIN: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "null": type(None),
+    "array": list,
+    "object": dict,
+}
+# what a schema may hold beside what a hint says
+_SAID = {"description", "title", "default", "additionalProperties"}
+
+
+def type_hint(schema: Mapping[str, Any], name: str = "Arguments") -> Any:
+    """The type hint of a JSON schema; ``Any`` where there is no narrower one.
+
+    Args:
+        schema: Draft 2020-12.
+        name: Name of a ``TypedDict`` made for an object with properties.
+
+    >>> type_hint({"type": "array", "items": {"type": "integer"}})
+    list[int]
+    >>> type_hint({"enum": ["a", "b"]})
+    typing.Literal['a', 'b']
+    >>> type_hint({"anyOf": [{"type": "string"}, {"type": "null"}]})
+    str | None
+    """
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if choices is not None and all(isinstance(c, (str, int, float, bool, type(None))) for c in choices):
+        return typing.Literal[tuple(choices)]
+    parts = schema.get("anyOf") or schema.get("oneOf")
+    kind = schema.get("type")
+    if parts is None and isinstance(kind, list):
+        parts = [{**schema, "type": one} for one in kind]
+    if parts:
+        hint = type_hint(parts[0], name)
+        for part in parts[1:]:
+            hint = hint | type_hint(part, name)
+        return hint
+    if kind == "array":
+        firsts = schema.get("prefixItems", [])
+        if len(firsts) > 1:
+            return tuple[tuple(type_hint(first, name) for first in firsts)]  # type: ignore[misc]
+        return list[type_hint(schema["items"], name)] if schema.get("items") else list  # type: ignore[misc]
+    if kind == "object":
+        required, properties = schema.get("required", ()), schema.get("properties")
+        if properties:
+            keys = {key: type_hint(inner, f"{name}_{key}") for key, inner in properties.items()}
+            return typing.TypedDict(  # type: ignore[operator]
+                name, {key: hint if key in required else typing.NotRequired[hint] for key, hint in keys.items()}
+            )
+        others = schema.get("additionalProperties")
+        return dict[str, type_hint(others, name)] if isinstance(others, Mapping) and others else dict  # type: ignore[misc]
+    return _PLAIN.get(str(kind), Any)
+
+
+def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str]) -> Callable[..., str]:
+    """A method that calls a tool, with the tool's name, its signature, and a docstring that describes every argument.
+
+    Arguments are passed on as they come, however wrong: the environment says what was expected, as to every policy.
+
+    Args:
+        spec: The tool.
+        call: Does the work, from the instance, the tool's name and the arguments to its result.
+
+    Raises:
+        ConfigError: The tool has no name.
+    """
+    function = spec["function"]
+    name, properties = function["name"], function["parameters"].get("properties", {})
+    if not name:
+        raise ConfigError(f"a tool needs a name, got {spec!r:.200}")
+
+    def method(self: Any, /, **arguments: Any) -> str:
+        return call(self, name, arguments)
+
+    method.__name__ = name
+    method.__qualname__ = name
+    signature = _signature(function["parameters"])
+    vars(method)["__signature__"] = signature
+    hints = {key: parameter.annotation for key, parameter in signature.parameters.items() if key != "self"}
+    method.__annotations__ = {**hints, "return": str}
+    lines = [" ".join(str(function.get("description") or name).split()), "", "Args:"] if properties else []
+    for key, schema in properties.items():
+        words = " ".join(str(schema.get("description") or key.replace("_", " ")).split())
+        lines.append(f"    {key}: {words}{_unsaid(schema)}")
+    if not properties:
+        lines = [" ".join(str(function.get("description") or name).split())]
+    method.__doc__ = "\n".join([*lines, "", "Returns:", "    The tool's result."])
+    return method
+
+
+def _signature(parameters: Mapping[str, Any]) -> inspect.Signature:
+    properties = parameters.get("properties", {})
+    found = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+    if not all(key.isidentifier() and not keyword.iskeyword(key) and key != "self" for key in properties):
+        # no signature of Python's has such names; a mapping of arguments still does
+        found.append(inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any))
+        return inspect.Signature(found, return_annotation=str)
+    for key, schema in properties.items():
+        required = key in parameters.get("required", ())
+        default = inspect.Parameter.empty if required else schema.get("default")
+        found.append(
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_hint(schema, key))
+        )
+    return inspect.Signature(found, return_annotation=str)
+
+
+def _unsaid(schema: Mapping[str, Any]) -> str:
+    """The schema as JSON where its type hint does not say all of it."""
+    told = {key: value for key, value in schema.items() if key != "description"}
+    return "" if _plain(schema) else f" JSON schema: {json.dumps(told)}"
+
+
+def _plain(schema: Any) -> bool:
+    """Whether a hint says all of a schema: plain types, choices, and lists and mappings of these."""
+    if not isinstance(schema, Mapping):
+        return schema in (True, False)
+    rest = {key: value for key, value in schema.items() if key not in _SAID}
+    others = schema.get("additionalProperties", False)
+    if "enum" in rest or "const" in rest:
+        return set(rest) <= {"enum", "const", "type"}
+    if "anyOf" in rest:
+        return set(rest) == {"anyOf"} and all(map(_plain, rest["anyOf"]))
+    if rest.get("type") == "array":
+        return set(rest) <= {"type", "items"} and _plain(rest.get("items", True))
+    if rest.get("type") == "object":
+        return set(rest) == {"type"} and _plain(others)
+    return not rest or (set(rest) == {"type"} and isinstance(rest["type"], str))
+
+
+class CallableSpec(dict[str, Any]):
+    """A tool's whole specification that can also be called.
+
+    Chat templates take tools as such dictionaries or as functions, and read the latter's schema from their hints. This
+    is both: the template shows exactly what it shows for every other actor, and the trainer calls it.
+
+    Args:
+        spec: The tool.
+        call: From its arguments to its result.
+
+    >>> spec = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {}}}
+    >>> add = CallableSpec(spec, lambda arguments: str(sum(arguments.values())))
+    >>> add == spec, add.__name__, add(a=1, b=2)
+    (True, 'add', '3')
+    """
+
+    def __init__(self, spec: ToolSpec, call: Callable[[dict[str, Any]], str]) -> None:
+        super().__init__(spec)
+        self.__name__ = spec["function"]["name"]
+        self._call = call
+
+    def __call__(self, /, **arguments: Any) -> str:
+        return self._call(arguments)

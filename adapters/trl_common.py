@@ -1,0 +1,63 @@
+"""What both ways into TRL share: the version they are written against, and how datasets are made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from agent_envs.errors import ConfigError, MissingExtraError
+
+__all__ = ["as_json", "check_version", "make_dataset"]
+
+_FIRST, _BELOW = (1, 16), (1, 17)
+
+
+def check_version() -> None:
+    """Make sure that the installed TRL is one this adapter is written against.
+
+    Raises:
+        MissingExtraError: TRL is not installed.
+        ConfigError: It is too old or too new.
+    """
+    try:
+        found = metadata.version("trl")
+    except metadata.PackageNotFoundError as e:
+        raise MissingExtraError("trl", extra="trl") from e
+    numbers = tuple(int(n) for n in re.findall(r"\d+", found)[:2])
+    if not _FIRST <= numbers < _BELOW:
+        raise ConfigError(
+            f"agent_envs.adapters.trl works with TRL 1.16, found TRL {found}, which is too "
+            f"{'old' if numbers < _FIRST else 'new'}; install it with: pip install 'trl>=1.16,<1.17' "
+            "(or 'agent-envs[trl]' with the project's constraints file)"
+        )
+
+
+def as_json(kwargs: Mapping[str, Any]) -> str:
+    """Keyword arguments of an environment as a dataset's column holds them.
+
+    Raises:
+        ConfigError: They are not JSON values.
+
+    >>> as_json({"split": "test"})
+    '{"split": "test"}'
+    """
+    try:
+        return json.dumps(dict(kwargs), sort_keys=True)
+    except TypeError as e:
+        raise ConfigError(f"env_kwargs must be JSON values, got {kwargs!r}: {e}") from e
+
+
+def make_dataset(rows: list[dict[str, Any]]) -> Any:
+    """A ``datasets.Dataset``.
+
+    Raises:
+        MissingExtraError: Hugging Face's ``datasets`` is not installed.
+    """
+    try:
+        from datasets import Dataset
+    except ImportError as e:
+        raise MissingExtraError("datasets", extra="trl") from e
+    return Dataset.from_list(rows)
