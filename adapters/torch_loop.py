@@ -32,12 +32,12 @@ from tqdm import tqdm
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, TokenBatch, build_batch, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
-from agent_envs.adapters.torch_policy import LocalPolicy
 from agent_envs.adapters.torch_run import Run, about, load_model, load_tokenizer, summary, task_pools
 from agent_envs.adapters.torch_settings import LoopConfig, read_command_line
 from agent_envs.adapters.verl.metrics import Record
 from agent_envs.episode import Episode
 from agent_envs.exit_status import run_command
+from agent_envs.policies import TransformersPolicy
 from agent_envs.rollout import run_episodes
 
 __all__ = [
@@ -341,7 +341,7 @@ def train(config: LoopConfig) -> list[Record]:
         models["reference"] = load_model(start, device)
 
     def play(number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
-        policy = LocalPolicy(
+        policy = TransformersPolicy(
             models["model"], tokenizer=tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
             context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
         )  # fmt: skip

@@ -190,12 +190,12 @@ def environment_dataset(
     The prompt holds the instructions; the question follows at ``reset``. A row's keyword arguments win over the
     class's, so that a held-out dataset is one with ``env_kwargs={"split": "test"}``.
     """
-    env = apply_wrappers(gym.make(env_id, **dict(env_kwargs or {})), wrappers)
+    kwargs = as_json(env_kwargs or {})
+    env = apply_wrappers(gym.make(env_id, **json.loads(kwargs)), wrappers)
     instructions = env.get_wrapper_attr("instructions")
     env.close()
     system = [{"role": "system", "content": instructions}] if instructions else []
     prompt = [*system, {"role": "user", "content": ""}]
-    kwargs = as_json(env_kwargs or {})
     return make_dataset([{"prompt": prompt, "index": int(index), "env_kwargs": kwargs} for index in indices])
 
 

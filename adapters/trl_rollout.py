@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.adapters.torch_policy import LocalPolicy
 from agent_envs.adapters.trl_common import as_json, check_version, make_dataset
 from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError, ContextLengthExceeded, DataError
+from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.base import Action, Actor, Policy, Response
 from agent_envs.rollout import run_episodes
 
@@ -115,7 +115,7 @@ class EpisodeRollout:
             gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
         ) as model:
             training = model.training
-            policy = LocalPolicy(
+            policy = TransformersPolicy(
                 model.eval(),
                 tokenizer=trainer._tokenizer,
                 temperature=trainer.temperature,

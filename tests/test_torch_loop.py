@@ -353,7 +353,7 @@ def test_broken_episodes_and_steps_without_tokens_are_left_out():
 def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from agent_envs.adapters.torch_policy import LocalPolicy
+    from agent_envs.policies import TransformersPolicy
     from agent_envs.rollout import run_episodes
 
     model, tokenizer = (
@@ -362,7 +362,7 @@ def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_pat
     )
     played = []
     for limit in (2, 3):
-        policy = LocalPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
+        policy = TransformersPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
                              concurrency=1, seed=0)  # fmt: skip
         played += run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False,
                                env_kwargs={"size": 1, "max_episode_steps": limit})  # fmt: skip
