@@ -73,6 +73,11 @@ _COMMANDS = {
         'fetch the data behind data="official"',
         'Put a task\'s released data where data="official" looks for it.',
     ),
+    "eval": _Command(
+        "agent_envs.commands.eval",
+        "evaluate a policy on an environment",
+        "Play tasks of an environment with any policy and print success, reward and pass@k with their intervals.",
+    ),
     "generate": _Command(
         "agent_envs.commands.generate",
         "write generated tasks as files in a released format",

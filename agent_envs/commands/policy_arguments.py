@@ -18,7 +18,7 @@ from agent_envs.commands.env_arguments import json_object
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.base import Policy
 
-__all__ = ["POLICIES", "PolicyKind", "add_policy_arguments", "chosen_policy", "policy_settings"]
+__all__ = ["POLICIES", "PolicyKind", "add_policy_arguments", "chosen_policies", "chosen_policy", "policy_settings"]
 
 
 class PolicyKind(NamedTuple):
@@ -32,6 +32,8 @@ class PolicyKind(NamedTuple):
     """Names of the options it cannot do without."""
     help: str
     """A few words for `--help`."""
+    seed_per_sample: bool = False
+    """Whether what it draws depends on its seed and the task alone, so that samples of a task need different seeds."""
 
 
 def _openai(options: dict[str, Any], seed: int) -> Policy:
@@ -96,8 +98,9 @@ POLICIES: dict[str, PolicyKind] = {
     "openai": PolicyKind(
         _openai,
         (
-            "model", "base_url", "temperature", "top_p", "max_tokens", "tool_mode", "logprobs", "timeout",
-            "max_retries", "request",
+            "model", "base_url", "temperature", "top_p", "max_tokens", "max_episode_tokens", "tool_mode", "logprobs",
+            "token_ids", "keep_reasoning", "timeout", "stream", "stall_timeout", "max_retries", "max_wait",
+            "max_in_flight", "request",
         ),
         ("model",),
         "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
@@ -109,13 +112,15 @@ POLICIES: dict[str, PolicyKind] = {
         "a Hugging Face model or a checkpoint of `agentr1 train`, in this process, on a CPU or GPU",
     ),
     "vllm": PolicyKind(_vllm, (*_IN_PROCESS, "engine"), (), "the same in vLLM's engine, which this process starts"),
-    "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver"),
-    "random": PolicyKind(_random, (), (), "random valid actions"),
+    "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver", True),
+    "random": PolicyKind(_random, (), (), "random valid actions", True),
 }  # fmt: skip
 """What `--policy` can name."""
 
+_STRIDE = 1009  # between the seeds of two starts
+
 # What does not change what a policy answers: a stopped run may go on with other values.
-_HARMLESS = frozenset({"timeout", "max_retries", "device"})
+_HARMLESS = frozenset({"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device"})
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +150,15 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context-length", type=int, metavar="N", help="in this process: tokens of prompt and response at most")
     add("--tool-mode", choices=("native", "text"), help="tools as tools= of the request, or told in the prompt")
     add("--logprobs", action="store_true", default=None, help="record log-probabilities of the sampled tokens")
+    add("--token-ids", action="store_true", default=None, help="record the tokens themselves (vLLM, SGLang)")
+    add("--keep-reasoning", action="store_true", default=None, help="keep what the server tells apart as reasoning")
+    add("--max-episode-tokens", type=int, metavar="N", help="prompt and response tokens an episode may use")
+    add("--max-in-flight", type=int, metavar="N", help="requests at the same time (default: one per episode)")
     add("--timeout", type=float, metavar="SECONDS", help="of one request (default: 600)")
-    add("--max-retries", type=int, metavar="N", help="further attempts of a failed request")
+    add("--stream", action="store_true", default=None, help="stream replies, so that a server that stalls is noticed")
+    add("--stall-timeout", type=float, metavar="SECONDS", help="with --stream: of silence (default: 60)")
+    add("--max-retries", type=int, metavar="N", help="further attempts of a failed request (default: 5)")
+    add("--max-wait", type=float, metavar="SECONDS", help="a request waits for rate limits (default: 600)")
     add("--request", metavar="JSON", help='further fields of each request, such as {"extra_body": {"top_k": 20}}')
     add("--device", help="transformers: such as cpu or cuda:1 (default: a GPU where there is one)")
     add("--dtype", help="in this process: of the weights, such as bfloat16")
@@ -168,6 +180,24 @@ def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
     """
     _, kind, options = _chosen(arguments)
     return kind.make(dict(options), seed)
+
+
+def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0, stored: int = 0) -> list[Policy]:
+    """The policy of each sample of a task: the same one, or one with a seed of its own where samples need that.
+
+    Args:
+        arguments: With what `add_policy_arguments` added.
+        samples: Episodes per task.
+        seed: Of a policy that draws.
+        stored: Episodes that were played before; a policy that counts its episodes does not begin anew.
+
+    Raises:
+        ConfigError: As `chosen_policy`.
+    """
+    _, kind, options = _chosen(arguments)
+    if kind.seed_per_sample:
+        return [kind.make(dict(options), seed + sample) for sample in range(samples)]
+    return [kind.make(dict(options), seed + _STRIDE * stored)] * samples
 
 
 def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
