@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import resource
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import agent_envs  # noqa: F401  the ids
+import agent_envs  # noqa: F401  registers the ids
 
 CONNECTIONS = (1, 64)
 STEPS = 9
@@ -176,13 +177,14 @@ def serve_openenv(env_id: str) -> None:
     import gymnasium as gym
     import uvicorn
     from openenv.core.env_server import Action, Environment, Observation, State, create_app
+    from pydantic import Field
 
     class TextAction(Action):
         text: str
 
     class TextObservation(Observation):
         text: str
-        info: dict[str, Any] = {}
+        info: dict[str, Any] = Field(default_factory=dict)
 
     class TextEnvironment(Environment):
         SUPPORTS_CONCURRENT_SESSIONS = True
@@ -211,10 +213,10 @@ def serve_openenv(env_id: str) -> None:
         task = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.01)
-        print("at http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1], flush=True)
+        print(f"at http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", flush=True)
         await task
 
-    with __import__("contextlib").suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run())
 
 
@@ -265,10 +267,8 @@ def main() -> None:
             for name in names:
                 rates, p50, p99, cpu = zip(*runs[name], strict=True)
                 shown = f"{statistics.median(rates):.0f} ({min(rates):.0f})"
-                print(
-                    f"{name:16}{count:8d}{shown:>18}{statistics.median(p50) * 1e3:9.2f}{statistics.median(p99) * 1e3:9.2f}"
-                    f"{statistics.median(cpu) * 1e6:13.0f}"
-                )
+                middle, late, spent = (statistics.median(values) for values in (p50, p99, cpu))
+                print(f"{name:16}{count:8d}{shown:>18}{middle * 1e3:9.2f}{late * 1e3:9.2f}{spent * 1e6:13.0f}")
             ratios = [ours[0] / theirs[0] for ours, theirs in zip(*runs.values(), strict=True)]
             print(f"{'ratio':16}{'':8}{f'{statistics.median(ratios):.2f} ({min(ratios):.2f})':>18}\n")
         for name in names:
