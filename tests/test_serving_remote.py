@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pickle
 import random
@@ -183,8 +184,11 @@ def test_errors_keep_their_types(server):
         env.step(3)
     with pytest.raises(TypeError):
         env.reset(options={"index": object()})
+    assert (len(env.tasks), env.tasks.split, env.parser.name) == (100_000, "train", "hermes")
     with pytest.raises(ConfigError, match="stay on its server"):
-        _ = env.tasks
+        env.tasks[0]
+    with pytest.raises(ConfigError, match="stay on its server"):
+        _ = env.task
     env.reset(seed=1)
     env.step("#### 1")
     with pytest.raises(gym.error.ResetNeeded, match="the episode is over"):
@@ -320,4 +324,46 @@ def test_wrappers_on_the_server_are_part_of_the_environment():
         assert env.step("#### 1") == here.step("#### 1")
         with pytest.raises(ConfigError, match="may choose nothing"):
             RemoteEnv(server.url, split="train")
+        RemoteEnv(server.url, split="test", data="generated").close()
+        with pytest.raises(ConfigError, match="may choose nothing, got data"):
+            RemoteEnv(server.url, data="official")
         env.close()
+
+
+def test_observations_that_are_whole_prompts():
+    served = ServedEnv(TOOL, {}, ["ChatMessages", "SlidingWindow(k=2)"])
+    with EnvServer([served], port=0) as server:
+        here, there = served.make({}), gym.make("AgentR1/Remote-v0", url=server.url)
+        assert there.observation_space == here.observation_space and there.unwrapped.instructions == ""
+        assert here.reset(seed=4) == there.reset(seed=4)
+        call = there.unwrapped.format_call("calculator", {"expression": "6*7"})
+        for action in (call, "\ud800 lone", call, call):
+            results = here.step(action), there.step(action)
+            assert results[0] == results[1] and isinstance(results[0][0], list)
+            if results[0][2]:
+                break
+        there.close()
+        episodes = agent_envs.run_episodes(
+            "AgentR1/Remote-v0", agent_envs.policies.ExpertPolicy(), 4, env_kwargs={"url": server.url}, progress=False
+        )
+        assert all(e.success for e in episodes) and isinstance(episodes[0].steps[0].observation, list)
+
+
+def test_wrappers_go_around_the_client_too(server):
+    here = agent_envs.wrappers.apply_wrappers(gym.make(TOOL), ["ChatMessages(reasoning='strip')"])
+    there = agent_envs.wrappers.apply_wrappers(remote(server), ["ChatMessages(reasoning='strip')"])
+    assert here.reset(seed=4) == there.reset(seed=4)
+    action = "<think>so</think>" + here.unwrapped.format_call("calculator", {"expression": "6*7"})
+    assert here.step(action) == there.step(action)
+    there.close()
+
+
+def test_a_trainer_takes_its_tasks_from_a_server(server, tmp_path):
+    config = pytest.importorskip("agent_envs.adapters.verl.config")
+    kwargs = json.dumps({"url": server.url})
+    options = {"data": None, "split": "train", "wrappers": [], "model": None, "warm_start": None, "overrides": []}
+    options |= {"algo": "grpo", "preset": "cpu-tiny", "steps": 2, "seed": 0, "out": str(tmp_path)}
+    options |= {"demo_noise": None, "val_fraction": 0.1}
+    there, preset = config.build(env="AgentR1/Remote-v0", env_kwargs=kwargs, **options)
+    here, _ = config.build(env=TOOL, env_kwargs=None, **options)
+    assert config.choose_tasks(there, preset) == config.choose_tasks(here, preset)

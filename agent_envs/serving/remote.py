@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -15,15 +16,31 @@ from gymnasium.error import ResetNeeded
 
 from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
 from agent_envs.messages import ToolSpec
+from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.serving.access import read_token
 from agent_envs.serving.connection import Connection, RefusedError, StaleError, socket_url
 from agent_envs.serving.wire import generator_of, state_of
-from agent_envs.spaces import UnicodeText
+from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
 
 _LONGEST_PAUSE = 1.0
+
+
+@dataclass(frozen=True)
+class _RemoteTasks:
+    """The tasks of a split that is on a server: how many there are, not what they are."""
+
+    name: str
+    split: str
+    number: int
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: Any) -> Any:
+        raise ConfigError("the tasks of a remote environment stay on its server; reset(options={'index': i}) plays one")
 
 
 class RemoteEnv(TextEnv):
@@ -44,7 +61,9 @@ class RemoteEnv(TextEnv):
         url: Where the server listens: "http://host:port", or "https://" where something in between encrypts.
         env_id: Which of the server's environments; by default its first.
         split: Split of the tasks; by default the server's.
-        env_kwargs: Further arguments of the environment, as far as the server lets clients choose them.
+        data: Where the tasks come from, as far as the server lets clients choose it; with "generated", which trainers
+            pass unless told otherwise, it is the server's choice.
+        env_kwargs: Further arguments of the environment, likewise.
         token: The server's token; by default that of the environment variable ``AGENT_ENVS_TOKEN``.
         timeout: Seconds to wait for one answer.
         connect_timeout: Seconds to keep trying to connect, at construction and at a ``reset`` after a lost connection.
@@ -66,6 +85,7 @@ class RemoteEnv(TextEnv):
         *,
         env_id: str | None = None,
         split: str | None = None,
+        data: str | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         token: str | None = None,
         timeout: float = 150.0,
@@ -76,7 +96,9 @@ class RemoteEnv(TextEnv):
         for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
                 raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds!r}")
-        chosen = {**(env_kwargs or {}), **({} if split is None else {"split": split})}
+        chosen = dict(env_kwargs or {})
+        chosen |= {} if split is None else {"split": split}
+        chosen |= {} if data in (None, "generated") else {"data": data}
         self._url = socket_url(url, env_id, chosen)
         self._token = read_token() if token is None else token
         self._timeout, self._connect_timeout, self._busy_timeout = timeout, connect_timeout, busy_timeout
@@ -88,9 +110,13 @@ class RemoteEnv(TextEnv):
         super().__init__(
             split=about["split"], data=url, render_mode=render_mode, max_observation_length=about["observation_length"]
         )
+        if about["messages"]:
+            self.observation_space = MessagesSpace(about["observation_length"])  # type: ignore[assignment]
         self.action_space = UnicodeText(about["action_length"])
-        self._count = int(about["num_tasks"])
+        self._tasks = _RemoteTasks(url, about["split"], int(about["num_tasks"]))
         self._learn(about)
+        if about["parser"] in PARSERS:
+            self.parser = get_parser(about["parser"], self._remote_tools)
 
     def _watch(self) -> None:
         self._lock = threading.RLock()
@@ -109,7 +135,7 @@ class RemoteEnv(TextEnv):
     @property
     def tools(self) -> list[ToolSpec]:
         """The tools on offer."""
-        return self._tools
+        return self._remote_tools
 
     @property
     def tool_instructions(self) -> str:
@@ -117,22 +143,13 @@ class RemoteEnv(TextEnv):
         return self._tool_instructions
 
     @property
-    def num_tasks(self) -> int:
-        """The number of tasks in the split."""
-        return self._count
-
-    @property
-    def tasks(self) -> Any:
+    def task(self) -> Any:
         """Not here.
 
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError(
-            "the tasks of a remote environment stay on its server; there is num_tasks, and reset()'s info"
-        )
-
-    task = tasks
+        raise ConfigError("the tasks of a remote environment stay on its server; reset()'s info has task_id and index")
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """A call in the wire format that this environment reads."""
@@ -304,7 +321,7 @@ class RemoteEnv(TextEnv):
     def _learn(self, about: dict[str, Any]) -> None:
         try:
             self.instructions = str(about["instructions"])
-            self._tools: list[ToolSpec] = list(about["tools"])
+            self._remote_tools: list[ToolSpec] = list(about["tools"])
             self._tool_instructions = str(about["tool_instructions"])
         except (KeyError, TypeError) as e:
             raise BackendReplyError(f"{self._url}: expected instructions and tools, got {about!r:.200}") from e

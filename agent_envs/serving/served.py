@@ -20,6 +20,7 @@ from agent_envs.wrapper_specs import apply_wrappers
 
 __all__ = ["ServedEnv", "Signer"]
 
+_NOTHING = object()
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
@@ -69,6 +70,7 @@ class ServedEnv:
         Raises:
             ConfigError: The client may not choose them, or the environment does not take them.
         """
+        chosen = {key: value for key, value in chosen.items() if self.env_kwargs.get(key, _NOTHING) != value}
         refused = sorted(str(key) for key in chosen if key not in self.choices)
         if refused:
             may = ", ".join(self.choices) or "nothing"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError, MissingExtraError
 from agent_envs.serving.access import check_binding
+from agent_envs.serving.house import House
 from agent_envs.serving.served import ServedEnv
-from agent_envs.serving.session import House, Session
+from agent_envs.serving.session import Session
 from agent_envs.serving.wire import MAX_MESSAGE
 from agent_envs.serving.work import PATIENCE, WorkQueue
 

@@ -13,21 +13,15 @@ from gymnasium.error import ResetNeeded
 
 from agent_envs import branching
 from agent_envs._version import __version__
-from agent_envs.errors import AgentEnvsError, BackendBusyError, ConfigError
-from agent_envs.messages import observation_text
-from agent_envs.serving.served import ServedEnv, Signer
+from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.serving.house import FullError, House, surface
+from agent_envs.serving.served import ServedEnv
 from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, generator_of, state_of
-from agent_envs.spaces import UnicodeText
 
-__all__ = ["Answer", "House", "Session", "describe"]
+__all__ = ["Answer", "Session"]
 
 _log = logging.getLogger(__name__)
-_MAX_DESCRIPTIONS = 256
 _EXPECTED = (AgentEnvsError, ResetNeeded)
-
-
-class _FullError(BackendBusyError):
-    """There is no place for another environment."""
 
 
 class Answer(NamedTuple):
@@ -39,51 +33,6 @@ class Answer(NamedTuple):
     """Whether it is an error."""
     close: bool = False
     """Whether the client asked to end the session; then nothing is sent."""
-
-
-class House:
-    """What all sessions of a server share: places for environments, descriptions, a secret. Used from many threads.
-
-    Args:
-        limit: How many environments there may be at once.
-        max_message: Bytes of the longest message.
-    """
-
-    def __init__(self, limit: int, max_message: int) -> None:
-        self.limit = limit
-        self.max_message = max_message
-        self.taken = 0
-        self.signer = Signer()
-        self._lock = threading.Lock()
-        self._describing = threading.Lock()
-        self._descriptions: dict[str, dict[str, Any]] = {}
-
-    def take(self) -> None:
-        """Take a place.
-
-        Raises:
-            BackendBusyError: There is none.
-        """
-        with self._lock:
-            if self.taken >= self.limit:
-                raise _FullError(f"all {self.limit} places for episodes are taken; come again later")
-            self.taken += 1
-
-    def free(self) -> None:
-        """Give a place back."""
-        with self._lock:
-            self.taken -= 1
-
-    def describe(self, served: ServedEnv, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """What `describe` says, remembered."""
-        name = encode([served.name, sorted(chosen.items())])
-        with self._describing:
-            known = self._descriptions.get(name)
-            if known is None:
-                known = {**describe(served, chosen), "max_message": self.max_message}
-                if len(self._descriptions) < _MAX_DESCRIPTIONS:
-                    self._descriptions[name] = known
-            return known
 
 
 class Session:
@@ -131,7 +80,7 @@ class Session:
             self._busy = True
         try:
             return self._answer(raw)
-        except _FullError as e:
+        except FullError as e:
             return Answer(encode({"type": "error", "data": error_data(e, "CAPACITY_REACHED")}), failed=True)
         except _EXPECTED as e:
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
@@ -204,7 +153,7 @@ class Session:
             env.unwrapped.np_random = generator_of(data["rng"])
         observation, info = env.reset(seed=seed, options=options)
         self._episode_id, self._steps, self._done = episode_id or uuid.uuid4().hex, 0, False
-        shown = {**_shown(observation, info), **_surface(env)}
+        shown = {**_shown(observation, info), **surface(env)}
         self._generator = None
         return self._result(shown, None, False)
 
@@ -292,7 +241,7 @@ class Session:
         self._steps, self._done = steps, done
         self._episode_id = self._episode_id or uuid.uuid4().hex
         self._generator = None
-        return self._result({**_shown(observation, info), **_surface(env)}, None, self._done)
+        return self._result({**_shown(observation, info), **surface(env)}, None, self._done)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -333,44 +282,12 @@ class Session:
         return {"rng": state}
 
 
-def describe(served: ServedEnv, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client has to know of an environment before its first episode; makes one for a moment.
-
-    Raises:
-        ConfigError: The environment cannot be made with these arguments, or is not one of text.
-    """
-    env = served.make(chosen)
-    try:
-        spaces = [env.observation_space, env.action_space]
-        if not all(isinstance(space, UnicodeText) for space in spaces):
-            raise ConfigError(f"{served.name} is not an environment of text: its spaces are {spaces}")
-        try:
-            count = env.get_wrapper_attr("num_tasks")
-        except AttributeError:
-            count = 0
-        return {
-            "protocol": PROTOCOL,
-            "version": __version__,
-            "env": served.name,
-            "split": getattr(env.unwrapped, "split", ""),
-            "num_tasks": count,
-            "observation_length": env.observation_space.max_length,  # type: ignore[attr-defined]
-            "action_length": env.action_space.max_length,  # type: ignore[attr-defined]
-            **_surface(env),
-        }
-    finally:
-        env.close()
-
-
-def _surface(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """How to act."""
-    return {name: env.get_wrapper_attr(name) for name in ("instructions", "tools", "tool_instructions")}
-
-
 def _shown(observation: Any, info: dict[str, Any], terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
-    """An observation as clients get it; one that is a list of messages has the key `messages` too."""
-    shown = {"text": observation_text(observation), "terminated": terminated, "truncated": truncated, "info": info}
-    return shown if isinstance(observation, str) else {**shown, "messages": observation}
+    """An observation as clients get it. Of a list of messages, the whole prompt, the text is the last one's."""
+    shown = {"text": observation, "terminated": terminated, "truncated": truncated, "info": info}
+    if isinstance(observation, str):
+        return shown
+    return {**shown, "text": observation[-1]["content"] if observation else "", "messages": observation}
 
 
 def _mcp_tools(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
