@@ -4,7 +4,7 @@
 server      asked by                             answers in
 ==========  ===================================  =====================================================================
 vLLM        ``return_token_ids``, ``logprobs``   ``prompt_token_ids`` beside ``choices``, a choice's ``token_ids``
-SGLang      ``return_token_ids``, ``logprobs``   a choice's ``prompt_token_ids`` and ``token_ids``
+SGLang      ``return_token_ids``, ``logprobs``   a choice's ``prompt_token_ids``, (``response_``)``token_ids``
 vLLM        ``return_tokens_as_token_ids``       ``logprobs.content[].token`` as ``"token_id:17"``
 llama.cpp   ``logprobs``                         ``logprobs.content[].id``
 ==========  ===================================  =====================================================================
@@ -51,7 +51,7 @@ def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Sam
     if not isinstance(entries, Sequence) or not all(isinstance(entry, Mapping) for entry in entries):
         entries = None
     prompt_ids = _ids(completion.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))
-    response_ids = _ids(choice.get("token_ids"))
+    response_ids = _ids(choice.get("token_ids")) or _ids(choice.get("response_token_ids"))
     if response_ids is None and entries:
         response_ids = _ids([_entry_id(entry) for entry in entries])
     values = None

@@ -331,6 +331,7 @@ def test_tokens_are_read_from_where_servers_put_them():
     for completion, choice, expected in [
         ({"prompt_token_ids": [1]}, {"token_ids": ids, "logprobs": {"content": logged}}, ((1,), (3, 2), (-1.0, -2.0))),
         ({}, {"prompt_token_ids": [1], "token_ids": ids}, ((1,), (3, 2), None)),  # SGLang
+        ({}, {"prompt_token_ids": [1], "response_token_ids": ids}, ((1,), (3, 2), None)),
         ({}, {"logprobs": {"content": [{"id": 7, "logprob": -1}]}}, (None, (7,), (-1.0,))),  # llama.cpp
         ({}, {"logprobs": {"content": [{"token": "token_id:7", "logprob": -1}]}}, (None, (7,), (-1.0,))),
         ({}, {"token_ids": [3], "logprobs": {"content": logged}}, (None, (3,), None)),  # which is whose?
@@ -492,6 +493,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ("/episodes/nobody/reward", {"reward": 1}, 404, "no episode 'nobody'"),
         ("/nothing", {}, 404, "there are /v1"),
         ("/v1/%2e%2e/secret", {}, 404, ""),
+        ("/v1/chat/completions/", {"messages": [{}]}, 404, "only /v1/chat/completions is recorded"),
     ]:
         headers = {"X-Episode-Id": "x"} if path.startswith("/v1/chat") else {}
         got, reply = post(proxy, path, body, headers)
@@ -611,6 +613,20 @@ def test_what_a_kill_leaves_is_continued(tmp_path):
     two, one = episodes(tmp_path / "out")
     assert (one.episode_id, one.group_id, one.reward, len(one.steps)) == ("one", "g", 1.0, 2)
     assert [s.info["call"] for s in one.steps] == [0, 1] and (two.episode_id, two.reward) == ("two", 2.0)
+
+
+def test_what_comes_after_the_end_is_refused(tmp_path):
+    store = EpisodeStore(tmp_path)
+    episode = store.episode("x")
+    store.finish(episode, EpisodeEnd(reward=1.0))
+    with pytest.raises(ConfigError, match="has ended before"):
+        store.add_steps(episode, 0, [], [])
+    with pytest.raises(ConfigError, match="has ended before"):
+        store.finish(episode, EpisodeEnd(reward=2.0))
+    store.add_failure(episode, 1, "too late")
+    assert not episode.path.exists()
+    store.close()
+    assert len(episodes(tmp_path)) == 1
 
 
 def test_an_episode_being_ended_when_the_process_died_is_ended(tmp_path):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["CallRecorder"]
 
 _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token")
-_UNRECORDED = ("completions", "responses", "messages")  # endpoints that generate, and whose calls are no steps
+_UNRECORDED = ("chat", "completions", "responses", "messages")  # what generates in other ways, and is no step
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
 _MAX_NAME = 200
 _MAX_LINE = 64 << 20
@@ -100,7 +100,8 @@ class CallRecorder:
         tail = request.match_info["tail"]
         if ".." in tail.split("/"):
             return error_reply(404, f"there is no /v1/{tail}")
-        if tail.split("/")[0] in _UNRECORDED and _episode_name(request) is not None:
+        generates = request.method == "POST" and tail.split("/")[0] in _UNRECORDED
+        if generates and _episode_name(request) is not None:
             return error_reply(404, f"only /v1/chat/completions is recorded, not /v1/{tail}: use chat completions")
         data = await request.read()
         try:

@@ -83,8 +83,8 @@ def strip_reply(reply: dict[str, Any], request: Mapping[str, Any]) -> None:
         if not isinstance(choice, dict):
             continue
         if not ids:
-            choice.pop("token_ids", None)
-            choice.pop("prompt_token_ids", None)
+            for name in ("token_ids", "response_token_ids", "prompt_token_ids"):
+                choice.pop(name, None)
         if not logprobs and choice.get("logprobs") is not None:
             choice["logprobs"] = None
 

@@ -52,6 +52,8 @@ class OpenEpisode:
     """Calls that failed."""
     running: int = 0
     """Calls under way."""
+    over: bool = False
+    """Whether it has ended meanwhile."""
     touched: float = field(default_factory=time.monotonic)
     """When something happened last (monotonic seconds)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -134,16 +136,20 @@ class EpisodeStore:
         """Write down a call: a row per choice with the fields of ``Step`` that a call has.
 
         Raises:
+            FinishedError: The episode has ended meanwhile.
             OSError: The file cannot be written; the call is then not in it.
         """
         with episode.lock:
+            self._check_open(episode)
             _append(episode.path, {"kind": "call", "number": number, "rows": rows, "tools": tools})
             episode.steps += len(rows)
             episode.touched = time.monotonic()
 
     def add_failure(self, episode: OpenEpisode, number: int, error: str, partial: str | None = None) -> None:
-        """Write down a call that came to nothing, and what was said of it before."""
+        """Write down a call that came to nothing, and what was said of it before; nothing where the episode is over."""
         with episode.lock:
+            if episode.over:
+                return
             failure = {"call": number, "error": error} | ({} if partial is None else {"partial": partial})
             _append(episode.path, {"kind": "failure", "failure": failure})
             episode.failed += 1
@@ -157,11 +163,11 @@ class EpisodeStore:
             ConfigError: The end does not fit the episode's steps.
         """
         with episode.lock:
-            if episode.episode_id in self._ended:
-                raise FinishedError(f"episode {episode.episode_id!r} has ended before, with something else")
+            self._check_open(episode)
             record = self._build(episode, end)
             _append(episode.path, {"kind": "end", "end": end.to_dict()})
             self._keep(record, end.digest)
+            episode.over = True
             episode.path.unlink(missing_ok=True)
         return record
 
@@ -177,6 +183,10 @@ class EpisodeStore:
     def close(self) -> None:
         """Let another process record into the folder. What is open stays so, for the next one."""
         self._guard.close()
+
+    def _check_open(self, episode: OpenEpisode) -> None:
+        if episode.over:
+            raise FinishedError(f"episode {episode.episode_id!r} has ended before this came")
 
     def _keep(self, record: Episode, digest: str | None) -> None:
         with self._lock:
@@ -233,6 +243,8 @@ class EpisodeStore:
             path.unlink()
             return
         named = [line for line in lines if line["kind"] == "episode"]
+        if not named:
+            raise DataError(f"{path} does not say which episode it holds")
         episode = OpenEpisode(named[-1]["episode_id"], path, named[-1]["group_id"], named[-1]["index"])
         numbers = [line["number"] for line in lines if line["kind"] == "call"]
         failures = [line["failure"] for line in lines if line["kind"] == "failure"]
