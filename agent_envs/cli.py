@@ -27,6 +27,11 @@ _COMMANDS = {
         "train a model on an environment with verl",
         "Train a model on an environment with verl's own trainer. Said again, it continues a stopped run.",
     ),
+    "list": _Command(
+        "agent_envs.commands.list",
+        "which environments there are",
+        "Every environment: what it is, what data it has on this machine, and which extras it could use.",
+    ),
     "play": _Command(
         "agent_envs.commands.play",
         "play an environment yourself",
@@ -67,6 +72,11 @@ _COMMANDS = {
         "agent_envs.commands.plot",
         "draw curves of runs and what goes with success",
         "Draw success, reward, turns and length of runs over their steps, and how these go together.",
+    ),
+    "bench": _Command(
+        "agent_envs.commands.bench",
+        "measure an environment's speed and memory",
+        "Play an environment with its expert or at random, and say how fast it steps and resets, and what it weighs.",
     ),
     "prepare": _Command(
         "agent_envs.commands.prepare",

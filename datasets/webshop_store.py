@@ -45,7 +45,7 @@ from agent_envs.datasets.webshop_products import Product, product_from_row
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval.storage import new_folder
 
-__all__ = ["convert", "open_catalog"]
+__all__ = ["check_catalog", "convert", "open_catalog"]
 
 _LARGE = 64 << 20  # bytes of sources from which on a progress bar is shown
 _CACHE = "webshop-stores"
@@ -87,6 +87,18 @@ def open_catalog(
     files = find_released(path)
     stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
     return _opened(tuple(stamps), lambda: _cached(files, (_reopened, (data,)), progress))
+
+
+def check_catalog(data: str) -> None:
+    """Refuse the name of a catalogue that is not there, without opening any.
+
+    Raises:
+        DataError: Its files are missing; the message names them.
+    """
+    if data != "generated":
+        path = _official() if data == "official" else given_path(data)
+        if not _is_store(path):
+            find_released(path)
 
 
 _lock = threading.Lock()

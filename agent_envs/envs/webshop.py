@@ -154,6 +154,10 @@ class WebShopEnv(TextEnv):
         if products is not None and data != "generated":
             raise ConfigError(f"products= is for data='generated', not for {data!r}")
         check_tagger(tagger)
+        if data != "generated":
+            from agent_envs.datasets.webshop_store import check_catalog
+
+            check_catalog(data)
         kwargs.setdefault("max_observation_length", _LONGEST)
         super().__init__(split=split, data=data, **kwargs)
         check_split(self.split)
