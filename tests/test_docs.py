@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import re
 import sys
@@ -10,6 +11,8 @@ import types
 import pytest
 
 from agent_envs.testing import check_text_env
+from agent_envs.wrapper_order import ORDER, REFUSED
+from agent_envs.wrapper_specs import WRAPPERS
 
 
 def test_the_environments_page_is_current(root):
@@ -45,6 +48,7 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
         "docs/paper_search.md",
         "docs/recording.md",
         "docs/serving.md",
+        "docs/wrappers.md",
         "docs/writing_an_environment.md",
     ],
 )
@@ -90,3 +94,18 @@ def test_the_examples_of_other_trainers_run(root, number, package, monkeypatch, 
             importlib.import_module("skyrl_gym").registry.pop("agentr1", None)
     said = capsys.readouterr().out.strip()
     assert {"skyrl_gym": "1.0 1.0", "verifiers": "['calculator']", "numpy": "1.0"}[package] in said
+
+
+def test_the_wrappers_page_runs_and_names_every_wrapper(root):
+    text = (root / "docs" / "wrappers.md").read_text(encoding="utf-8")
+    names, shared = set(re.findall(r"`(\w+)", text)), {}
+    assert {*WRAPPERS, *REFUSED} <= names
+    order = text.index("## In this order")
+    places = [text.index(f"`{name}", order) for name in ORDER]
+    assert places == sorted(places)
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)):
+        test = doctest.DocTestParser().get_doctest(block, shared, f"block {number}", "docs/wrappers.md", 0)
+        runner = doctest.DocTestRunner()
+        runner.run(test, clear_globs=False)
+        shared.update(test.globs)
+        assert runner.failures == 0 and runner.tries > 0

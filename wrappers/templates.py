@@ -95,7 +95,7 @@ def hotpotqa_prompt(view: PromptView) -> str:
         for passage in results:
             passages.setdefault((passage.title, passage.text[:PASSAGE_CHARS]), query)
     shown = [
-        f"[{number}] {f'(query: {_line(query)}) ' if query else ''}{title + ': ' if title else ''}{text}"
+        f"[{number}] {f'(query: {_line(query)}) ' if query else ''}{_flat(f'{title}: {text}' if title else text)}"
         for number, ((title, text), query) in enumerate(passages.items(), start=1)
     ]
     empty = view.steps > 0 and not view.info["invalid_action"] and not (found and found[-1][1])
@@ -189,9 +189,14 @@ def _sections(*sections: tuple[str, str]) -> str:
     return "\n\n".join(f"{heading}:\n{text}" for heading, text in sections if text)
 
 
+def _flat(text: str) -> str:
+    """Text without line breaks, so that nothing in it passes for another line of the prompt."""
+    return " ".join(text.split())
+
+
 def _line(text: str) -> str:
-    """Text in one line, so that nothing in it passes for another line of the prompt."""
-    flat = " ".join(text[: 4 * _LINE].split())
+    """The beginning of a text in one line."""
+    flat = _flat(text[: 4 * _LINE])
     return flat if len(flat) <= _LINE else flat[: _LINE - 3] + "..."
 
 

@@ -1,0 +1,127 @@
+"""What docs/tool_formats.md says of other packages' parsers is so, in the versions that are pinned.
+
+Behaviours pinned here:
+1. verl's and transformers' parsers read the real calls that ours write, and give the same names and arguments.
+2. They leave out, guess, or fall over what ours report as a failure.
+3. The table's names of formats are those packages' names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+
+import pytest
+
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers import get_parser
+
+VERL = {"hermes": "hermes", "harmony": "gpt-oss", "qwen_coder": "qwen3_coder", "glm": "glm"}
+START = "<|start|>assistant"  # of which verl's gpt-oss parser wants to see the one in the prompt too
+
+
+class Decoded:
+    """A tokenizer whose token ids are the text."""
+
+    pad_token = "<|pad|>"
+
+    def decode(self, ids, skip_special_tokens=False):
+        return ids
+
+
+def _with_verl(name, text, specs=()):
+    tool_parser = pytest.importorskip("verl.experimental.agent_loop.tool_parser")
+    from verl.tools.schemas import OpenAIFunctionToolSchema
+
+    parser = tool_parser.ToolParser.get_tool_parser(VERL[name], Decoded())
+    schemas = [OpenAIFunctionToolSchema.model_validate(spec) for spec in specs]
+    text = START + text if name == "harmony" else text
+    _, calls = asyncio.run(parser.extract_tool_calls(text, schemas))
+    return [(call.name, json.loads(call.arguments)) for call in calls]
+
+
+def _spec(name, arguments):
+    properties = {key: {"type": "string", "description": ""} for key in arguments}
+    parameters = {"type": "object", "properties": properties, "required": []}
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+
+@pytest.fixture(scope="module")
+def real_calls(data_dir):
+    lines = (data_dir / "toolcalls" / "openai_tool_calls_300.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [ToolCall(row["name"], json.loads(row["arguments"])) for row in rows]
+
+
+@pytest.mark.parametrize("name", VERL)
+def test_verl_reads_the_real_calls_that_are_written_here(name, real_calls):
+    read = 0
+    for call in real_calls:
+        if name in ("qwen_coder", "glm") and not all(
+            isinstance(v, str) and v == v.strip() and v and v.lower() != "null" for v in call.arguments.values()
+        ):
+            continue  # both are typed by schemas, verl's in another way
+        specs = [_spec(call.name, call.arguments)]
+        text = get_parser(name, specs).format(call)
+        assert _with_verl(name, text, specs)[0][0] == call.name
+        if name != "glm":  # verl's reads a text such as 5 as a number whatever the schema says
+            assert _with_verl(name, text, specs) == [(call.name, call.arguments)]
+        read += 1
+    assert read > 100
+
+
+CALL = ToolCall("search", {"query": "tea"})
+
+
+@pytest.mark.parametrize("name", VERL)
+def test_verl_leaves_out_what_is_a_failure_here(name, caplog):
+    parser = get_parser(name, [_spec("search", CALL.arguments)])
+    text = parser.format(CALL)
+    broken = text[: text.rindex("</function>")] if name == "qwen_coder" else text[:-6]
+    broken = broken.replace("</parameter>", "") if name == "qwen_coder" else broken
+    (failure,) = parser.parse(broken).calls
+    assert isinstance(failure, ParseFailure) and failure.error
+    with caplog.at_level(logging.CRITICAL):
+        got = _with_verl(name, broken)
+    assert got == ([("search", {"query": "tea"})] if name == "qwen_coder" else [])  # which guesses what is missing
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen_coder", "glm"])
+def test_verl_makes_calls_within_reasoning(name):
+    parser = get_parser(name, [_spec("search", CALL.arguments)])
+    text = f"<think>{parser.format(CALL)}</think>no"
+    assert parser.parse(text).calls == () and _with_verl(name, text, [_spec("search", CALL.arguments)])
+
+
+def test_transformers_reads_two_families_and_raises_on_the_rest(real_calls):
+    serving = pytest.importorskip("transformers.cli.serving.utils")
+    parsing = pytest.importorskip("transformers.utils.chat_parsing_utils")
+    schemas = {kind: known["schema"] for kinds, known in serving._TOOL_CALL_FALLBACKS.items() for kind in kinds}
+    assert set(schemas) >= {"qwen2", "qwen3", "qwen3_5"} and all(kind.startswith("qwen") for kind in schemas)
+    for call in real_calls:
+        text = get_parser("hermes").format(call)
+        assert parsing.recursive_parse(text, schemas["qwen3"]) == [{"name": call.name, "arguments": call.arguments}]
+        spec = _spec(call.name, call.arguments)
+        text = get_parser("qwen_coder", [spec]).format(call)
+        assert parsing.recursive_parse(text, schemas["qwen3_5"])[0]["name"] == call.name
+    good = get_parser("hermes").format(CALL)
+    with pytest.raises(ValueError, match="JSON"):
+        parsing.recursive_parse(good + "<tool_call>{oops}</tool_call>", schemas["qwen3"])
+    assert [type(c) for c in get_parser("hermes").parse(good + "<tool_call>{oops}</tool_call>").calls] == [
+        ToolCall,
+        ParseFailure,
+    ]
+
+
+def test_the_tables_names_are_verls(root):
+    tool_parser = pytest.importorskip("verl.experimental.agent_loop.tool_parser")
+    text = (root / "docs" / "tool_formats.md").read_text(encoding="utf-8")
+    table = text[text.index("| here | verl |") :].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row[1])}
+    assert named == set(tool_parser.ToolParser._registry)
+    assert {
+        re.findall(r"`(\w+)`", row[0])[0]: re.findall(r"`([\w-]+)`", row[1])[0] for row in rows[:7] if row[1]
+    } == VERL
