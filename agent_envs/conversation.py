@@ -6,6 +6,7 @@ whole next prompt. Every actor keeps its history here, as messages or as tokens,
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,6 +71,10 @@ class Conversation:
         """Take in what the model said."""
         self.messages = [*self.messages, {"role": "assistant", "content": text}]
 
+    def fork(self) -> Conversation:
+        """The same conversation so far, which goes on by itself."""
+        return copy.copy(self)  # the list of messages is replaced, never changed
+
 
 class TokenConversation:
     """The prompts of one episode as tokens: sampled text is never tokenized again while the conversation grows.
@@ -104,3 +109,9 @@ class TokenConversation:
         """Take in a response: its text, by which a list observation is recognised as grown, and its tokens."""
         self.conversation.respond(text)
         self.response_ids = list(response_ids)
+
+    def fork(self) -> TokenConversation:
+        """The same conversation so far, which goes on by itself."""
+        other = copy.copy(self)
+        other.conversation = self.conversation.fork()
+        return other

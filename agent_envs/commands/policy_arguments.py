@@ -164,7 +164,20 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", help="in this process: of the weights, such as bfloat16")
     add("--template-kwargs", metavar="JSON", help='in this process: of the chat template: {"enable_thinking": false}')
     add("--engine", metavar="JSON", help='vllm: further arguments of its engine, such as {"tensor_parallel_size": 2}')
+    add("--best-of", type=int, metavar="N", help="play the best of N candidates for every action")
+    add("--best-by", choices=("majority", "logprob", "reward"), help="what is best (default: majority; reward cheats)")
     add("--demo-noise", type=float, metavar="P", help="expert: share of calls that are wrong on purpose")
+
+
+def _best(policy: Policy, arguments: argparse.Namespace) -> Policy:
+    """The policy as it is, or the best of its candidates."""
+    if arguments.best_of is None:
+        if arguments.best_by is not None:
+            raise ConfigError("--best-by says how --best-of chooses: give --best-of N too")
+        return policy
+    from agent_envs.policies import BestOfN
+
+    return BestOfN(policy, arguments.best_of, arguments.best_by or "majority")
 
 
 def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
@@ -179,7 +192,7 @@ def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
         MissingExtraError: It needs a package that is not installed.
     """
     _, kind, options = _chosen(arguments)
-    return kind.make(dict(options), seed)
+    return _best(kind.make(dict(options), seed), arguments)
 
 
 def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0, stored: int = 0) -> list[Policy]:
@@ -196,8 +209,8 @@ def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 
     """
     _, kind, options = _chosen(arguments)
     if kind.seed_per_sample:
-        return [kind.make(dict(options), seed + sample) for sample in range(samples)]
-    return [kind.make(dict(options), seed + _STRIDE * stored)] * samples
+        return [_best(kind.make(dict(options), seed + sample), arguments) for sample in range(samples)]
+    return [_best(kind.make(dict(options), seed + _STRIDE * stored), arguments)] * samples
 
 
 def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -207,7 +220,10 @@ def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         ConfigError: As `chosen_policy`.
     """
     name, _, options = _chosen(arguments)
-    return {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
+    settings = {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
+    if arguments.best_of is not None:
+        settings |= {"best_of": arguments.best_of, "best_by": arguments.best_by or "majority"}
+    return settings
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str, Any]]:

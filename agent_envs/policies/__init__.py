@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.policies.base import Actor, Policy, Response
+from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
 from agent_envs.policies.human import HumanPolicy
 from agent_envs.policies.random import RandomPolicy
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor",
+    "BestOfN",
     "ExpertPolicy",
     "HumanPolicy",
     "OpenAIPolicy",

@@ -5,6 +5,7 @@ API: https://platform.openai.com/docs/api-reference/chat/create.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -219,6 +220,13 @@ class _OpenAIActor:
         said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
         instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
         self._conversation = Conversation(instructions)
+
+    def fork(self, number: int) -> _OpenAIActor:
+        """See `ForkingActor`; the server draws."""
+        other = copy.copy(self)
+        other._conversation = self._conversation.fork()
+        other._messages, other._call_ids, other._said = [*self._messages], [*self._call_ids], {**self._said}
+        return other
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         new, fresh = self._conversation.observe(observation, info)

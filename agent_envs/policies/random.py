@@ -52,6 +52,10 @@ class _RandomActor:
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
         self._rng: np.random.Generator | None = None
 
+    def fork(self, number: int) -> _RandomActor:
+        """See `ForkingActor`; forks draw from one generator in turn."""
+        return self
+
     def act(self, observation: Observation, info: dict[str, Any]) -> str:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])

@@ -6,6 +6,7 @@ tokenized again.
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import zlib
@@ -138,6 +139,13 @@ class _TokenActor:
         self._conversation = TokenConversation(builder, instructions)
         self._seed = ""
         self._steps = 0
+
+    def fork(self, number: int) -> _TokenActor:
+        """See `ForkingActor`."""
+        other = copy.copy(self)
+        other._conversation = self._conversation.fork()
+        other._seed += f"#{number}"
+        return other
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         policy = self._policy

@@ -1,0 +1,166 @@
+"""Best of n: several candidates for every action, of which the one that a scorer likes best is played."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from agent_envs.background import run_in_thread
+from agent_envs.branching import restore, snapshot
+from agent_envs.errors import ConfigError, EpisodeStop, PolicyError, did_you_mean
+from agent_envs.messages import Observation
+from agent_envs.policies.base import Policy, Response
+
+__all__ = ["SCORERS", "BestOfN", "ForkingActor", "Scorer", "score_logprob", "score_majority", "score_reward"]
+
+Scorer = Callable[[gym.Env[Any, str], Observation, dict[str, Any], Sequence[Response]], Sequence[float]]
+"""From (env, observation, info, candidates) to a score per candidate; the environment must be left as it was."""
+
+
+class ForkingActor(Protocol):
+    """An actor that can be tried out: `BestOfN` needs it."""
+
+    def fork(self, number: int) -> ForkingActor:
+        """An actor with the same history that goes on by itself; with another number it draws otherwise."""
+        ...
+
+    def act(self, observation: Observation, info: dict[str, Any]) -> Any:
+        """See `Actor.act`."""
+        ...
+
+
+def score_majority(
+    env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
+) -> list[float]:
+    """The share of candidates with the same text, spaces at its ends aside: self-consistency.
+
+    Wang et al. 2023, Self-Consistency Improves Chain of Thought Reasoning in Language Models; here of whole actions.
+    """
+    counts = Counter(candidate.text.strip() for candidate in candidates)
+    return [counts[candidate.text.strip()] / len(candidates) for candidate in candidates]
+
+
+def score_logprob(
+    env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
+) -> list[float]:
+    """The mean log-probability of a candidate's tokens.
+
+    Raises:
+        PolicyError: The policy does not report them.
+    """
+    if any(not candidate.response_logprobs for candidate in candidates):
+        raise PolicyError("best of n by log-probability needs a policy that reports them (--logprobs)")
+    return [math.fsum(c.response_logprobs or ()) / len(c.response_logprobs or ()) for c in candidates]
+
+
+def score_reward(
+    env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
+) -> list[float]:
+    """The reward that the environment gives for each candidate, tried on a snapshot that is restored.
+
+    The environment's reward is what an evaluation measures: this is an upper bound of what a scorer could do, not a way
+    to play. Each different text is tried once.
+
+    Raises:
+        ConfigError: The environment cannot be branched.
+    """
+    point = snapshot(env)
+    rewards: dict[str, float] = {}
+    try:
+        for candidate in candidates:
+            if candidate.text not in rewards:
+                rewards[candidate.text] = float(env.step(candidate.text)[1])
+                restore(env, point)
+    finally:
+        restore(env, point)
+    return [rewards[candidate.text] for candidate in candidates]
+
+
+SCORERS: dict[str, Scorer] = {"logprob": score_logprob, "majority": score_majority, "reward": score_reward}
+"""Scorers by name."""
+
+
+class BestOfN:
+    """Asks a policy for n candidates at every step and plays the one with the highest score, the first of equal ones.
+
+    The candidates are answers to the same conversation, asked for at the same time; the conversation goes on with the
+    one that is played. An episode so costs about n times as much, which the usage of its steps shows. To have n whole
+    episodes of a task and the best of them is something else: `evaluate(samples=n)` and its pass@n.
+
+    Args:
+        policy: One whose actors can fork: OpenAIPolicy, TransformersPolicy, VLLMPolicy, RandomPolicy.
+        n: How many candidates.
+        score: `"majority"`, `"logprob"`, `"reward"`, or a function `(env, observation, info, candidates) -> scores`,
+            which may branch the environment (`agent_envs.snapshot`), ask a judge or a value model. It runs in a thread
+            of its own.
+
+    Raises:
+        ConfigError: n is below 1, or there is no such scorer.
+
+    A candidate that ends in an error or at a limit is left out while there are others.
+    """
+
+    def __init__(self, policy: Policy, n: int, score: str | Scorer = "majority") -> None:
+        if n < 1:
+            raise ConfigError(f"n must be at least 1, got {n!r}")
+        if not callable(score) and score not in SCORERS:
+            raise ConfigError(f"unknown scorer {score!r}.{did_you_mean(score, SCORERS)}")
+        self.policy = policy
+        self.n = n
+        self.score: Scorer = score if callable(score) else SCORERS[score]
+
+    def start(self, env: gym.Env[Any, str]) -> _BestOfActor:
+        actor: Any = self.policy.start(env)
+        if not callable(getattr(actor, "fork", None)):
+            raise PolicyError(
+                f"best of n needs a policy whose actors can fork, which {type(self.policy).__name__}'s cannot"
+            )
+        return _BestOfActor(self, env, actor)
+
+
+class _BestOfActor:
+    def __init__(self, policy: BestOfN, env: gym.Env[Any, str], actor: ForkingActor) -> None:
+        self._policy = policy
+        self._env = env
+        self._actor = actor
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        forks = [self._actor.fork(number) for number in range(self._policy.n)]
+        answers = await asyncio.gather(*(_answer(fork, observation, info) for fork in forks), return_exceptions=True)
+        usable = []
+        for fork, answer in zip(forks, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+                raise answer
+            if isinstance(answer, Response) and not answer.empty:
+                usable.append((fork, answer))
+        if not usable:
+            failure = next((a for a in answers if isinstance(a, EpisodeStop)), answers[0])
+            if isinstance(failure, BaseException):
+                raise failure
+            return failure
+        candidates = [answer for _, answer in usable]
+        waiting = run_in_thread(self._policy.score, self._env, observation, info, candidates)
+        scores = list(await asyncio.wrap_future(waiting))
+        if len(scores) != len(candidates):
+            raise PolicyError(f"the scorer gave {len(scores)} scores for {len(candidates)} candidates")
+        best = max(range(len(scores)), key=lambda i: (not math.isnan(scores[i]), scores[i]))
+        self._actor, chosen = usable[best]
+        usage: Counter[str] = Counter()
+        for candidate in candidates:
+            usage.update(candidate.usage or {})
+        return Response(
+            chosen.text, chosen.prompt_ids, chosen.response_ids, chosen.response_logprobs, dict(usage) or None
+        )
+
+
+async def _answer(actor: ForkingActor, observation: Observation, info: dict[str, Any]) -> Response:
+    answer = actor.act(observation, info)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    return Response(answer) if isinstance(answer, str) else answer
