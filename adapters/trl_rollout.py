@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ import gymnasium as gym
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
 from agent_envs.adapters.trl_common import as_json, check_version, make_dataset
 from agent_envs.episode import Episode
-from agent_envs.errors import ConfigError, ContextLengthExceeded, DataError
+from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, DataError
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.base import Action, Actor, Policy, Response
+from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.rollout import run_episodes
 
 __all__ = ["EpisodeRollout", "rollout_dataset"]
@@ -49,8 +51,10 @@ class EpisodeRollout:
         max_tokens: Tokens of one response at most; by default the trainer's ``max_completion_length``, which bounds all
             tokens after the first prompt: an episode ends where the next response would not fit.
         context_length: Tokens of prompt and response at most; by default the model's.
-        policy: Plays instead of the model in the trainer's process, a policy that reports tokens: for a model served
-            elsewhere, whose weights you keep in step. Needed with ``use_vllm=True``.
+        policy: Plays instead of the trainer's model, a policy that reports tokens: for a model served elsewhere, whose
+            weights you keep in step. By default the model in the trainer's process, or its vLLM with ``use_vllm=True``
+            (``vllm_mode="colocate"`` without tensor parallelism, or a single process beside a server: episodes ask
+            for tokens at their own pace, and processes cannot wait for each other).
         concurrency: Episodes played at the same time.
         step_timeout: Seconds a step may take, the model's part included.
         episode_timeout: Seconds an episode may take.
@@ -78,7 +82,7 @@ class EpisodeRollout:
         """Play the prompts' tasks.
 
         Raises:
-            ConfigError: A prompt that names no task, or ``use_vllm`` without a policy.
+            ConfigError: A prompt that names no task, or a vLLM whose processes would wait for each other.
             DataError: An episode that is no single row.
         """
         tasks = [_task(prompt) for prompt in prompts]
@@ -86,7 +90,7 @@ class EpisodeRollout:
         if self.policy is not None:
             episodes = self._play(tasks, _Budget(self.policy, budget))
         elif trainer.use_vllm:
-            raise ConfigError("with use_vllm=True give a policy that samples from that server: EpisodeRollout(policy=)")
+            episodes = self._play_with_vllm(tasks, trainer, budget)
         else:
             episodes = self._play_with_model(tasks, trainer, budget)
         filler = int(trainer._tokenizer.eos_token_id)
@@ -131,6 +135,27 @@ class EpisodeRollout:
                 policy.close()
                 model.train(training)
 
+    def _play_with_vllm(self, tasks: list[dict[str, Any]], trainer: Any, budget: int) -> list[Episode]:
+        generation = trainer.vllm_generation
+        alone = generation.tensor_parallel_size == 1 if generation.mode == "colocate" else False
+        if not alone and trainer.accelerator.num_processes > 1:
+            raise ConfigError(
+                "several processes would wait for each other in TRL's vLLM: use vllm_mode='colocate' with "
+                "vllm_tensor_parallel_size=1, or EpisodeRollout(policy=) with a server of your own"
+            )
+        longest = trainer.model.config.get_text_config().max_position_embeddings
+        policy = _VLLMPolicy(
+            trainer._tokenizer,
+            generation,
+            max_tokens=self.max_tokens or budget,
+            context_length=self.context_length or longest,
+        )
+        before, generation.max_completion_length = generation.max_completion_length, policy.max_tokens
+        try:
+            return self._play(tasks, _Budget(policy, budget))
+        finally:
+            generation.max_completion_length = before
+
     def _play(self, tasks: list[dict[str, Any]], policy: Policy) -> list[Episode]:
         """The episodes in the order of their tasks; those of one environment share its instances."""
         kinds: dict[str, list[int]] = {}
@@ -146,6 +171,41 @@ class EpisodeRollout:
             )  # fmt: skip
             episodes.update(zip(own, played, strict=True))
         return [episodes[i] for i in range(len(tasks))]
+
+
+class _VLLMPolicy(TokenPolicy):
+    """Samples from a trainer's vLLM: what is asked for while it is busy is its next batch."""
+
+    def __init__(self, tokenizer: Any, generation: Any, *, max_tokens: int, context_length: int) -> None:
+        super().__init__(tokenizer, max_tokens=max_tokens, context_length=context_length)
+        self._generation = generation
+        self._waiting: list[tuple[list[int], asyncio.Future[Sampled]]] = []
+        self._busy: asyncio.Task[None] | None = None
+
+    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+        future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
+        self._waiting.append((prompt_ids, future))
+        if self._busy is None or self._busy.done():
+            self._busy = asyncio.create_task(self._serve())
+        sampled = await future
+        return Sampled(sampled.token_ids[:max_tokens], (sampled.log_probs or ())[:max_tokens] or None)
+
+    async def _serve(self) -> None:
+        await asyncio.sleep(0.01)  # those that start together arrive one after the other
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                _, ids, logprobs, _ = await asyncio.to_thread(
+                    self._generation.generate, prompts=[prompt for prompt, _ in batch], images=None, num_generations=1
+                )
+            except Exception as e:  # noqa: BLE001  it goes to the episodes, whose steps record it
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(BackendError(f"TRL's vLLM failed: {e}"))
+                continue
+            for (_, future), tokens, tops in zip(batch, ids, logprobs, strict=True):
+                if not future.done():  # given up meanwhile
+                    future.set_result(Sampled(list(tokens), [top[0] for top in tops]))
 
 
 class _Budget:

@@ -459,14 +459,56 @@ def test_what_cannot_be_one_row_or_names_no_task_is_refused():
         roll(Told("hello", "done", rebuilt=True))
     with pytest.raises(ConfigError, match="rollout_dataset"):
         envs.EpisodeRollout(policy=Told("x"))(["What is 1 + 1?"], SimpleNamespace(max_completion_length=5))
-    trainer = SimpleNamespace(max_completion_length=5, use_vllm=True)
+    vllm = SimpleNamespace(mode="colocate", tensor_parallel_size=2)
+    trainer = SimpleNamespace(
+        max_completion_length=5, use_vllm=True, vllm_generation=vllm, accelerator=SimpleNamespace(num_processes=2)
+    )
     prompts = list(envs.rollout_dataset("Test/Journey-v0", [0])["prompt"])
-    with pytest.raises(ConfigError, match=r"EpisodeRollout\(policy=\)"):
+    with pytest.raises(ConfigError, match="wait for each other.*tensor_parallel_size=1"):
         envs.EpisodeRollout()(prompts, trainer)
     with pytest.raises(ConfigError, match="environment_class"):
         envs.episode_reward(completions=["x"])
     out = roll(ScriptedPolicy(["done"]))  # text alone
     assert "needs a policy that reports them" in out["episode"][0].error and out["episode_return"] == [None]
+
+
+class VLLM:
+    """TRL's vLLM generation as far as a rollout sees it: batches of prompts in, tokens out."""
+
+    mode, tensor_parallel_size, max_completion_length = "colocate", 1, 99
+
+    def __init__(self, tokenizer, fails=False):
+        self.tokenizer, self.fails, self.asked = tokenizer, fails, []
+
+    def generate(self, prompts, images, num_generations, profiler=None):
+        assert images is None and num_generations == 1
+        self.asked.append((len(prompts), self.max_completion_length))
+        if self.fails:
+            raise RuntimeError("out of memory")
+        texts = ["done" if b"Wrong" in self.tokenizer.decode(ids).encode() else "hello" for ids in prompts]
+        ids = [[*self.tokenizer.encode(text), self.tokenizer.eos_token_id] for text in texts]
+        return prompts, ids, [[[-0.25] for _ in own] for own in ids], None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_trainers_vllm_answers_in_batches(warm, fails):
+    vllm, tokenizer = VLLM(warm[1], fails), warm[1]
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(max_position_embeddings=1024))
+    trainer = SimpleNamespace(
+        max_completion_length=500, use_vllm=True, vllm_generation=vllm, accelerator=SimpleNamespace(num_processes=2),
+        model=SimpleNamespace(config=config), _tokenizer=tokenizer,
+    )  # fmt: skip
+    out = envs.EpisodeRollout(max_tokens=30)(list(envs.rollout_dataset("Test/Journey-v0", range(6))["prompt"]), trainer)
+    assert vllm.max_completion_length == 99 and {limit for _, limit in vllm.asked} == {30}
+    if fails:
+        assert out["episode_return"] == [None] * 6 and "out of memory" in out["episode"][0].error
+        return
+    assert out["episode_return"] == [1.0] * 6 and max(count for count, _ in vllm.asked) > 1
+    assert sum(count for count, _ in vllm.asked) == 12
+    for ids, mask, logprobs in zip(out["completion_ids"], out["env_mask"], out["logprobs"], strict=True):
+        own = [token for token, written in zip(ids, mask, strict=True) if written]
+        assert tokenizer.decode(own) == "hello<|im_end|>done<|im_end|>"
+        assert logprobs == [-0.25 if written else 0.0 for written in mask]
 
 
 # ------------------------------------------------------------------------------------------------ versions, names
