@@ -49,6 +49,8 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
         "docs/recording.md",
         "docs/serving.md",
         "docs/wrappers.md",
+        "docs/torch_loop.md",
+        "docs/trl.md",
         "docs/writing_an_environment.md",
     ],
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import socket
 import warnings
 
@@ -41,6 +42,7 @@ from agent_envs.adapters.torch_loop import (  # noqa: E402
 from agent_envs.adapters.torch_settings import LoopConfig  # noqa: E402
 from agent_envs.episode import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.intervals import difference  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
@@ -437,3 +439,29 @@ def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
     ]) == 0  # fmt: skip
     said = capsys.readouterr().out
     assert "on 3 held-out tasks" in said and "difference" in said and str(out / "metrics.jsonl") in said
+
+
+def test_the_pages_example_trains(root, model_path, tmp_path, monkeypatch, capsys):
+    text = (root / "docs" / "torch_loop.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    small = f"steps=1, tasks=2, group=2, eval_tasks=2, max_response_tokens=8, model={model_path!r},"
+    exec(compile(block.replace("steps=40,", small), "docs/torch_loop.md", "exec"), {})
+    assert capsys.readouterr().out.split() == ["0.0", "0.0"]
+    assert (tmp_path / "runs" / "loop" / "checkpoint" / "model" / "config.json").exists()
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path):
+    """A warm-started model of 140k parameters, on tasks it has never seen; two seeds together."""
+    torch.set_num_threads(2)
+    before = after = episodes = 0
+    for seed in (0, 1):
+        records = train(LoopConfig(
+            env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),
+            out=str(tmp_path / str(seed)), steps=30, eval_tasks=300, warm_start=500, device="cpu", seed=seed,
+        ))  # fmt: skip
+        before += records[0]["val/success"] * 300
+        after += records[-1]["val/success"] * 300
+        episodes += 300
+    assert difference(before / episodes, episodes, after / episodes, episodes).low > 0

@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -32,6 +34,7 @@ from transformers.utils import get_json_schema  # noqa: E402
 from trl.chat_template_utils import qwen3_schema  # noqa: E402
 
 from agent_envs.adapters import trl as envs  # noqa: E402
+from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import encode, play_demonstrations, train_on, transcript  # noqa: E402
@@ -387,6 +390,30 @@ def test_two_steps_on_commands(warm, tmp_path):
     rollout = envs.EpisodeRollout(max_tokens=6, context_length=1024)
     logs = train(trainer_on(warm, tmp_path, train_dataset=dataset, rollout_func=rollout))
     assert all(line["completions/max_length"] <= 12 for line in logs)  # its own tokens, not the environment's
+
+
+def test_the_pages_examples_train(root, warm, tmp_path, monkeypatch):
+    make = inspect.signature(warm_start.make_warm_model)
+
+    def copy(folder, *args, **kwargs):  # quicker than making another
+        make.bind(folder, *args, **kwargs)
+        shutil.copytree(warm[0], folder)
+
+    monkeypatch.setattr(warm_start, "make_warm_model", copy)
+    text = (root / "docs" / "trl.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block in blocks:
+        for shown, small in (
+            ("max_steps=20", "max_steps=2, use_cpu=True, logging_steps=1"),
+            ("num_generations=8", "num_generations=4, per_device_train_batch_size=4"), ("1000", "4"), ("256", "24"),
+        ):  # fmt: skip
+            block = block.replace(shown, small)
+        exec(compile(block, "docs/trl.md", "exec"), namespace)
+    assert namespace["trainer"].state.global_step == 2
+    assert namespace["short"]([], [SimpleNamespace(steps=[1, 2])]) == [-0.02]
 
 
 # ------------------------------------------------------------------------------------------------ rollouts
