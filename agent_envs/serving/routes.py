@@ -26,6 +26,7 @@ __all__ = ["application"]
 _log = logging.getLogger(__name__)
 _MAX_UNANSWERED = 16  # messages of one client; the protocol is question and answer
 _BODY_SECONDS = 30.0
+_PLAIN_IDLE = 300.0  # seconds; nothing else tells that a client without a connection is gone
 _STATUS = {
     "VALIDATION_ERROR": 422, "INVALID_JSON": 422, "UNKNOWN_TYPE": 422, "RESET_NEEDED": 409, "CAPACITY_REACHED": 503,
     "BUSY": 503, "STOPPING": 503,
@@ -97,6 +98,8 @@ class _Routes:
             known = ", ".join(f"/{name}" for name in self._server.envs)
             detail = f"there is nothing at {request.path[:200]!r}; served are {known}, each with /ws, /reset, /step"
             return _json({"detail": detail}, 404)
+        except ConnectionError:
+            return web.Response(status=400)  # the client has gone: nobody reads it
         except web.HTTPException as e:
             return _json({"detail": e.reason}, e.status, {k: v for k, v in e.headers.items() if k == "Allow"})
         except AgentEnvsError as e:
@@ -171,7 +174,7 @@ class _Routes:
             if not isinstance(chosen, dict):
                 raise ConfigError(f"env_kwargs is a JSON object, got {type(chosen).__name__}")
             session_id = secrets.token_urlsafe(16)
-            seat = self._server.seat(name, chosen, lambda error, code: self._drop(session_id))
+            seat = self._server.seat(name, chosen, lambda error, code: self._drop(session_id), _PLAIN_IDLE)
             self._sessions[session_id] = seat
             try:
                 data = await self._ask(seat, "reset", body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,11 @@ _TICK = 0.25  # seconds between looks at what takes too long; time-outs are this
 class Seat:
     """A session as the event loop sees it: what it runs, since when, and how to end it."""
 
-    def __init__(self, session: Session, end: Callable[[BaseException, str], None], now: float) -> None:
+    def __init__(
+        self, session: Session, end: Callable[[BaseException, str], None], now: float, idle_timeout: float
+    ) -> None:
         self.session = session
+        self.idle_timeout = idle_timeout
         self.end = end
         """Ends the session, with the reason and its code: a time-out, or the server's end."""
         self.running: asyncio.Future[Any] | None = None
@@ -229,15 +233,23 @@ class EnvServer:
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
-    def seat(self, name: str, chosen: dict[str, Any], end: Callable[[BaseException, str], None]) -> Seat:
+    def seat(
+        self,
+        name: str,
+        chosen: dict[str, Any],
+        end: Callable[[BaseException, str], None],
+        idle_timeout: float = math.inf,
+    ) -> Seat:
         """A new session.
 
         Args:
             name: Which environment, "" for the first.
             chosen: The client's arguments of the environment.
             end: Called when the session is over because of a time-out or the server's end.
+            idle_timeout: Seconds without a message that end it, where that is less than the server's own limit.
         """
-        seat = Seat(Session(self.served(name), chosen, self.house), end, self._loop.time())
+        idle_timeout = min(idle_timeout, self.idle_timeout)
+        seat = Seat(Session(self.served(name), chosen, self.house), end, self._loop.time(), idle_timeout)
         self.seats.add(seat)
         return seat
 
@@ -283,8 +295,8 @@ class EnvServer:
                         f"no answer from the environment in {limit:g} seconds; the episode is lost"
                     )
                     seat.running.set_exception(error)
-            elif waited > self.idle_timeout:
+            elif waited > seat.idle_timeout:
                 seat.since = now
-                error = BackendSlowError(f"no message in {self.idle_timeout:g} seconds; the episode is closed")
+                error = BackendSlowError(f"no message in {seat.idle_timeout:g} seconds; the episode is closed")
                 seat.end(error, "IDLE_TIMEOUT")
         self._sweep = self._loop.call_later(_TICK, self._look_around)
