@@ -17,11 +17,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.adapters.releases import check_release
 from agent_envs.conversation import Conversation
 from agent_envs.episode import to_json_types
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.messages import Message, Observation
+from agent_envs.releases import check_release
 from agent_envs.wrapper_specs import apply_wrappers
 
 try:

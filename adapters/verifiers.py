@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
-from agent_envs.adapters.releases import check_release
 from agent_envs.conversation import Conversation
 from agent_envs.episode import to_json_types
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError
 from agent_envs.native_calls import answer_calls, call_text
+from agent_envs.releases import check_release
 from agent_envs.wrapper_specs import apply_wrappers
 
 try:

@@ -235,6 +235,15 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     odd = fake_service(lambda asked, number: (200, {"hello": "there"}))
     with pytest.raises(BackendReplyError, match="does not answer as|status 200"):
         RemoteEnv(odd.url, connect_timeout=1)
+    from agent_envs.serving import connection
+
+    monkeypatch.setattr("agent_envs.releases.metadata.version", lambda package: "9.1")
+    connection._check_websockets.cache_clear()
+    with pytest.raises(ConfigError, match="websockets 15 and later.*found websockets 9.1; install it with"):
+        RemoteEnv(server.url)
+    with pytest.raises(ConfigError, match=r"aiohttp 3\.11 and later.*found aiohttp 9\.1"):
+        EnvServer([ServedEnv(TOOL)], port=0).start()
+    monkeypatch.undo()
     monkeypatch.setattr("agent_envs.serving.connection.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="speaks protocol 1.*same version"):
         RemoteEnv(server.url)

@@ -153,7 +153,7 @@ def test_what_cannot_work_says_why():
 
 @pytest.mark.parametrize("found", ["0.3.9", "0.5.0", "1.0"])
 def test_another_release_is_refused(monkeypatch, found):
-    from agent_envs.adapters.releases import check_release
+    from agent_envs.releases import check_release
 
     monkeypatch.setattr(metadata, "version", lambda name: found)
     with pytest.raises(ConfigError, match=rf"works with skyrl-gym 0\.4\.0 .* found skyrl-gym {found}; .*pip install"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 from typing import Any
@@ -16,8 +17,8 @@ from agent_envs.errors import (
     BackendReplyError,
     BackendSlowError,
     ConfigError,
-    MissingExtraError,
 )
+from agent_envs.releases import check_release
 from agent_envs.serving.wire import MAX_MESSAGE, PROTOCOL, decode, encode, error_of
 
 __all__ = ["Connection", "RefusedError", "StaleError", "socket_url"]
@@ -73,14 +74,14 @@ class Connection:
         ConfigError: The server refuses the token, or has no such environment.
         RefusedError: It is full.
         BackendReplyError: Something else answers.
+        MissingExtraError: The package websockets is not installed.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        try:
-            from websockets.exceptions import InvalidHandshake, InvalidStatus
-            from websockets.sync.client import connect
-        except ImportError as e:
-            raise MissingExtraError("websockets", extra="remote") from e
+        _check_websockets()
+        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.sync.client import connect
+
         self.where = url.partition("?")[0]
         self.alive = True
         """Whether the server's session goes on, and this side has no answer outstanding."""
@@ -186,6 +187,11 @@ class Connection:
         """End it; an `ask` that waits in another thread then fails."""
         with contextlib.suppress(OSError):
             self._ws.close()
+
+
+@functools.cache
+def _check_websockets() -> None:
+    check_release("websockets", "15", "18", "remote")
 
 
 def _refused(where: str, status: int, body: bytes) -> Exception:

@@ -15,7 +15,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
+from agent_envs.registration import ENV_IDS
 from agent_envs.wrapper_specs import apply_wrappers
 
 __all__ = ["ServedEnv", "Signer"]
@@ -83,6 +84,8 @@ class ServedEnv:
             env = gym.make(self.env_id, disable_env_checker=True, **{**self.env_kwargs, **chosen})
         except AgentEnvsError:
             raise
+        except gym.error.UnregisteredEnv as e:
+            raise ConfigError(f"unknown environment {self.name!r}.{did_you_mean(self.name, ENV_IDS)}") from e
         except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as e:
             raise ConfigError(f"{self.name} cannot be made: {str(e).splitlines()[0] if str(e) else e!r}") from e
         return apply_wrappers(env, self.wrappers)

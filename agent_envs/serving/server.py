@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError, MissingExtraError
+from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError
+from agent_envs.releases import check_release
 from agent_envs.serving.access import check_binding
 from agent_envs.serving.house import House
 from agent_envs.serving.served import ServedEnv
@@ -129,10 +130,9 @@ class EnvServer:
         Raises:
             ConfigError: An environment cannot be made, or the address cannot be used.
         """
-        try:
-            from aiohttp import web
-        except ImportError as e:
-            raise MissingExtraError("aiohttp", extra="serve") from e
+        check_release("aiohttp", "3.11", "4", "serve")
+        from aiohttp import web
+
         from agent_envs.serving.routes import application
 
         self._loop = asyncio.get_running_loop()

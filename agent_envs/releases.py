@@ -1,4 +1,4 @@
-"""Which releases of a trainer an adapter is written against: another one is refused, with what to install."""
+"""Which releases of a package this one is written against: another one is refused, with what to install."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 def check_release(package: str, first: str, below: str | None, extra: str) -> None:
-    """Make sure that a release is installed with which an adapter works.
+    """Make sure that a release is installed with which this package works.
 
     Args:
         package: The distribution's name.
