@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+import shlex
 import sys
 import types
 
@@ -44,6 +45,7 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
         "README.md",
         "docs/training.md",
         "docs/environments.md",
+        "docs/evaluation.md",
         "docs/other_trainers.md",
         "docs/paper_search.md",
         "docs/recording.md",
@@ -111,3 +113,21 @@ def test_the_wrappers_page_runs_and_names_every_wrapper(root):
         runner.run(test, clear_globs=False)
         shared.update(test.globs)
         assert runner.failures == 0 and runner.tries > 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evaluation.md"])
+def test_evaluations_print_what_the_pages_show(root, page, tmp_path, monkeypatch, capsys):
+    from agent_envs.cli import main
+
+    text = (root / page).read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```console\n\$ agentr1 (eval .*)\n((?:.*\n)*?)^```", text, flags=re.MULTILINE)
+    assert blocks
+    for command, shown in blocks:
+        assert main(shlex.split(command)) == 0
+        said = capsys.readouterr().out
+        untimed = [[line for line in some.splitlines() if not line.startswith("time ")] for some in (said, shown)]
+        assert untimed[0] == untimed[1]
+    if page != "README.md":
+        for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+            exec(compile(block, page, "exec"), {})
