@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -28,6 +29,7 @@ _Jobs = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict
 _idle: list[_Jobs] = []  # one entry per waiting worker; append, pop and remove are atomic
 _IDLE_SECONDS = 10.0
 _PATIENCE = 0.001  # seconds that one call may keep the others waiting
+_IDLE_LOOKS = 100
 
 
 def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
@@ -80,9 +82,13 @@ def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
             thread, calls that were not begun are not made.
     """
     batch = _Batch(calls)
-    if len(calls) > 1:
-        run_in_thread(batch.spread)
-    return batch.finish()
+    if len(calls) < 2:
+        return batch.finish()
+    _watch(batch)
+    try:
+        return batch.finish()
+    finally:
+        _watched.discard(batch)
 
 
 class _Batch:
@@ -95,7 +101,6 @@ class _Batch:
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
         self._left = len(calls)
-        self._begun = threading.Event()  # nothing waits any more
         self._done = threading.Event()
         if not calls:
             self._done.set()
@@ -104,19 +109,16 @@ class _Batch:
         try:
             while self._take_one():
                 pass
-            self._begun.set()
             self._done.wait()
         finally:
             self._waiting.clear()
-            self._begun.set()
         if self._errors:
             raise self._errors[0]
         return {key: self._results[key] for key in self._order}
 
     def spread(self) -> None:
-        if not self._begun.wait(_PATIENCE):
-            for _ in range(len(self._waiting)):
-                run_in_thread(self._take_one)
+        for _ in range(len(self._waiting)):
+            run_in_thread(self._take_one)
 
     def _take_one(self) -> bool:
         try:
@@ -135,6 +137,40 @@ class _Batch:
                 if not self._left:
                     self._done.set()
         return True
+
+
+_watched: set[_Batch] = set()
+_watching = False
+
+
+def _watch(batch: _Batch) -> None:
+    """Have a batch spread if it is not done soon.
+
+    One thread looks at all batches every millisecond while there are any: waking one for each batch would take as long
+    as the calls that batches are made for.
+    """
+    global _watching
+    with _lock:
+        _watched.add(batch)
+        begin, _watching = not _watching, True
+    if begin:
+        run_in_thread(_watch_all)
+
+
+def _watch_all() -> None:
+    global _watching
+    seen: set[_Batch] = set()
+    idle = 0
+    while idle < _IDLE_LOOKS:
+        time.sleep(_PATIENCE)
+        with _lock:
+            there = set(_watched)
+            idle = 0 if there else idle + 1
+            if idle == _IDLE_LOOKS:
+                _watching = False
+        for batch in there & seen:
+            batch.spread()
+        seen = there
 
 
 def _serve(jobs: _Jobs) -> None:
@@ -161,7 +197,8 @@ def _serve(jobs: _Jobs) -> None:
 
 
 def _reset_after_fork() -> None:
-    global _lock, _loop, _loop_pid, _idle
+    global _lock, _loop, _loop_pid, _idle, _watched, _watching
+    _watched, _watching = set(), False
     _lock, _loop, _loop_pid, _idle = threading.Lock(), None, None, []
 
 

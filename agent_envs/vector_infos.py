@@ -27,12 +27,17 @@ def batch_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     [1.0, 0.0, 0.75]
     """
     n = len(infos)
-    keys = dict.fromkeys(key for info in infos if info is not None for key in info)
+    columns: dict[str, tuple[list[int], list[Any]]] = {}  # who has the key, and what
+    for i, info in enumerate(infos):
+        for key, value in (info or {}).items():
+            who, values = columns.setdefault(key, ([], []))
+            who.append(i)
+            values.append(value)
     batched: dict[str, Any] = {}
-    for key in keys:
-        has = np.fromiter((info is not None and key in info for info in infos), np.bool_, n)
-        batched[key] = _batch([info[key] if info is not None and key in info else None for info in infos], has)
-        batched[f"_{key}"] = has
+    for key, (who, values) in columns.items():
+        has = np.zeros(n, np.bool_)
+        has[who] = True
+        batched[key], batched[f"_{key}"] = _batch(who, values, n), has
     return batched
 
 
@@ -55,29 +60,31 @@ def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _batch(values: Sequence[Any], has: np.ndarray) -> Any:
-    """The values of one key, None where there is none."""
-    n = len(values)
-    present = [value for value, there in zip(values, has, strict=True) if there]
-    kinds = {type(value) for value in present}
-    if all(isinstance(value, dict) for value in present):
-        return batch_infos([value if there else None for value, there in zip(values, has, strict=True)])
+def _batch(who: list[int], values: list[Any], n: int) -> Any:
+    """The values of one key, for all n environments."""
+    kinds = set(map(type, values))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is dict:
+        rows: list[Any] = [None] * n
+        for i, value in zip(who, values, strict=True):
+            rows[i] = value
+        return batch_infos(rows)
     dtype: Any = object
-    if kinds == {bool}:
-        dtype = np.bool_
-    elif kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in present):
-        dtype = np.int64
-    elif kinds == {float} or (kinds == {int, float} and all(abs(value) <= 1 << 53 for value in present)):
-        dtype = np.float64
-    elif kinds == {np.ndarray} and len({(value.shape, value.dtype) for value in present}) == 1:
-        stacked = np.zeros((n, *present[0].shape), present[0].dtype)
-        stacked[has] = present
-        return stacked
-    elif len(kinds) == 1 and issubclass(next(iter(kinds)), np.number):
-        dtype = next(iter(kinds))
+    shape: tuple[int, ...] = ()
+    if kind is bool or kind is float:
+        dtype = kind
+    elif kind is int:
+        dtype = np.int64 if min(values) >= -(1 << 63) and max(values) < 1 << 63 else object
+    elif kinds == {int, float}:
+        dtype = np.float64 if all(type(v) is float or abs(v) <= 1 << 53 for v in values) else object
+    elif kind is np.ndarray and len({(value.shape, value.dtype) for value in values}) == 1:
+        dtype, shape = values[0].dtype, values[0].shape
+    elif kind is not None and issubclass(kind, np.number):
+        dtype = kind
+    batched = np.zeros((n, *shape), dtype) if dtype is not object else np.full(n, None, object)
     if dtype is not object:
-        return np.array([value if there else 0 for value, there in zip(values, has, strict=True)], dtype)
-    objects = np.full(n, None, object)
-    for i, value in enumerate(values):
-        objects[i] = value
-    return objects
+        batched[who] = values
+        return batched
+    for i, value in zip(who, values, strict=True):
+        batched[i] = value
+    return batched
