@@ -668,6 +668,38 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
         RecordingServer("localhost:8000", str(tmp_path))
 
 
+def test_an_agent_of_another_framework(serving, tmp_path):
+    """OpenAI's agents SDK, which is told nothing but a base URL."""
+    agents = pytest.importorskip("agents")
+    _, proxy = serving(tmp_path)
+    agents.set_tracing_disabled(True)
+
+    @agents.function_tool
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    async def run():
+        url = proxy.url.replace("/v1", "/episodes/an%20agent/v1")
+        async with openai.AsyncOpenAI(base_url=url, api_key="k") as http:
+            model = agents.OpenAIChatCompletionsModel("tiny", http)
+            agent = agents.Agent(name="A", instructions="Use tools.", model=model, tools=[add])
+            whole = await agents.Runner.run(agent, "2+2?")
+            streamed = agents.Runner.run_streamed(agent, "2+2?")
+            async for _ in streamed.stream_events():
+                pass
+        return whole.final_output, streamed.final_output
+
+    assert asyncio.run(run()) == ("Well, it is four.", "Well, it is four.")
+    assert post(proxy, "/episodes/an%20agent/reward", {"reward": 1})[1]["steps"] == 4
+    (episode,) = episodes(tmp_path)
+    assert episode.instructions == "Use tools." and [s.observation[-1]["role"] for s in episode.steps] == [
+        *("user", "tool"),
+        *("user", "tool"),
+    ]
+    assert all(len(s.response_ids) == 7 == len(s.response_logprobs) for s in episode.steps)
+
+
 def test_the_pages_example_runs(root, monkeypatch, capsys):
     vllm = FakeVllm()
     monkeypatch.setenv("UPSTREAM", vllm.url)
