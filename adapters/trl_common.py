@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
 from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.releases import check_release
 
 __all__ = ["as_json", "check_version", "make_dataset"]
-
-_FIRST, _BELOW = (1, 16), (1, 17)
 
 
 def check_version() -> None:
@@ -22,17 +19,7 @@ def check_version() -> None:
         MissingExtraError: TRL is not installed.
         ConfigError: It is too old or too new.
     """
-    try:
-        found = metadata.version("trl")
-    except metadata.PackageNotFoundError as e:
-        raise MissingExtraError("trl", extra="trl") from e
-    numbers = tuple(int(n) for n in re.findall(r"\d+", found)[:2])
-    if not _FIRST <= numbers < _BELOW:
-        raise ConfigError(
-            f"agent_envs.adapters.trl works with TRL 1.16, found TRL {found}, which is too "
-            f"{'old' if numbers < _FIRST else 'new'}; install it with: pip install 'trl>=1.16,<1.17' "
-            "(or 'agent-envs[trl]' with the project's constraints file)"
-        )
+    check_release("trl", "1.16", "1.17", "trl")
 
 
 def as_json(kwargs: Mapping[str, Any]) -> str:

@@ -33,13 +33,22 @@ def check_release(package: str, first: str, below: str | None, extra: str) -> No
         return
     good = first if below is None else f"{first} and later releases before {below}"
     wanted = f"{package}=={first}" if below is None else f"{package}>={first},<{below}"
+    age = "old" if _numbers(found) < _numbers(first) else "new"
     raise ConfigError(
-        f"agent_envs works with {package} {good}, found {package} {found}; install it with: pip install '{wanted}' "
+        f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it "
+        f"with: pip install '{wanted}' "
         f"(or 'agent-envs[{extra}]' with the project's constraints file)"
     )
 
 
 def _numbers(version: str) -> list[int]:
-    """A version's numbers: pre-releases count as the release that they lead to."""
+    """A version's numbers without zeros at the end; pre-releases count as the release that they lead to.
+
+    >>> _numbers("1.20.0rc1")
+    [1, 20]
+    """
     match = _NUMBERS.match(version)
-    return [int(number) for number in match[0].split(".")] if match else []
+    numbers = [int(number) for number in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers

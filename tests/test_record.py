@@ -206,6 +206,7 @@ def test_calls_become_an_episode_that_the_adapters_take(serving, tmp_path):
     assert (one.episode_id, one.group_id, one.index, one.stop_reason) == ("a", "g", 3, StopReason.TERMINATED)
     assert one.success and not other.success and one.reward == 1.0 and one.steps[-1].info["judge"] == 1
     assert [s.terminated for s in one.steps] == [False, True] and not any(s.truncated for s in one.steps)
+    assert one.reset_info["anchor"] == "2+2?" and one.steps[0].info["anchor"] == "Sure?"
     step = one.steps[1]
     assert step.observation[-1] == {"role": "user", "content": "Sure?"} and step.action == "Well, it is four."
     assert list(step.prompt_ids) == vllm.prompt_ids(vllm.requests[1]["messages"])
@@ -219,6 +220,7 @@ def test_calls_become_an_episode_that_the_adapters_take(serving, tmp_path):
 def test_a_recorded_file_becomes_a_loss_with_gradients(serving, tmp_path):
     """Estimator and loss take what was recorded: of two episodes of a group, the better one's tokens are pushed up."""
     torch = pytest.importorskip("torch")
+    torch_loop = pytest.importorskip("agent_envs.adapters.torch_loop")
     from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator
     from agent_envs.adapters.losses import LossOptions, policy_loss, token_weights
 
@@ -230,6 +232,7 @@ def test_a_recorded_file_becomes_a_loss_with_gradients(serving, tmp_path):
         assert post(proxy, f"/episodes/{name}/reward", {"rewards": [0.0, reward]})[0] == 200
     found = episodes(tmp_path)
     batch = build_batch(found)
+    assert len(torch_loop.assemble(found, [0, 0]).step) == 4 * 7  # the plain loop's batch has the same tokens
     n = len(batch.episode)
     groups = {name: i for i, name in enumerate({e.group_id: None for e in found})}
     rows = StepRows(

@@ -151,12 +151,14 @@ def test_what_cannot_work_says_why():
         skyrl.register("gsm8k")
 
 
-@pytest.mark.parametrize("found", ["0.3.9", "0.5.0", "1.0"])
-def test_another_release_is_refused(monkeypatch, found):
+@pytest.mark.parametrize(("found", "age"), [("0.3.9", "old"), ("0.5.0", "new"), ("1.0", "new")])
+def test_another_release_is_refused(monkeypatch, found, age):
     from agent_envs.releases import check_release
 
     monkeypatch.setattr(metadata, "version", lambda name: found)
-    with pytest.raises(ConfigError, match=rf"works with skyrl-gym 0\.4\.0 .* found skyrl-gym {found}; .*pip install"):
+    with pytest.raises(
+        ConfigError, match=rf"works with skyrl-gym 0\.4\.0 .* {found}, which is too {age}; .*pip install"
+    ):
         check_release("skyrl-gym", "0.4.0", "0.5", "skyrl")
     for good in ("0.4.0", "0.4.11", "0.4.1rc1"):
         monkeypatch.setattr(metadata, "version", lambda name, good=good: good)

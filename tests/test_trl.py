@@ -546,7 +546,7 @@ def test_the_trainers_vllm_answers_in_batches(warm, fails):
 def test_other_versions_are_refused(monkeypatch, found, says):
     monkeypatch.setattr(metadata, "version", lambda name: found)
     for make in (check_version, envs.EpisodeRollout, lambda: envs.environment_class(GSM)):
-        with pytest.raises(ConfigError, match=f"found TRL {found}, which is {says}.*trl>=1.16,<1.17"):
+        with pytest.raises(ConfigError, match=f"found trl {found}, which is {says}.*trl>=1.16,<1.17"):
             make()
 
 

@@ -384,6 +384,7 @@ def test_timeouts_mask_the_episode(tokenizer):
 def test_another_verl_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.0")
     with pytest.raises(
-        ConfigError, match=r"works with verl 0\.9\.1, found verl 0\.8\.0; .*pip install 'verl==0\.9\.1'"
+        ConfigError,
+        match=r"works with verl 0\.9\.1, found verl 0\.8\.0, which is too old; .*pip install 'verl==0\.9\.1'",
     ):
         version.check_version()

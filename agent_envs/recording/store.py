@@ -208,8 +208,17 @@ class EpisodeStore:
             for tool in call["tools"]:
                 tools.setdefault(tool["function"]["name"], tool)
         rows = [row for call in calls for row in call["rows"]]
+        anchors = [_last_words(row["observation"]) for row in rows]
+        for row, anchor in zip(rows, anchors[1:], strict=False):
+            row["info"]["anchor"] = anchor  # the state that the step led to
         steps = [Step.from_dict({"reward": 0.0, "terminated": False, "truncated": False, **row}) for row in rows]
         first = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), None)
+        begun = {
+            "source": "recording",
+            "failed_calls": failures,
+            "ended_by": end.digest,
+            "anchor": "".join(anchors[:1]),
+        }
         return Episode(
             env_id=self.env_id,
             episode_id=episode.episode_id,
@@ -220,7 +229,7 @@ class EpisodeStore:
             index=episode.index,
             instructions=first["content"] if first else "",
             tools=tuple(tools.values()),
-            reset_info={"source": "recording", "failed_calls": failures, "ended_by": end.digest},
+            reset_info=begun,
             steps=end.apply(steps),
             final_observation="",
             stop_reason=end.stop_reason,
@@ -259,6 +268,13 @@ class EpisodeStore:
             path.unlink()
         else:
             self.open[episode.episode_id] = episode
+
+
+def _last_words(messages: list[dict[str, Any]]) -> str:
+    """What came after the agent's last response: the state's text without its history."""
+    spoken = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    since = messages[spoken[-1] + 1 :] if spoken else messages
+    return "\n".join(message["content"] for message in since if message["role"] != "system")
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:
