@@ -144,6 +144,21 @@ def test_bad_options(stored: Path, tmp_path: Path, capsys, options: list[str], m
     assert not list(tmp_path.iterdir())
 
 
+def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
+    run = tmp_path / "run"
+    options = ["--env-kwargs", '{"level": 2}', "--wrapper", "StepPenalty(penalty=0.25)", "--split", "test", "--quiet"]
+    assert main(["eval", "--env", ENV, "--policy", "expert", "--n", "5", "--out", str(run), *options]) == 0
+    before = list(read_episodes(run / "episodes.jsonl"))
+    assert before[0].steps[0].reward == -0.25
+    after = _rescore(run, tmp_path / "same.jsonl")
+    assert [e.reward for e in after] == [e.reward for e in before]
+    assert "5 with every observation as stored" in capsys.readouterr().out
+    after = _rescore(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
+    assert after[0].steps[0].info["reward_components"].keys() >= {"step", "invalid_action"}
+    after = _rescore(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
+    assert [e.reward for e in after] == [1.0] * 5
+
+
 def test_files(stored: Path, tmp_path: Path, capsys) -> None:
     assert main(["rescore", str(stored), "--out", str(stored)]) == 2
     assert "is one of the files to be read" in capsys.readouterr().err

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib.util
 import re
 import shlex
-import sys
-import types
 
 import pytest
 
-from agent_envs.testing import check_text_env
+from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapper_order import ORDER, REFUSED
 from agent_envs.wrapper_specs import WRAPPERS
 
@@ -23,20 +23,14 @@ def test_the_environments_page_is_current(root):
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run: python docs/generate.py"
 
 
-def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
+def test_the_list_of_what_can_be_implemented_is_right(root):
     text = (root / "docs" / "writing_an_environment.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
-    guide = types.ModuleType("guide")
-    monkeypatch.setitem(sys.modules, "guide", guide)
-    namespace = vars(guide)
-    exec(compile(blocks[0], "guide, first block", "exec"), namespace)
-    check_text_env("Mine/Guess-v0", vectors=False)
-    exec(compile(blocks[2], "guide, third block", "exec"), namespace)
-    env = namespace["DoubleEnv"](split="test")
-    env.reset(options={"index": 5})
-    assert env.step(env.format_call("double", {"number": 1005}))[0] == "2010"
-    assert env.step("2010")[4]["success"]
+    for base in (TextEnv, ToolEnv):
+        table = text.split(f"| of `{base.__name__}` |")[1].split("\n\n")[0]
+        for member in re.findall(r"^\| `(\w+)(?:\(.*?\))?` ", table, flags=re.MULTILINE):
+            assert hasattr(base, member), f"{base.__name__} has no {member}"
+    fields = [f.name for f in dataclasses.fields(Outcome)]
+    assert all(f"`{field}`" in text or field == "observation" for field in fields)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +44,8 @@ def test_the_guide_to_writing_an_environment_runs(root, monkeypatch):
         "docs/paper_search.md",
         "docs/recording.md",
         "docs/serving.md",
+        "docs/tutorial_first_task.md",
+        "docs/tutorial_tools_and_rewards.md",
         "docs/wrappers.md",
         "docs/torch_loop.md",
         "docs/trl.md",

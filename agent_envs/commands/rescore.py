@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from agent_envs.view import episode_paths, read_records
 __all__ = ["EPILOG", "Comparison", "add_arguments", "load_function", "run"]
 
 EPILOG = """\
-Without --reward the recorded actions are played again, each episode on its own task, in an environment made with other
-arguments or wrappers. What was observed is compared with what is stored: where it differs, the new arguments changed
-the task and not only its reward (a generated task needs the arguments it was made with). Everything else stays as it
-was recorded, tokens and log-probabilities too.
+Without --reward the recorded actions are played again, each episode on its own task, in the environment of the run.json
+beside the episodes (that of `agentr1 eval` and `train`) with the arguments given here in place of its own, and the
+wrappers given here around its own. --bare forgets run.json. What was observed is compared with what is stored: where it
+differs, the arguments changed the task and not only its reward (a generated task needs those it was made with).
+Everything else stays as it was recorded, tokens and log-probabilities too.
 
 With --reward module:function the function gets each episode (agent_envs.Episode) and returns its return, or a list with
 the reward of every step. It is looked for in the current folder too.
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="FILE", required=True, help="the episodes with their new rewards; the file appears whole")
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
     add("--only-same", action="store_true", help="leave out episodes whose replay differs from what is stored")
+    add("--bare", action="store_true", help="take nothing from run.json: no arguments, no wrappers")
     add("--quiet", action="store_true", help="no progress bar")
     recorded = "as recorded"
     add_env_arguments(parser, env=recorded, split=recorded, data=recorded)
@@ -149,25 +152,28 @@ def _without_env(arguments: argparse.Namespace) -> EnvChoice:
 
 
 def _refuse_env_options(arguments: argparse.Namespace) -> None:
-    for option in ("env", "split", "data", "env_kwargs", "wrapper", "only_same"):
+    for option in ("env", "split", "data", "env_kwargs", "wrapper", "only_same", "bare"):
         if vars(arguments)[option]:
             raise ConfigError(f"--{option.replace('_', '-')} is for a replay, and --reward needs none; leave one out")
 
 
-def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[Episode]:
+def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[tuple[Episode, Path]]:
+    """Every episode with the file it is in."""
     from tqdm import tqdm
 
-    records = tqdm(read_records(paths), unit="episode", desc="rescoring", disable=arguments.quiet, leave=False)
-    for number, record in enumerate(records, start=1):
-        try:
-            yield Episode.from_dict(record)
-        except DataError as e:
-            raise DataError(f"episode {number} of {', '.join(map(str, paths))}: {e}") from e
+    with tqdm(unit="episode", desc="rescoring", disable=arguments.quiet, leave=False) as bar:
+        for path in paths:
+            for number, record in enumerate(read_records([path]), start=1):
+                try:
+                    yield Episode.from_dict(record), path
+                except DataError as e:
+                    raise DataError(f"{path}, episode {number}: {e}") from e
+                bar.update()
 
 
 def _by_function(arguments: argparse.Namespace, paths: Sequence[Path], comparison: Comparison) -> Iterator[Episode]:
     function = load_function(arguments.reward)
-    for episode in _episodes(arguments, paths):
+    for episode, _ in _episodes(arguments, paths):
         try:
             after = reward_by(function, episode, arguments.reward)
         except AgentEnvsError:
@@ -187,8 +193,11 @@ def _by_replay(
     comparison: Comparison,
     open_envs: ExitStack,
 ) -> Iterator[Episode]:
-    envs: dict[tuple[str, str], gym.Env[Any, Any]] = {}
-    for episode in _episodes(arguments, paths):
+    envs: dict[str, gym.Env[Any, Any]] = {}
+    recorded: dict[Path, EnvChoice] = {}
+    for episode, path in _episodes(arguments, paths):
+        if path not in recorded:
+            recorded[path] = EnvChoice("") if arguments.bare else _recorded(path)
         if not episode.steps:
             comparison.kept += 1
             comparison.add(episode, episode)
@@ -196,8 +205,8 @@ def _by_replay(
             continue
         if episode.index is None and episode.seed is None:
             raise DataError(f"episode {episode.episode_id!r} has neither index nor seed, so its task cannot be found")
-        choice = _choice(given, episode)
-        key = choice.env_id, repr(choice.env_kwargs)
+        choice = _choice(given, recorded[path], episode)
+        key = repr(choice)
         if key not in envs:
             envs[key] = choice.make()
             open_envs.callback(envs[key].close)
@@ -213,16 +222,33 @@ def _by_replay(
         yield result.episode
 
 
-def _choice(given: EnvChoice, episode: Episode) -> EnvChoice:
-    """What is given, and where nothing is, what the episode says of itself."""
-    kwargs = dict(given.env_kwargs)
+def _recorded(path: Path) -> EnvChoice:
+    """The environment that the run.json of the episodes' run names; an empty choice without one."""
+    for folder in (path.parent, path.parent.parent):
+        try:
+            settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+            kwargs = {"data": settings["data"]} if isinstance(settings.get("data"), str) else {}
+            kwargs |= settings["env_kwargs"]
+            return EnvChoice(str(settings["env"]), kwargs, tuple(map(str, settings["wrappers"])))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return EnvChoice("")
+
+
+def _choice(given: EnvChoice, recorded: EnvChoice, episode: Episode) -> EnvChoice:
+    """What is given; where nothing is, what was recorded, and what the episode says of itself."""
     told = episode.reset_info
-    if "split" not in kwargs and isinstance(told.get("split"), str):
-        kwargs["split"] = told["split"]
+    kwargs = {**recorded.env_kwargs}
+    if isinstance(told.get("split"), str):
+        kwargs["split"] = told["split"]  # a run plays several
     source = told.get("source", "generated")
     if "data" not in kwargs and (source == "official" or (source != "generated" and Path(str(source)).exists())):
         kwargs["data"] = source
-    return replace(given, env_id=given.env_id or episode.env_id, env_kwargs=kwargs)
+    return EnvChoice(
+        given.env_id or recorded.env_id or episode.env_id,
+        {**kwargs, **given.env_kwargs},
+        (*recorded.wrappers, *given.wrappers),
+    )
 
 
 def load_function(name: str) -> RewardFunction:
