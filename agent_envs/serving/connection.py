@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import threading
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -88,6 +89,7 @@ class Connection:
         self.about: dict[str, Any] = {"max_message": MAX_MESSAGE}
         """What the server says of its environment."""
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         host = urlsplit(url).hostname or ""
         local = host == "localhost" or host.startswith("127.") or host == "::1"
         try:
@@ -184,7 +186,9 @@ class Connection:
         raise error
 
     def close(self) -> None:
-        """End it; an `ask` that waits in another thread then fails."""
+        """End it; an `ask` that waits in another thread then fails. In a forked child it is the parent's to end."""
+        if self._pid != os.getpid():
+            return
         with contextlib.suppress(OSError):
             self._ws.close()
 

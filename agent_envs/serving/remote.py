@@ -232,6 +232,8 @@ class RemoteEnv(TextEnv):
         Raises:
             ConfigError: It was taken of another environment or server, or the server has been started again.
         """
+        if not isinstance(snapshot.state, str):
+            raise ConfigError("expected a snapshot of a remote environment, got one of an environment in some process")
         result = self._begun(self._ask_anew("restore", {"value": snapshot.state}))
         self._over = snapshot.over
         self._observation = snapshot.observation
