@@ -422,6 +422,67 @@ def test_failures_of_the_server_reach_the_agent_and_the_record(serving, tmp_path
     assert "503" in failed[0]["error"] and "429" in failed[1]["error"] and failed[2]["partial"] == "Well, it"
 
 
+GOOD = {"message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+ODD_REPLIES = [
+    (b"", False),
+    (b"<html>", False),
+    (b"null", False),
+    (b"[" * 5000, False),
+    ({"choices": []}, False),
+    ({"choices": [None]}, False),
+    ({"choices": [{"message": "a"}]}, False),
+    ({"choices": {"0": GOOD}}, False),
+    ({"choices": [{**GOOD, "token_ids": "abc", "logprobs": {"content": [None]}}], "prompt_token_ids": [-1]}, True),
+    ({"choices": [{**GOOD, "message": {"content": ["a", {"text": 3}, {"type": "x"}], "tool_calls": "none"}}]}, True),
+    ({"choices": [{**GOOD, "message": {"content": 5, "tool_calls": [None, {"function": {"arguments": {}}}]}}]}, True),
+    ({"choices": [{**GOOD, "message": {"content": "\ud800", "tool_calls": [{"function": {"name": None}}]}}]}, True),
+    ({"choices": [GOOD, GOOD], "usage": "much", "model": ["m"]}, True),
+]
+
+
+@pytest.mark.parametrize(("body", "recorded"), ODD_REPLIES)
+def test_odd_replies_of_a_server_pass_and_break_nothing(fake_service, tmp_path, body, recorded):
+    service = fake_service(lambda asked, number: (200, body, {"Content-Type": "application/json"}))
+    odd = {"role": "robot", "content": [{"type": "text"}, 7, None], "name": 3, "tool_calls": "x"}
+    asked = {"messages": [odd, {"content": "\ud800"}], "tools": [None, {"function": {}}], "model": None, "logprobs": 1}
+    with RecordingServer(service.url, str(tmp_path)) as proxy:
+        url = f"{proxy.url.replace('/v1', '/episodes/odd/v1')}/chat/completions"
+        request = urllib.request.Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            got = reply.read()
+        assert recorded or got == (body if isinstance(body, bytes) else json.dumps(body).encode())
+        assert post(proxy, "/episodes/odd/reward", {"reward": 1.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    assert len(episode.steps) == (len(body["choices"]) if recorded else 0)
+    assert len(episode.reset_info["failed_calls"]) == (not recorded)
+    assert isinstance(repr(episode), str) and isinstance(episode.to_html(), str)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"data: {", b"data: []", b"data: null", b": comment", b"event: x", b"data: [DONE]"],
+        [b'data: {"choices": [null, {"index": [], "delta": {"tool_calls": [null, {}]}}]}', b"data: [DONE]"],
+        [b'data: {"error": {"message": "out of memory"}}', b"data: [DONE]"],
+        [b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}'],  # without [DONE]
+        [b"no lines"],
+    ],
+)
+def test_odd_streams_pass_and_break_nothing(fake_service, tmp_path, lines):
+    body = b"\r\n\r\n".join(lines)
+    service = fake_service(lambda asked, number: (200, body, {"Content-Type": "text/event-stream"}))
+    with RecordingServer(service.url, str(tmp_path)) as proxy:
+        url = f"{proxy.url.replace('/v1', '/episodes/odd/v1')}/chat/completions"
+        asked = {"messages": [{"role": "user", "content": "?"}], "stream": True}
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(asked).encode()), timeout=10) as reply:
+            got = reply.read()
+        assert got.count(b"data:") == body.count(b"data:") and got.endswith(body[-6:])
+        assert post(proxy, "/episodes/odd/reward", {"reward": 1.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    finished = b"finish_reason" in body
+    assert (len(episode.steps), len(episode.reset_info["failed_calls"])) == (finished, not finished)
+
+
 def test_nobody_behind_the_proxy(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

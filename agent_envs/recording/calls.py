@@ -144,7 +144,7 @@ class CallRecorder:
             completion = json.loads(data)
         except (ValueError, RecursionError):
             completion = None
-        if reply.status >= 400 or not isinstance(completion, dict) or not isinstance(completion.get("choices"), list):
+        if reply.status >= 400 or not _is_completion(completion):
             said = data[:2000].decode("utf-8", "replace")
             self._store.add_failure(call.episode, call.number, f"upstream: {reply.status}: {said}")
             return web.Response(status=reply.status, body=data, headers=headers)
@@ -173,8 +173,8 @@ class CallRecorder:
                     out.append(line + b"\n")
                 if out:
                     await response.write(b"".join(out))
-            if rest:
-                await response.write(rest)
+            if rest:  # a last line without an end
+                await response.write(_event(rest, heard, call.request)[0])
         except (ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
             # Once every choice has come to its end the agent has all of it, whoever hangs up first.
             if not recorded and heard.finished and heard.error is None:
@@ -203,7 +203,7 @@ class CallRecorder:
         return True
 
     async def _row(self, call: _Call, completion: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-        request, message = call.request, choice.get("message") or {}
+        request, message = call.request, choice["message"]
         tokens = read_tokens(completion, choice)
         source = "server" if tokens.prompt_ids and tokens.response_ids else "none"
         note = None
@@ -272,6 +272,13 @@ def _event(line: bytes, heard: StreamedCompletion, request: Mapping[str, Any]) -
     heard.add(chunk)
     strip_reply(chunk, request)
     return b"data: " + json.dumps(chunk).encode("ascii"), False
+
+
+def _is_completion(reply: Any) -> bool:
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or not choices:
+        return False
+    return all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
 
 
 def _episode_name(request: Any) -> str | None:

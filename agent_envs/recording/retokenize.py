@@ -65,7 +65,10 @@ class Retokenizer:
         return tuple(ids)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        try:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        except (TypeError, ValueError) as e:  # halves of characters
+            raise PromptError(f"the tokenizer refuses the text: {e}") from e
 
     def _render(self, request: Mapping[str, Any], messages: Sequence[Any], *, add_generation_prompt: bool) -> str:
         from jinja2.exceptions import TemplateError

@@ -203,6 +203,8 @@ class RecordingServer:
             return error_reply(409, str(e))
         except ConfigError as e:
             return error_reply(400, str(e))
+        except RecursionError:
+            return error_reply(400, "the request or its answer is nested too deeply")
         except OSError as e:
             if isinstance(e, ConnectionError):
                 raise
