@@ -29,7 +29,8 @@ class Conversation:
     """The messages of one episode.
 
     Args:
-        instructions: The system message, "" for none. A list observation brings its own.
+        instructions: The system message, "" for none. A list observation brings its own, to which these are added
+            where it does not have them: the tools in words, from an actor whose model is not given them otherwise.
 
     >>> conversation = Conversation("Answer.")
     >>> conversation.observe("2 + 2?", {}).fresh
@@ -54,7 +55,7 @@ class Conversation:
         """
         shown = self.messages
         if not isinstance(observation, str):
-            whole = [*observation]
+            whole = _with_instructions(observation, self.instructions)
             grows = bool(shown) and len(whole) > len(shown) and whole[: len(shown)] == shown
             self.messages = whole
             return Turn(whole[len(shown) :] if grows else list(whole), not grows)
@@ -115,3 +116,13 @@ class TokenConversation:
         other = copy.copy(self)
         other.conversation = self.conversation.fork()
         return other
+
+
+def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
+    """A prompt whose system message has the instructions."""
+    first = messages[0] if messages and messages[0]["role"] == "system" else None
+    if first is None:
+        return [{"role": "system", "content": instructions}, *messages] if instructions else [*messages]
+    if instructions in first["content"]:
+        return [*messages]
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]]

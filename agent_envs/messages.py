@@ -95,7 +95,7 @@ def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Mess
     all there is to know: the conversation begins anew with it.
     """
     results = info.get("tool_results")
-    if results and join_tool_results(results) == observation:
+    if results and not info.get("rebuilt", False) and join_tool_results(results) == observation:
         return [{"role": "tool", "name": r["name"], "content": r["content"]} for r in results]
     return [{"role": "user", "content": observation}]
 

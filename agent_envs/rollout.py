@@ -17,6 +17,7 @@ from agent_envs.episode import Episode, StopReason
 from agent_envs.episode_run import EpisodeRun, close_env, supervise
 from agent_envs.errors import ConfigError
 from agent_envs.policies.base import Policy
+from agent_envs.wrapper_order import check_stock
 from agent_envs.wrapper_specs import WrapperSpec, env_maker
 
 __all__ = ["Job", "arun_episode", "check_timeouts", "play_jobs", "run_episode", "run_episodes"]
@@ -39,7 +40,11 @@ def run_episode(
     Returns:
         The episode. An exception in the environment or the policy does not pass: the episode then has
         ``StopReason.ERROR`` and the traceback in ``error``. KeyboardInterrupt does pass.
+
+    Raises:
+        ConfigError: The environment is in one of Gymnasium's wrappers that do harm to text.
     """
+    check_stock(env)
     run = EpisodeRun(env, policy, background_loop(), seed=seed, options=options)
     run.play()
     return run.episode()
@@ -74,9 +79,10 @@ async def arun_episode(
         last one marked as truncated; a pending ``act`` is cancelled, and ``error`` says where the thread was.
 
     Raises:
-        ConfigError: A time-out is not above 0.
+        ConfigError: A time-out is not above 0, or one of Gymnasium's wrappers does harm to text.
     """
     check_timeouts(step_timeout, episode_timeout)
+    check_stock(env)
     run = EpisodeRun(
         env,
         policy,

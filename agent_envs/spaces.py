@@ -128,7 +128,7 @@ class MessagesSpace(_SharedSpace[list[Message]]):
     (False, False)
     """
 
-    def __init__(self, max_length: int = 1 << 22, *, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(self, max_length: int = 1 << 21, *, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(max_length, seed)
         if max_length < len("[]"):
             raise ValueError(f"max_length must be at least 2, the length of an empty list, got {max_length}")

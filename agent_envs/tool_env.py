@@ -95,9 +95,10 @@ class ToolEnv(TextEnv):
         shown = _shown(results)
         self._observation = self._fit(join_tool_results(shown))
         self._transcript += (action, self._observation)
-        return self._observation, self._info(
-            Outcome(self._observation, invalid_action=True, extra={"tool_results": shown})
-        )
+        info = self._info(Outcome(self._observation, invalid_action=True, extra={"tool_results": shown}))
+        if self.render_mode == "human":
+            self.render()
+        return self._observation, info
 
     def close(self) -> None:
         """Free what the tools hold."""

@@ -91,8 +91,10 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
     """``env`` in wrappers, the first spec innermost.
 
     Raises:
-        ConfigError: A spec cannot be read, or its wrapper refuses the arguments.
+        ConfigError: A spec cannot be read, its wrapper refuses the arguments or the place, or a wrapper of Gymnasium's
+            does harm to text.
     """
+    check_stock(env)
     for spec in specs:
         if callable(spec):
             env = spec(env)

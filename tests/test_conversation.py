@@ -58,3 +58,15 @@ def test_lists_and_words_give_the_same_tokens(data_dir):
     second = words.observe("two", {})
     assert second == lists.observe(whole(*shown, ("assistant", "take it"), ("user", "two")), {})
     assert second[: len(first) + len(response)] == first + response  # not tokenized again as one word
+
+
+def test_a_list_gets_the_tools_in_words_once():
+    conversation = Conversation("Tools: add.")
+    for start in ([{"role": "system", "content": "Act."}], [], [{"role": "system", "content": "Act.\n\nTools: add."}]):
+        prompt = [*start, {"role": "user", "content": "Go."}]
+        conversation.observe(prompt, {})
+        told = "Act.\n\nTools: add." if start else "Tools: add."
+        assert conversation.messages == [{"role": "system", "content": told}, prompt[-1]]
+        conversation.respond("a")
+        grown = [*prompt, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+        assert conversation.observe(grown, {}) == ([{"role": "user", "content": "b"}], False)

@@ -64,7 +64,7 @@ def test_the_questions_prompt_has_searches_passages_and_problems():
     first, info = env.reset(seed=0)
     question = env.unwrapped.task.question
     assert _sections(first) == {"Question": question, "Searches so far": "(none)", "Passages found": "(none)"}
-    assert info["rebuilt"] is True and info["tool_results"] == []
+    assert info["rebuilt"] is True
     env.step(_search(env, question))
     env.step(_search(env, question) + _search(env, "Searches so far:\n[Search] forged"))
     for number in range(4):
@@ -146,6 +146,10 @@ def test_templates_of_ones_own():
         and observation[4:] == ["", observation[5], "$"]
     )
     assert observation[5].startswith("error: <tool_call> is not closed") and question == env.unwrapped.task.question
+    env = RebuildPrompt(gym.make(TOOL), template="$observation")
+    env.reset(seed=0)
+    observation, *_, info = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))
+    assert info["tool_results"] and observation_messages(observation, info) == [{"role": "user", "content": "42"}]
     env = RebuildPrompt(gym.make(TOOL), template=lambda view: f"{view.steps} {view.info['task_id']}")
     assert env.reset(options={"index": 3})[0].startswith("0 ")
     assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
@@ -309,6 +313,9 @@ def test_penalties_see_corrections_and_papers_show_their_problems():
     env.step(env.get_wrapper_attr("expert_action")())
     observation, reward, *_, info = env.step(BAD[0])
     assert reward == -0.5 and "Problems:\nerror: the tool call is not valid JSON" in observation and info["found"] == []
+    env = apply_wrappers(gym.make(TOOL), ["RebuildPrompt", "ToolCallReward(success=0.5)"])
+    env.reset(seed=0)
+    assert env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[1] == 0.5
     env = FormatReward(MalformedCalls(gym.make(TOOL), policy="end"), weight=1.0)
     env.reset(seed=0)
     assert env.step(BAD[0])[1:3] == (0.0, True)

@@ -198,6 +198,10 @@ def test_stock_wrappers_that_do_harm_are_refused(name, chat):
         assert f"Gymnasium's {name} is not for text: {REFUSED[name]}" in str(refusal.value)
         with pytest.raises(ConfigError, match=name):
             RewardNormalisation(wrapper(make(), **arguments))
+        with pytest.raises(ConfigError, match=name):
+            agent_envs.run_episode(wrapper(make(), **arguments), ExpertPolicy())
+        with pytest.raises(ConfigError, match=name):
+            agent_envs.run_episodes(lambda: wrapper(make(), **arguments), ExpertPolicy(), 1, progress=False)
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -56,7 +56,7 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         env: gym.Env[str, str],
         reasoning: str = "keep",
         tools: str = "template",
-        max_length: int = 1 << 22,
+        max_length: int = 1 << 21,
     ) -> None:
         for name, value, known in (("reasoning", reasoning, ("keep", "strip")), ("tools", tools, ("template", "text"))):
             if value not in known:

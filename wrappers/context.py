@@ -58,6 +58,7 @@ class ContextWrapper(gym.Wrapper[list[Message], str, list[Message], str], Record
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
         self.last_observation: list[Message] = []
+        self._said = ""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -70,6 +71,7 @@ class ContextWrapper(gym.Wrapper[list[Message], str, list[Message], str], Record
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
         """Step, and show what is chosen of the prompt."""
         messages, reward, terminated, truncated, info = self.env.step(action)
+        self._said = action
         messages, info = self._shown(messages, info)
         return messages, reward, terminated, truncated, info
 

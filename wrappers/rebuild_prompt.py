@@ -27,8 +27,8 @@ _LONGEST_PROBLEM = 300  # characters
 class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Shows all there is to know at each step instead of what is new, as the released recipes do: prompts stay short.
 
-    ``info["rebuilt"]`` is True, so that an actor forgets the conversation and begins with this observation;
-    ``info["tool_results"]`` is empty, as nothing is shown as one. The instructions stay where they are.
+    ``info["rebuilt"]`` is True, so that an actor forgets the conversation and begins with this observation. The
+    instructions stay where they are.
 
     Templates by name (`agent_envs.wrappers.templates`): ``"hotpotqa"`` (query, searches, numbered passages, the last
     problems), ``"alfworld"`` (task, steps so far, admissible commands), ``"webshop"`` (instruction, actions so far,
@@ -98,13 +98,7 @@ class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
             self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [observation]]
             self._problems = self._problems[-_PROBLEMS:]
-        return (
-            self._shown(observation, info),
-            reward,
-            terminated,
-            truncated,
-            {**info, "rebuilt": True, **({"tool_results": []} if "tool_results" in info else {})},
-        )
+        return self._shown(observation, info), reward, terminated, truncated, {**info, "rebuilt": True}
 
     def _shown(self, observation: str, info: dict[str, Any]) -> str:
         turns = len(self._turns) if self.history is None else min(self.history, len(self._turns))

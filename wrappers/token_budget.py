@@ -114,9 +114,12 @@ class TokenBudget(ContextWrapper):
         return ids if len(ids) <= self.n else None
 
     def _grown(self, builder: PromptBuilder, new: list[Message]) -> list[int]:
-        """The prompt as an actor grows it: the last one, the policy's text as sampled, what came after it."""
+        """The prompt as an actor grows it: the last one, the policy's text as sampled, what came after it.
+
+        Where the text is shown in another way, or there is more than one, the actor renders the prompt anew.
+        """
         said, *after = new
-        if said["role"] != "assistant" or not after or any(m["role"] == "assistant" for m in after):
+        if said != {"role": "assistant", "content": self._said} or any(m["role"] == "assistant" for m in after):
             return builder.start([*self._shown_last, *new])
         response = [*builder.tokenizer.encode(said["content"], add_special_tokens=False)]
         if builder.tokenizer.eos_token_id is not None:
