@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import threading
@@ -119,3 +120,13 @@ def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeServi
     yield start
     for service in running:
         service.stop()
+
+
+@pytest.fixture(scope="session")
+def fake_chat(root: Path) -> Any:
+    """The module tests/fake_chat_server.py; other packages too install one that is called `tests`."""
+    spec = importlib.util.spec_from_file_location("fake_chat_server", root / "tests" / "fake_chat_server.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -5,6 +5,7 @@ names how request `number` (from 0) is treated:
 
     ok            a whole reply, streamed where the request asks for it
     rate          429 with Retry-After
+    quota         429 for good
     error         500
     drop          the connection closes without a word
     half          the connection closes in the middle of the body (or stream)
@@ -90,6 +91,8 @@ class ChatServer:
         if how == "rate":
             limited = json.dumps({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}).encode()
             return await _send(writer, 429, limited, f"Retry-After: {self._retry_after}\r\n")
+        if how == "quota":
+            return await _send(writer, 429, b'{"error": {"message": "pay first", "code": "insufficient_quota"}}')
         if how == "error":
             return await _send(writer, 500, b'{"error": {"message": "out of luck"}}')
         if how == "stall" and not stream:

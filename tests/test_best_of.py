@@ -107,9 +107,7 @@ def test_candidates_that_fail() -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[Any]:
-    from tests.fake_chat_server import ChatServer
-
+def server(fake_chat: Any) -> Iterator[Any]:
     replies = iter(range(10**6))
 
     def think(request: dict[str, Any]) -> Any:
@@ -118,7 +116,7 @@ def server() -> Iterator[Any]:
         assert len(request["messages"]) == 4  # system, question, one call of the candidates, its result
         return f"#### {request['messages'][-1]['content']}"
 
-    server = ChatServer(think)
+    server = fake_chat.ChatServer(think)
     yield server
     server.close()
 

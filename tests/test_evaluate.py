@@ -37,15 +37,19 @@ TOOL_ENV = "AgentR1/GSM8KTool-v0"
 TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_choices", "wrong_types"]
 
 
-@contextmanager
-def _server(*args: Any, **kwargs: Any) -> Iterator[Any]:
-    from tests.fake_chat_server import ChatServer
+@pytest.fixture
+def serve(fake_chat: Any) -> Any:
+    """Starts a server for a `with` block."""
 
-    server = ChatServer(*args, **kwargs)
-    try:
-        yield server
-    finally:
-        server.close()
+    @contextmanager
+    def served(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        server = fake_chat.ChatServer(*args, **kwargs)
+        try:
+            yield server
+        finally:
+            server.close()
+
+    return served
 
 
 def _model(request: dict[str, Any]) -> str | list[dict[str, Any]]:
@@ -57,7 +61,7 @@ def _model(request: dict[str, Any]) -> str | list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch, serve: Any) -> None:
     pytest.importorskip("openai")
     from agent_envs.policies import OpenAIPolicy, openai_server
 
@@ -67,7 +71,7 @@ def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: py
     def plan(number: int, request: dict[str, Any]) -> str:
         return rng.choice(TROUBLES) if rng.random() < 0.25 else "ok"
 
-    with _server(_model, plan) as server:
+    with serve(_model, plan) as server:
         policy = OpenAIPolicy(
             "m", base_url=server.url, timeout=1.0, stall_timeout=0.5, max_retries=12, max_in_flight=24, stream=stream
         )
@@ -83,14 +87,16 @@ def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: py
     assert result.to_dict()["prompt_tokens"] == 200 * 2 * 100 and result.to_dict()["cached_tokens"] == 200 * 2 * 40
 
 
-def test_errors_are_shown_left_out_and_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_shown_left_out_and_played_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], serve: Any
+) -> None:
     pytest.importorskip("openai")
     broken = True
 
     def plan(number: int, request: dict[str, Any]) -> str:
         return "garbage" if broken and number % 4 == 0 else "ok"
 
-    with _server(_model, plan) as server:
+    with serve(_model, plan) as server:
         command = [
             "eval",
             "--env",
@@ -257,11 +263,11 @@ def test_the_figures_are_those_of_the_formulas() -> None:
     assert share(20 * result.success.value, 20).low <= low <= high <= share(20 * result.success.value, 20).high
 
 
-def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path: Path, serve: Any) -> None:
     pytest.importorskip("openai")
     from agent_envs.policies import OpenAIPolicy
 
-    with _server(_model) as server:
+    with serve(_model) as server:
         policy = OpenAIPolicy("m", base_url=server.url)
         played = [
             agent_envs.evaluate(
@@ -297,6 +303,13 @@ def test_prices_by_file(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises((DataError, ConfigError)):
             read_prices(str(path), "m")
+
+
+def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openai")
+    command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]
+    assert main([*command, "--n", "2", "--quiet"]) == 1
+    assert "all 2 episodes ended with an error" in capsys.readouterr().err
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

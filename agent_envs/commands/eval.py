@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent_envs.commands.env_arguments import add_env_arguments, chosen_env
 from agent_envs.commands.policy_arguments import add_policy_arguments, chosen_policies, policy_settings
-from agent_envs.errors import ConfigError
+from agent_envs.errors import BackendError, ConfigError
 from agent_envs.evaluation import Prices, read_prices
 from agent_envs.files import numbered_lines
 
@@ -86,9 +86,12 @@ def run(arguments: argparse.Namespace) -> str:
         prices=prices,
         progress=not arguments.quiet,
     )
+    if evaluation.scores and evaluation.errors == len(evaluation.scores):
+        kept = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
+        raise BackendError(f"all {evaluation.errors} episodes ended with an error: {evaluation.scores[0].error}{kept}")
     if arguments.json:
         return json.dumps(evaluation.to_dict())
-    who = " ".join(filter(None, (arguments.policy, arguments.model)))
+    who = " ".join(filter(None, (evaluation.settings["policy"], arguments.model, arguments.checkpoint)))
     split = choice.env_kwargs.get("split", "")
     where = f"{choice.env_id}, split {split}" if split else choice.env_id
     lines = [f"{where}, policy {who}: {evaluation.table()}"]
