@@ -32,7 +32,7 @@ from tqdm import tqdm
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, TokenBatch, build_batch, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
-from agent_envs.adapters.torch_run import Run, about, load_model, load_tokenizer, summary, task_pools
+from agent_envs.adapters.torch_run import Run, about, load_model, load_tokenizer, named, summary, task_pools
 from agent_envs.adapters.torch_settings import LoopConfig, read_command_line
 from agent_envs.adapters.verl.metrics import Record
 from agent_envs.episode import Episode
@@ -302,7 +302,7 @@ def learn(
     def of_actor(weights: torch.Tensor) -> LossOf:
         return actor_loss(batch, weights, advantages, scores, config)
 
-    record |= _named("actor", update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed))
+    record |= named("actor", update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed))
     if values is not None:
         at_start = get_estimator(config.estimator).critic_at_action_start
 
@@ -310,7 +310,7 @@ def learn(
             return critic_loss(batch, weights, returns, values)
 
         said = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)
-        record |= _named("critic", said)
+        record |= named("critic", said)
     return record
 
 
@@ -354,7 +354,7 @@ def train(config: LoopConfig) -> list[Record]:
         return episodes
 
     def evaluate(number: int) -> Record:
-        return _named("val", about(play(number, config.eval_split, held_out, 1, config.temperature)))
+        return named("val", about(play(number, config.eval_split, held_out, 1, config.temperature)))
 
     if not run.records:
         run.log({"step": 0, **evaluate(0)})
@@ -364,7 +364,7 @@ def train(config: LoopConfig) -> list[Record]:
             optimizers[name].param_groups[0]["lr"] = rate * min(1.0, number / max(1, config.warmup))
         indices = np.random.default_rng([config.seed, number]).choice(pool, min(config.tasks, pool), replace=False)
         episodes = play(number, config.split, indices, config.group, config.temperature)
-        record: Record = {"step": number, **_named("train", about(episodes))}
+        record: Record = {"step": number, **named("train", about(episodes))}
         baselines = None
         if estimator.needs_baseline:
             greedy = play(number, config.split, indices, 1, 0.0)
@@ -374,6 +374,7 @@ def train(config: LoopConfig) -> list[Record]:
         if "critic" in models:
             episodes = [with_last_state(episode, tokenizer, config.max_tokens) for episode in episodes]
         batch = assemble(episodes, groups, baselines)
+        record["train/rows"] = len(batch.tokens.offsets) - 1
         if len(batch.place):  # else no episode has a token to learn from
             record |= learn(config, batch, models, optimizers, (config.seed, number))
         record |= {"seconds/play": played - began, "seconds/update": time.monotonic() - played}
@@ -385,16 +386,12 @@ def train(config: LoopConfig) -> list[Record]:
     return run.records
 
 
-def _named(role: str, metrics: Mapping[str, Any]) -> Record:
-    return {f"{role}/{name}": value for name, value in metrics.items()}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """``python -m agent_envs.adapters.torch_loop``."""
 
     def action() -> str:
         config = read_command_line(argv, "Train a model on an environment with plain PyTorch, on one device.")
-        return f"{summary(train(config))}\n{config.out}/checkpoint/model\n{config.out}/metrics.jsonl"
+        return summary(train(config), config.out)
 
     return run_command(action)
 

@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from agent_envs.adapters.torch_settings import LoopConfig
 from agent_envs.adapters.verl.metrics import Record, append_records, write_records
 from agent_envs.episode import Episode
-from agent_envs.errors import ConfigError
+from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import write_text
 from agent_envs.intervals import difference, share
 from agent_envs.wrapper_specs import apply_wrappers
 
-__all__ = ["Run", "about", "load_model", "load_tokenizer", "summary", "task_pools"]
+__all__ = ["Run", "about", "load_model", "load_tokenizer", "named", "summary", "task_pools"]
 
 _MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
 
@@ -170,9 +170,16 @@ def _read(path: Path) -> list[Record]:
 
 
 def about(episodes: Sequence[Episode]) -> Record:
-    """What there is to log of some episodes; success with its 95 % interval. Nothing of none."""
+    """What there is to log of some episodes; success with its 95 % interval. Nothing of none.
+
+    Raises:
+        BackendError: Every one of them broke; the message ends with the first one's.
+    """
     if not episodes:
         return {}
+    if all(episode.stop_reason.broken for episode in episodes):
+        why = (episodes[0].error or episodes[0].stop_reason.value).strip().splitlines()[-1]
+        raise BackendError(f"all of {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
     solved = share(sum(episode.success for episode in episodes), len(episodes))
     return {
         "success": solved.value,
@@ -185,8 +192,17 @@ def about(episodes: Sequence[Episode]) -> Record:
     }
 
 
-def summary(records: Sequence[Record]) -> str:
-    """Success on held-out tasks before and after, with 95 % intervals; a line each."""
+def named(role: str, metrics: Mapping[str, Any]) -> Record:
+    """Metrics with a role before their names.
+
+    >>> named("actor", {"loss": 0.5})
+    {'actor/loss': 0.5}
+    """
+    return {f"{role}/{name}": value for name, value in metrics.items()}
+
+
+def summary(records: Sequence[Record], out: str) -> str:
+    """Success on held-out tasks before and after, with 95 % intervals, and where things are; a line each."""
     lines, played = [], [record for record in records if "val/success" in record]
     for r in played:
         interval = f"[{r['val/success_low']:.3f}, {r['val/success_high']:.3f}]"
@@ -197,4 +213,4 @@ def summary(records: Sequence[Record]) -> str:
         first, last = played[0], played[-1]
         d = difference(first["val/success"], first["val/episodes"], last["val/success"], last["val/episodes"])
         lines.append(f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals)")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"{out}/checkpoint/model", f"{out}/metrics.jsonl"])

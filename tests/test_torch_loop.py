@@ -451,6 +451,32 @@ def test_the_pages_example_trains(root, model_path, tmp_path, monkeypatch, capsy
     assert (tmp_path / "runs" / "loop" / "checkpoint" / "model" / "config.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}),  # places are learned
+        ("gemma2", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 16}),  # windows, capped logits
+    ],
+)
+@pytest.mark.parametrize("wrappers", [(), ("ChatMessages", "SlidingWindow(k=1)")])
+def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, sizes, wrappers):
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    common = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {**({} if kind == "gpt2" else common), **sizes}
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ids, **sizes))
+    save_model(model, tokenizer, tmp_path / "start")
+    c = dataclasses.replace(
+        settings(tmp_path / "run", str(tmp_path / "start"), steps=1), wrappers=wrappers, kl="none", max_tokens=1024,
+        env_kwargs={"size": 1, "max_episode_steps": 3}, eval_tasks=0,
+    )  # fmt: skip
+    record = train(c)[-1]
+    assert record["rollout/logprob_diff"] < 1e-5 and record["actor/grad_norm"] > 0 and record["train/broken"] == 0
+    assert record["train/rows"] > 4 if wrappers else record["train/rows"] == 4
+
+
 @pytest.mark.slow
 def test_it_learns(tmp_path):
     """A warm-started model of 140k parameters, on tasks it has never seen; two seeds together."""
