@@ -7,6 +7,7 @@ tokenized again.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import threading
 import zlib
@@ -17,7 +18,7 @@ import gymnasium as gym
 
 from agent_envs.conversation import TokenConversation
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
-from agent_envs.messages import Observation, ToolSpec
+from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 
@@ -127,8 +128,34 @@ class TokenPolicy:
             shown = self.tool_mode == "native" or (
                 self.tool_mode is None and bool(tools) and native.start(hello) != plain.start(hello)
             )
-            self._builders[key] = native if shown else plain
+            told = _ToldBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
+            self._builders[key] = native if shown else told
         return self._builders[key]
+
+
+class _ToldBuilder(PromptBuilder):
+    """For tools that the template is not given: their results are the user's words, as ``OpenAIPolicy`` sends them."""
+
+    def start(self, messages: Sequence[Message]) -> list[int]:
+        return super().start(_told(messages))
+
+    def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        return super().extend(prompt_ids, response_ids, _told(messages))
+
+
+def _told(messages: Sequence[Message]) -> list[Message]:
+    """Results that follow each other as one message of the user.
+
+    >>> _told([{"role": "tool", "content": "2"}, {"role": "tool", "content": "3"}])
+    [{'role': 'user', 'content': '2\\n3'}]
+    """
+    out: list[Message] = []
+    for together, group in itertools.groupby(messages, key=lambda message: message["role"] == "tool"):
+        if together:
+            out.append({"role": "user", "content": "\n".join(message["content"] for message in group)})
+        else:
+            out += group
+    return out
 
 
 class _TokenActor:
@@ -137,20 +164,21 @@ class _TokenActor:
     def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
         self._policy = policy
         self._conversation = TokenConversation(builder, instructions)
-        self._seed = ""
+        self._episode: list[str] = []  # name of its random numbers, once the task is known; shared with its forks
+        self._branch = ""
         self._steps = 0
 
     def fork(self, number: int) -> _TokenActor:
         """See `ForkingActor`."""
         other = copy.copy(self)
         other._conversation = self._conversation.fork()
-        other._seed += f"#{number}"
+        other._branch += f"#{number}"
         return other
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         policy = self._policy
-        if not self._steps:
-            self._seed = policy.episode_seed(str(info.get("task_id", "")))
+        if not self._episode:
+            self._episode.append(policy.episode_seed(str(info.get("task_id", ""))))
         prompt_ids = self._conversation.observe(observation, info)
         room = policy.context_length - len(prompt_ids)
         if room < 1:
@@ -158,7 +186,7 @@ class _TokenActor:
                 f"the prompt of step {self._steps} has {len(prompt_ids)} tokens, which leaves no room in a context "
                 f"of {policy.context_length} (context_length=)"
             )
-        seed = zlib.crc32(f"{self._seed}/{self._steps}".encode("utf-8", "surrogatepass"))
+        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{self._steps}".encode("utf-8", "surrogatepass"))
         sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed)
         if not sampled.token_ids:
             raise EmptyGeneration(f"the model returned no token at step {self._steps}")
