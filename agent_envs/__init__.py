@@ -19,8 +19,9 @@ from agent_envs.registration import ENV_IDS, register_envs
 from agent_envs.rollout import arun_episode, run_episode, run_episodes
 from agent_envs.spaces import UnicodeText
 from agent_envs.text_env import TextEnv
+from agent_envs.text_vector_env import TextVectorEnv
 from agent_envs.tool_env import ToolEnv
-from agent_envs.vector import TextVectorEnv, make_vec
+from agent_envs.vector import make_vec
 
 __all__ = [
     "ENV_IDS",

@@ -71,11 +71,15 @@ def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     return future
 
 
-def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
+def run_side_by_side(calls: Mapping[K, Callable[[], T]], *, at_once: bool = False) -> dict[K, T]:
     """The results of some calls, in their order, as soon as the slowest is done.
 
     They are made one after the other in this thread, which is the fastest way for short ones. After a millisecond all
     that wait get a thread each.
+
+    Args:
+        calls: What to call, by a name of its own.
+        at_once: Whether they get threads from the beginning, where it is known that they wait for something.
 
     Raises:
         BaseException: What a call raised (of several the first that did), once all are done. After an interrupt of this
@@ -83,6 +87,9 @@ def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     """
     batch = _Batch(calls)
     if len(calls) < 2:
+        return batch.finish()
+    if at_once:
+        batch.spread(len(calls) - 1)
         return batch.finish()
     _watch(batch)
     try:
@@ -116,8 +123,8 @@ class _Batch:
             raise self._errors[0]
         return {key: self._results[key] for key in self._order}
 
-    def spread(self) -> None:
-        for _ in range(len(self._waiting)):
+    def spread(self, threads: int | None = None) -> None:
+        for _ in range(len(self._waiting) if threads is None else threads):
             run_in_thread(self._take_one)
 
     def _take_one(self) -> bool:

@@ -166,6 +166,13 @@ def test_list_observations_are_copied(tmp_path):
     assert episode.steps[0].observation[0]["role"] == "user"
 
 
+def test_whole_prompts_are_recorded_as_the_policy_saw_them(tmp_path):
+    specs = ["ChatMessages", "SlidingWindow(k=1)", f"RecordEpisodes(path={str(tmp_path)!r})"]
+    (played,) = agent_envs.run_episodes(TOOL, ExpertPolicy(), 1, seeds=0, wrappers=specs, progress=False)
+    (stored,) = _recorded(tmp_path / "episodes.jsonl")
+    assert _content(stored) == _content(played) and stored.steps[-1].observation[0]["role"] == "system"
+
+
 def test_branches_are_episodes_of_their_own(tmp_path):
     env = RecordEpisodes(gym.make(TOOL), tmp_path)
     env.reset(seed=0)

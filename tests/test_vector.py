@@ -25,8 +25,10 @@ from gymnasium.vector import AutoresetMode
 import agent_envs
 from agent_envs.errors import BackendError, ConfigError, VectorEnvError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
-from agent_envs.vector import TextVectorEnv, make_vec
+from agent_envs.text_vector_env import TextVectorEnv
+from agent_envs.vector import make_vec
 from agent_envs.vector_infos import batch_infos, split_infos
+from agent_envs.wrappers import ChatMessages, SlidingWindow
 
 TOOL = "AgentR1/GSM8KTool-v0"
 PLAIN = "AgentR1/GSM8K-v0"
@@ -127,14 +129,23 @@ def test_gymnasiums_vector_wrappers_go_around_it():
     assert options.keys() == {"reset_mask", "env_options"}  # Gymnasium's own take keys out of the caller's mapping
 
 
-def test_a_contextual_wrapper_with_message_lists_goes_through():
-    class AsMessages(gym.ObservationWrapper):
-        def observation(self, observation):
-            return [{"role": "user", "content": observation}]
-
-    envs = make_vec(TOOL, 2, wrappers=[AsMessages])
-    assert envs.reset(seed=0)[0][1][0]["role"] == "user"
-    envs.step(["#### 1", None])
+@pytest.mark.parametrize("mode", ["ours", "sync", "async"])
+def test_whole_prompts_go_through_vectors(mode):
+    if mode == "ours":
+        envs = make_vec(TOOL, 2, wrappers=["ChatMessages", "SlidingWindow(k=1)"])
+    else:
+        envs = gym.make_vec(
+            TOOL, 2, mode, wrappers=[lambda env: SlidingWindow(ChatMessages(env), k=1)],
+            vector_kwargs={"shared_memory": False} if mode == "async" else {},
+        )  # fmt: skip
+    single = SlidingWindow(ChatMessages(gym.make(TOOL)), k=1)
+    observations, infos = envs.reset(seed=0)
+    assert observations[0] == single.reset(seed=0)[0] and infos["index"].shape == (2,)
+    for action in ("<tool_call>", single.unwrapped.format_call("calculator", {"expression": "1+1"}), "#### 1"):
+        observations, *_, infos = envs.step((action, action))
+        expected = single.step(action)
+        assert observations[0] == expected[0] and split_infos(infos, 2)[0] == expected[4]
+    envs.close()
 
 
 # -- infos -------------------------------------------------------------------------------------------------------------
