@@ -31,10 +31,17 @@ ENV = "AgentR1/GSM8KTool-v0"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from agent_envs.adapters.tiny.warm_start import make_warm_model
+    import torch
 
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["Solve the problem. Tools: calculator(expression) user assistant system 0123456789"])
+    model = build_model(tokenizer, seed=2)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(3)  # peaked, so that greedy choices are clear
     path = tmp_path_factory.mktemp("models") / "tiny"
-    make_warm_model(path, ENV, steps=40, noise=0.3, seed=0, env_kwargs={"level": 1}, progress=False)
+    save_model(model, tokenizer, path)
     return path
 
 
@@ -98,6 +105,7 @@ def test_a_server_of_transformers(folder: Path, url: str, expected: list[Episode
     assert sum(said.startswith(wanted) for said, wanted in pairs) >= 14
 
 
+@pytest.mark.filterwarnings("ignore")  # vLLM's own, of which every release has others
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 def test_vllm_in_process(folder: Path, expected: list[Episode]) -> None:
     from agent_envs.policies import VLLMPolicy
