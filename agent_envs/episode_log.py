@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from agent_envs.episode import Episode
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.files import numbered_lines, replacing, write_text
 
 __all__ = ["EpisodeLog"]
@@ -54,7 +54,7 @@ class EpisodeLog:
                 raise ConfigError(
                     f"another process is at work in {self.folder}; wait for it or choose another folder"
                 ) from e
-            self._remember(json.loads(json.dumps(dict(settings))))
+            self._remember(json.loads(json.dumps(dict(settings), default=str)))
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._cut_torn_line()
         except BaseException:
@@ -75,11 +75,18 @@ class EpisodeLog:
                 raise DataError(f"{self.path}, line {number}: not an episode: {e}") from e
 
     def append(self, episode: Episode, **beside: Any) -> None:
-        """Write an episode and JSON-able values beside its own fields. It is safe once this returns."""
+        """Write an episode and JSON-able values beside its own fields. It is safe once this returns.
+
+        Raises:
+            BackendError: The file cannot be written: the disk is full, say.
+        """
         assert self._file is not None
         line = json.dumps({**episode.to_dict(), **beside}).encode("ascii") + b"\n"
-        while line:
-            line = line[os.write(self._file, line) :]
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError as e:
+            raise BackendError(f"{self.path} cannot be written: {e.strerror}") from e
 
     def drop(self, unwanted: Callable[[Episode], bool]) -> int:
         """Remove episodes; how many. The file is replaced at once, so a kill leaves the old or the new one."""

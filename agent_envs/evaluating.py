@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -99,9 +100,9 @@ def evaluate(
         raise
     wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
     all_settings = {
-        "env": env_id.id if isinstance(env_id, EnvSpec) else str(env_id),
+        "env": _name(env_id),
         "env_kwargs": {**(env_id.kwargs if isinstance(env_id, EnvSpec) else {}), **(env_kwargs or {})},
-        "wrappers": [str(wrapper) for wrapper in wrappers],
+        "wrappers": [_name(wrapper) for wrapper in wrappers],
         "seed": seed,
         **(settings or {}),
     }
@@ -190,6 +191,16 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
         return range(n)
     order = np.random.default_rng(seed).permutation(count)
     return order[: count if n is None else n].tolist()
+
+
+def _name(named: Any) -> str:
+    """The text that names an environment or a wrapper; a function's is the same in every process."""
+    if isinstance(named, EnvSpec):
+        return named.id
+    if isinstance(named, str):
+        return named
+    kind = named if isinstance(named, (type, FunctionType)) else type(named)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _close_all(envs: list[gym.Env[Any, str]]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.intervals import Interval, clustered_mean, clustered_share, pass_at_k
+from agent_envs.terminal import plain
 
 __all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
 
@@ -110,7 +111,7 @@ def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
         stop_reason=episode.stop_reason,
         tokens=(tokens[0], tokens[1], tokens[2]),
         seconds=seconds,
-        error=(episode.error or "").strip().rpartition("\n")[2],
+        error=_printable((episode.error or "").strip().rpartition("\n")[2])[:500],
     )
 
 
@@ -126,7 +127,7 @@ class Evaluation:
     """What was evaluated."""
     asked: int
     """Episodes that were asked for."""
-    scores: Sequence[EpisodeScore]
+    scores: Sequence[EpisodeScore] = field(repr=False)
     """The episodes that were played, by index and sample."""
     samples: int = 1
     """Episodes per task."""
@@ -225,7 +226,7 @@ class Evaluation:
         if self.errors:
             lines[0] += f"; {self.errors} ended with an error and are not counted (--retry-errors plays them again)"
             kinds = Counter(score.error for score in self.scores if score.stop_reason is StopReason.ERROR)
-            lines += [f"  {count} x {_printable(error)[:150]}" for error, count in kinds.most_common(3)]
+            lines += [f"  {count} x {error[:150]}" for error, count in kinds.most_common(3)]
         rows = [(name, data[name]) for name in ("success", "reward", "score")]
         rows += [(f"pass@{k}", row) for k, row in data["pass_at"].items()]
         rows += [(_printable(name), row) for name, row in data["families"].items()]
@@ -249,6 +250,8 @@ class Evaluation:
             f"time          {self.wall_seconds:.1f} s here, {data['seconds_per_episode'] or 0.0:.2f} s per episode"
         )
         return "\n".join(lines)
+
+    __str__ = table
 
     def _tokens(self) -> tuple[int, int, int]:
         prompt, completion, cached = (sum(score.tokens[i] for score in self.scores) for i in range(3))
@@ -277,5 +280,5 @@ def _number(value: float | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text from servers and tasks, with what is no printable character as an escape."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    """Text from servers and tasks on one line, where it can do nothing to a terminal."""
+    return plain(text).replace("\n", " ")

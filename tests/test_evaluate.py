@@ -225,6 +225,23 @@ def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same() -> Non
             indices(3, **bad)
 
 
+def test_functions_as_environments_go_on_too(tmp_path: Path) -> None:
+    def make() -> gym.Env[Any, str]:
+        return gym.make(TOOL_ENV)
+
+    for n in (2, 4):
+        result = agent_envs.evaluate(make, ExpertPolicy(), n, wrappers=[lambda env: env], out=tmp_path / "run")
+    assert len(result.scores) == 4 and str(result) == result.table() and "scores" not in repr(result)
+
+
+def test_what_a_server_says_is_inert_in_the_terminal() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        raise BackendError("\x1b[2J\u202eowned\x07")
+
+    result = agent_envs.evaluate(TOOL_ENV, ScriptedPolicy(act), 3)
+    assert result.errors == 3 and "\\x1b[2J\\u202eowned\\x07" in result.table() and "\x1b" not in result.table()
+
+
 def test_samples_of_policies_that_draw_differ_and_runs_are_the_same() -> None:
     policies = [RandomPolicy(seed=k) for k in range(4)]
     first, again = (agent_envs.evaluate(TOOL_ENV, policies, 3, samples=4).episodes for _ in range(2))
