@@ -49,6 +49,7 @@ def test_the_list_of_what_can_be_implemented_is_right(root):
         "docs/wrappers.md",
         "docs/torch_loop.md",
         "docs/trl.md",
+        "docs/vectors.md",
         "docs/writing_an_environment.md",
     ],
 )
@@ -98,17 +99,26 @@ def test_the_examples_of_other_trainers_run(root, number, package, monkeypatch, 
 
 def test_the_wrappers_page_runs_and_names_every_wrapper(root):
     text = (root / "docs" / "wrappers.md").read_text(encoding="utf-8")
-    names, shared = set(re.findall(r"`(\w+)", text)), {}
+    names = set(re.findall(r"`(\w+)", text))
     assert {*WRAPPERS, *REFUSED} <= names
     order = text.index("## In this order")
     places = [text.index(f"`{name}", order) for name in ORDER]
     assert places == sorted(places)
+    _run_sessions(text, "docs/wrappers.md")
+
+
+def _run_sessions(text, page):
+    shared = {}
     for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)):
-        test = doctest.DocTestParser().get_doctest(block, shared, f"block {number}", "docs/wrappers.md", 0)
+        test = doctest.DocTestParser().get_doctest(block, shared, f"block {number}", page, 0)
         runner = doctest.DocTestRunner()
         runner.run(test, clear_globs=False)
         shared.update(test.globs)
         assert runner.failures == 0 and runner.tries > 0
+
+
+def test_the_page_of_vectors_runs(root):
+    _run_sessions((root / "docs" / "vectors.md").read_text(encoding="utf-8"), "docs/vectors.md")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/evaluation.md"])
