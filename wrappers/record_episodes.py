@@ -67,6 +67,7 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> _ = env.step("#### 1")
     >>> [str(e.stop_reason) for e in agent_envs.read_episodes(f"{folder.name}/AgentR1-GSM8K-v0.jsonl")]
     ['terminated']
+    >>> folder.cleanup()
     """
 
     def __init__(
