@@ -13,6 +13,8 @@ import pickle
 import random
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +31,7 @@ from agent_envs.errors import (
     TaskIndexError,
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
+from agent_envs.serving.work import WorkQueue
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -238,7 +241,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
 
     monkeypatch.setattr("agent_envs.releases.metadata.version", lambda package: "9.1")
     connection._check_websockets.cache_clear()
-    with pytest.raises(ConfigError, match="websockets 15 and later.*found websockets 9.1; install it with"):
+    with pytest.raises(ConfigError, match=r"websockets 15 and later.*found websockets 9\.1"):
         RemoteEnv(server.url)
     with pytest.raises(ConfigError, match=r"aiohttp 3\.11 and later.*found aiohttp 9\.1"):
         EnvServer([ServedEnv(TOOL)], port=0).start()
@@ -246,6 +249,22 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     monkeypatch.setattr("agent_envs.serving.connection.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="speaks protocol 1.*same version"):
         RemoteEnv(server.url)
+
+
+def test_a_server_without_room_is_asked_again(server, monkeypatch):
+    env, patient = remote(server, busy_timeout=0.2), remote(server)
+    env.reset(seed=0)
+    with monkeypatch.context() as busy:
+        busy.setattr(WorkQueue, "__len__", lambda self: 10**6)
+        with pytest.raises(BackendBusyError, match="too many steps wait"):
+            env.step("#### 1")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{server.url}/reset", b"{}")
+        threading.Timer(0.3, busy.undo).start()
+        assert patient.reset(seed=0)[1]["task_id"]
+    assert env.step("#### 1")[2]  # nothing was lost
+    env.close()
+    patient.close()
 
 
 def test_a_lost_connection_ends_the_episode_and_a_reset_goes_on_in_order(server):

@@ -376,6 +376,8 @@ def test_plain_requests_play_an_episode():
         call = {"type": "call_tool", "tool_name": "calculator", "arguments": {"expression": "2*3"}}
         status, reply = asked(server, "/step", {"session_id": session, "action": call, "timeout_s": 5})
         assert status == 200 and reply["observation"]["text"] == "6"
+        for wrong in (0, -1, "1", True, float("nan")):
+            assert asked(server, "/step", {"session_id": session, "action": call, "timeout_s": wrong})[0] == 422
         status, reply = asked(server, f"/{TOOL}/step", {"session_id": session, "action": {"text": "#### 1"}})
         assert reply["done"] and asked(server, f"/state?session_id={session}")[0] == 404
         session = asked(server, "/reset", {"env_kwargs": {"split": "test"}})[1]["observation"]["session_id"]

@@ -25,7 +25,8 @@ from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
 
-_LONGEST_PAUSE = 1.0
+_LONGEST_PAUSE = 1.0  # seconds between two attempts
+_LONGEST_WAIT = 1e6  # seconds; sockets refuse what is far longer
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ class RemoteEnv(TextEnv):
         busy_timeout: float = 60.0,
         render_mode: str | None = None,
     ) -> None:
-        for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
-            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+        waits = {"timeout": timeout, "connect_timeout": connect_timeout, "busy_timeout": busy_timeout}
+        for name, seconds in waits.items():
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < _LONGEST_WAIT:
                 raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds!r}")
         chosen = dict(env_kwargs or {})
         chosen |= {} if split is None else {"split": split}

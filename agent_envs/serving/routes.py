@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["application"]
 
 _log = logging.getLogger(__name__)
-_MAX_UNANSWERED = 16  # messages of one client; the protocol is question and answer
+_MAX_UNANSWERED = 8  # messages of one client; the protocol is question and answer
 _BODY_SECONDS = 30.0
 _PLAIN_IDLE = 300.0  # seconds; nothing else tells that a client without a connection is gone
 _STATUS = {
@@ -105,6 +105,10 @@ class _Routes:
         except AgentEnvsError as e:
             data = error_data(e)
             return _json({"detail": str(e), **data}, _STATUS.get(data["code"], 500))
+        except Exception as e:  # noqa: BLE001  an environment is somebody's code
+            _log.exception("%s %s failed", request.method, request.path)
+            data = error_data(e)
+            return _json({"detail": data["message"], **data}, 500)
 
     # -- about ---------------------------------------------------------------------------------------------------
 
@@ -190,7 +194,9 @@ class _Routes:
         """Act. A session whose episode is over is closed."""
         body = await _body(request)
         timeout = body.get("timeout_s")
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
+        ):
             raise ConfigError(f"timeout_s must be a number of seconds above 0, got {timeout!r:.100}")
         action = body.get("action")
         if not isinstance(action, dict):
