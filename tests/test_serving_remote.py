@@ -273,7 +273,7 @@ def test_a_lost_connection_ends_the_episode_and_a_reset_goes_on_in_order(server)
     there.unwrapped._open[0]._ws.socket.shutdown(2)
     with pytest.raises(BackendDownError, match="ended"):
         there.step("x")
-    with pytest.raises(gym.error.ResetNeeded, match="connection was lost"):
+    with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
         there.step("x")
     with pytest.raises(gym.error.ResetNeeded):
         there.unwrapped.expert_action()
@@ -290,6 +290,11 @@ def test_a_snapshot_outlives_its_connection_and_is_tied_to_its_environment(serve
     point = pickle.loads(pickle.dumps(env.snapshot()))
     first = env.step("x")
     env.close()
+    with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
+        env.step("x")
+    assert env.format_call("calculator", {"expression": "1"})
+    with pytest.raises(gym.error.ResetNeeded, match="comes before"):
+        env.step("x")
     env.restore(point)
     assert env.step("x") == first
     other = remote(server, "AgentR1/GSM8K-v0").unwrapped

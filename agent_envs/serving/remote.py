@@ -156,8 +156,7 @@ class RemoteEnv(TextEnv):
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """A call in the wire format that this environment reads."""
         with self._lock:
-            self._connected()
-            value: str = self._ask("format_call", {"name": name, "arguments": arguments})["value"]
+            value: str = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"]
         return value
 
     def expert_action(self) -> str | None:
@@ -265,27 +264,23 @@ class RemoteEnv(TextEnv):
     def _played(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The answer within an episode, which lives as long as its connection."""
         with self._lock:
-            if self._pid != os.getpid() or not self._open:
-                self._connected()
-            if self._lost:
-                raise ResetNeeded("the connection was lost, and the episode with it: call reset()")
-            return self._ask(kind, data)
+            connection = next(iter(self._open), None)
+            if connection is None or self._lost or self._pid != os.getpid():
+                raise ResetNeeded("the connection was closed or lost, and the episode with it: call reset()")
+            return self._ask(connection, kind, data)
 
     def _ask_anew(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The answer to a message that may begin on a new connection."""
         with self._lock:
             try:
-                self._connected()
-                answer = self._ask(kind, data)
+                answer = self._ask(self._connected(), kind, data)
             except StaleError:
-                self._connected()
-                answer = self._ask(kind, data)
+                answer = self._ask(self._connected(), kind, data)
             self._lost = False
             return answer
 
-    def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, connection: Connection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The answer; a server without room is asked again for a while."""
-        connection = self._open[0]
         end, pause = time.monotonic() + self._busy_timeout, 0.02
         try:
             while True:
