@@ -293,7 +293,7 @@ def test_a_snapshot_outlives_its_connection_and_is_tied_to_its_environment(serve
     with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
         env.step("x")
     assert env.format_call("calculator", {"expression": "1"})
-    with pytest.raises(gym.error.ResetNeeded, match="comes before"):
+    with pytest.raises(gym.error.ResetNeeded, match="before"):
         env.step("x")
     env.restore(point)
     assert env.step("x") == first
