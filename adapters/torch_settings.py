@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_envs.adapters.estimators import EstimatorOptions
+from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["LoopConfig", "read_command_line"]
@@ -66,7 +68,12 @@ class LoopConfig:
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
 
     def __post_init__(self) -> None:
-        for name, choices in (("kl", ("none", "loss", "reward")), ("dtype", ("float32", "bfloat16"))):
+        for name, choices in (
+            ("kl", ("none", "loss", "reward")),
+            ("kl_kind", KL_KINDS),
+            ("weighting", WEIGHTINGS),
+            ("dtype", ("float32", "bfloat16")),
+        ):
             if getattr(self, name) not in choices:
                 raise ConfigError(
                     f"unknown {name} {getattr(self, name)!r}.{did_you_mean(getattr(self, name), choices)}"
@@ -79,6 +86,7 @@ class LoopConfig:
         for name in ("steps", "eval_tasks", "warmup", "warm_start", "kl_coef", "seed"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+        EstimatorOptions(gamma=self.gamma, lam=self.lam)  # refuses what no formula allows
 
 
 def read_command_line(argv: Sequence[str] | None, description: str) -> LoopConfig:

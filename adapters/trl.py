@@ -84,7 +84,7 @@ class _Environment:
             # TRL takes the tools from the instance: the specification itself, which says more than hints can
             self.__dict__[name] = CallableSpec(spec, functools.partial(type(self)._call, self, name))
 
-    def reset(self, *, index: int | None = None, env_kwargs: str = "{}", **row: Any) -> str:
+    def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str:
         """Begin the task of a dataset row; what TRL appends to its prompt.
 
         Raises:
@@ -96,9 +96,10 @@ class _Environment:
                 "make the dataset with environment_dataset()"
             )
         self.record = EnvironmentRecord()
-        if env_kwargs not in self._envs:
-            self._envs[env_kwargs] = self._make(json.loads(env_kwargs))
-        self._env = self._envs[env_kwargs]
+        key = env_kwargs or "{}"
+        if key not in self._envs:
+            self._envs[key] = self._make(json.loads(key))
+        self._env = self._envs[key]
         try:
             observation, self.record.info = self._env.reset(options={"index": int(index)})
         except (IndexError, ConfigError):

@@ -43,7 +43,7 @@ from agent_envs.adapters.trl_common import check_version  # noqa: E402
 from agent_envs.episode import StopReason  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError  # noqa: E402
 from agent_envs.messages import ToolCall  # noqa: E402
-from agent_envs.policies import ScriptedPolicy  # noqa: E402
+from agent_envs.policies import ScriptedPolicy, TransformersPolicy  # noqa: E402
 from agent_envs.policies.base import Response  # noqa: E402
 from agent_envs.prompt import PromptBuilder  # noqa: E402
 from agent_envs.text_env import Outcome  # noqa: E402
@@ -266,6 +266,8 @@ def test_rows_name_their_task_and_may_change_the_split():
         environment.reset(prompt=[])
     with pytest.raises(IndexError):
         environment.reset(index=10)
+    with pytest.raises(ConfigError, match="whole prompts as messages.*EpisodeRollout"):
+        envs.environment_class("Test/Journey-v0", wrappers=["ChatMessages"])().reset(index=0)
     with pytest.raises(ConfigError, match="has no tools.*AsTool"):
         envs.environment_class("AgentR1/WebShop-v0")
     with pytest.raises(ConfigError, match="JSON values"):
@@ -382,6 +384,21 @@ def test_two_steps_with_a_rollout_function(warm, tmp_path):
             several += len(episode.steps) > 1
             assert out["episode_return"][i] == pytest.approx(episode.reward)
     assert several  # some called the tool
+
+
+def test_whole_prompts_as_messages_are_the_same_row(warm):
+    model = AutoModelForCausalLM.from_pretrained(warm[0]).eval()
+    played = []
+    for wrappers in ([], ["ChatMessages"]):
+        policy = TransformersPolicy(model, tokenizer=warm[1], max_tokens=40, context_length=1024)
+        trainer = SimpleNamespace(max_completion_length=300, _tokenizer=warm[1])
+        prompts = envs.rollout_dataset(GSM, [*range(4)] * 2, env_kwargs=EASY, wrappers=wrappers)["prompt"]
+        played.append(envs.EpisodeRollout(policy=policy, concurrency=1)(list(prompts), trainer))
+        policy.close()
+    plain, messages = played
+    for name in ("prompt_ids", "completion_ids", "env_mask"):
+        assert plain[name] == messages[name]
+    assert max(len(episode.steps) for episode in plain["episode"]) > 1
 
 
 def test_two_steps_on_commands(warm, tmp_path):
