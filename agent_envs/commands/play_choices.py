@@ -113,7 +113,7 @@ def in_columns(labels: Sequence[str], width: int, *, most: int = 60) -> str:
     """Numbered labels in as many columns as fit, numbered down the columns; further ones are counted.
 
     >>> print(in_columns(["look", "go north", "go south"], 30))
-    1 look       3 go south
+    1 look      3 go south
     2 go north
     >>> print(in_columns(["a", "b", "c"], 9, most=2))
     1 a  2 b
