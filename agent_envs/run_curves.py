@@ -1,8 +1,7 @@
 """What `agentr1 plot` draws: success, reward, turns and length of runs and evaluations, grouped over seeds.
 
-A run is a folder with `metrics.jsonl` (an object for each step: `step`, `env/success`, `env/return/mean`,
-`env/num_steps/mean`, `env/tokens/response_per_episode`, and `val/...` for held-out tasks) and, where it has them,
-`run.json` and `episodes/`.
+A run is a folder with `metrics.jsonl` (an object for each step, with the keys of `MEASURES` or some of them) and, where
+it has them, `run.json` and `episodes/`.
 Episodes alone, of an evaluation, are read too.
 """
 
@@ -33,17 +32,19 @@ class Measure(NamedTuple):
     """Its name in tables."""
     unit: str
     """What the axis says."""
-    training: str
-    """Its key among the metrics of training episodes."""
-    held_out: str
-    """Its key among the metrics of held-out tasks, "" where there is none."""
+    training: tuple[str, ...]
+    """Its keys among the metrics of training episodes: of `agentr1 train`, of the plain loop."""
+    held_out: tuple[str, ...]
+    """Its keys among the metrics of held-out tasks."""
 
 
 MEASURES = (
-    Measure("success", "share of episodes", "env/success", "val/success"),
-    Measure("reward", "mean return of an episode", "env/return/mean", "val/return/mean"),
-    Measure("turns", "steps of an episode", "env/num_steps/mean", "val/num_steps/mean"),
-    Measure("length", "response tokens of an episode", "env/tokens/response_per_episode", ""),
+    Measure("success", "share of episodes", ("env/success", "train/success"), ("val/success",)),
+    Measure(
+        "reward", "mean return of an episode", ("env/return/mean", "train/return"), ("val/return/mean", "val/return")
+    ),
+    Measure("turns", "steps of an episode", ("env/num_steps/mean", "train/steps"), ("val/num_steps/mean", "val/steps")),
+    Measure("length", "response tokens of an episode", ("env/tokens/response_per_episode",), ()),
 )
 """The four measures, success first."""
 
@@ -113,13 +114,12 @@ def _read_metrics(path: Path, run: Run) -> None:
             if not line.endswith(b"\n"):  # a run that was killed while it wrote
                 break
             raise DataError(f"{path}, line {number}: expected the metrics of a step, with 'step': {line[:80]!r}") from e
-        for phase, keys in (
-            ("training", {measure.name: measure.training for measure in MEASURES}),
-            ("held-out", {measure.name: measure.held_out for measure in MEASURES}),
-        ):
-            for name, key in keys.items():
-                if isinstance(record.get(key), (int, float)) and math.isfinite(record[key]):
-                    run.curves.setdefault(phase, {}).setdefault(name, []).append((step, float(record[key])))
+        for measure in MEASURES:
+            for phase, keys in (("training", measure.training), ("held-out", measure.held_out)):
+                value = next((record[key] for key in keys if isinstance(record.get(key), (int, float))), math.nan)
+                if math.isfinite(value):
+                    curve = run.curves.setdefault(phase, {}).setdefault(measure.name, [])
+                    curve.append((step, float(value)))
         if record.get("val/episodes"):
             run.trials[step] = int(record["val/episodes"] + (record.get("val/lost_episodes") or 0))
 

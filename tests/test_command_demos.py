@@ -177,7 +177,7 @@ def tokenizer() -> Any:
     from agent_envs.adapters.tiny.tokenizer import build_tokenizer
     from agent_envs.adapters.tiny.warm_start import play_demonstrations, transcript
 
-    return build_tokenizer(map(transcript, play_demonstrations(ENV, 200, noise=0, seed=0, progress=False)))
+    return build_tokenizer(map(transcript, play_demonstrations(ENV, 50, noise=0, seed=0, progress=False)))
 
 
 @pytest.mark.filterwarnings("ignore")

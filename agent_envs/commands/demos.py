@@ -27,7 +27,8 @@ EPILOG = """\
 A row has `messages` (system, user, assistant, tool; tool calls are in the assistant's text, as the environment reads
 them) and `tools` (where the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT take them; beside them
 `env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`, the number of messages before the first
-action. An episode is one row; where a wrapper builds the prompt anew, each prompt is, and `step` says which.
+action. An episode is one row; where a wrapper builds the prompt anew, each prompt is, and `step` says which (a window's
+prompt repeats earlier actions: they are part of the opening).
 
 examples:
   agentr1 demos --env AgentR1/GSM8KTool-v0 --n 5000 --out demos.jsonl
