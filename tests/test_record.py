@@ -635,14 +635,18 @@ def test_episodes_that_nobody_ends(serving, tmp_path):
     assert late.stop_reason is StopReason.ERROR and "stopped before" in late.error
 
 
-def test_what_a_kill_leaves_is_continued(tmp_path):
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
+def test_what_a_kill_leaves_is_continued(tmp_path, stopped_by):
     """SIGKILL between calls, in the middle of a line, and between the end of an episode and its removal."""
     vllm = FakeVllm()
     command = [sys.executable, "-m", "agent_envs.cli", "record", "--upstream", vllm.url, "--out", str(tmp_path / "out")]
     command += ["--port", "0"]
 
     def start():
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ})
+        # a background job's shell has interrupts ignored
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        )
         line = process.stdout.readline()
         proxy = type("Proxy", (), {"url": line.split(" at ")[1].split(" into ")[0]})
         return process, proxy
@@ -666,15 +670,18 @@ def test_what_a_kill_leaves_is_continued(tmp_path):
             ask(agent, "?", "Well, it is four.", "Sure?")
         assert post(proxy, "/episodes/two/reward", {"reward": 2})[1]["again"]
         assert post(proxy, "/episodes/one/reward", {"reward": 1})[1]["steps"] == 2
-        process.send_signal(signal.SIGTERM)
+        with client(proxy, "three") as agent:
+            ask(agent, "?")
+        process.send_signal(stopped_by)
         said, _ = process.communicate(timeout=30)
-        assert "stopped: 2 episodes" in said and process.returncode == 0
+        assert "stopped: 3 episodes" in said and process.returncode == 0
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
         vllm.stop()
-    two, one = episodes(tmp_path / "out")
+    two, one, three = episodes(tmp_path / "out")
+    assert three.stop_reason is StopReason.ERROR and "stopped before" in three.error
     assert (one.episode_id, one.group_id, one.reward, len(one.steps)) == ("one", "g", 1.0, 2)
     assert [s.info["call"] for s in one.steps] == [0, 1] and (two.episode_id, two.reward) == ("two", 2.0)
 

@@ -84,6 +84,7 @@ class RecordingServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True, name="recording")
         self._started = threading.Event()
+        self._done = threading.Event()  # a join that a signal interrupts takes the thread for ended
         self._stop = asyncio.Event()
         self._failure: OSError | None = None
         self.url = ""
@@ -104,14 +105,14 @@ class RecordingServer:
 
     def wait(self) -> None:
         """Wait until the server is closed."""
-        while self._thread.is_alive():
-            self._thread.join(0.5)
+        while not self._done.wait(0.5):
+            pass
 
     def close(self) -> None:
         """Let calls under way come to their end for some seconds, end or keep the open episodes, and stop."""
-        if self._thread.is_alive():
+        if self._started.is_set() and not self._done.is_set():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+            self._done.wait()
         self.store.close()
 
     def __enter__(self) -> RecordingServer:
@@ -126,8 +127,9 @@ class RecordingServer:
         except OSError as e:
             self._failure = e
         finally:
-            self._started.set()
             self._loop.close()
+            self._done.set()
+            self._started.set()
 
     async def _serve(self) -> None:
         from aiohttp import web
