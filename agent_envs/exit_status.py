@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -14,16 +15,20 @@ def run_command(action: Callable[[], str]) -> int:
     """Run a command and write what it returns to standard output.
 
     Returns:
-        The exit status. 0: done; 1: something it depends on failed; 2: bad input; 130: interrupted. Errors of this
-        library are one message on standard error, not a traceback.
+        The exit status. 0: done; 1: something it depends on failed, or nobody reads the output any more; 2: bad input;
+        130: interrupted. Errors of this library are one message on standard error, not a traceback.
     """
     try:
         said = action()
+        sys.stdout.write(said if said.endswith("\n") or not said else f"{said}\n")
+        sys.stdout.flush()
     except AgentEnvsError as e:
         sys.stderr.write(f"agentr1: {e}\n")
         return 1 if isinstance(e, BackendError) else 2
     except KeyboardInterrupt:
         sys.stderr.write("agentr1: stopped; the same command continues\n")
         return 130
-    sys.stdout.write(said if said.endswith("\n") or not said else f"{said}\n")
+    except BrokenPipeError:  # as behind `| head`; what is left is written nowhere when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+        return 1
     return 0

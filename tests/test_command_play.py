@@ -237,6 +237,19 @@ def test_ctrl_d_leaves_a_terminal():
     assert terminal.end() == 0 and "Traceback" not in terminal.said
 
 
+def test_an_output_that_nobody_reads_is_no_traceback():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_envs.cli", "play", "--env", TOOL, "--seed", "0"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write("/new\n" * 100)
+    process.stdin.close()
+    assert process.stderr.read() == "" and process.wait(30) == 1
+    process.stderr.close()
+
+
 def test_a_killed_pipe_is_no_traceback():
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_envs.cli", "play", "--env", TOOL, "--seed", "0"],
