@@ -322,6 +322,12 @@ def test_prices_by_file(tmp_path: Path) -> None:
             read_prices(str(path), "m")
 
 
+def test_a_file_is_evaluated_as_a_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data_dir / "gsm8k" / "train_2000.jsonl"
+    assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--data", str(path), "--n", "5", "--quiet"]) == 0
+    assert "split all, policy expert: 5 of 5 episodes" in capsys.readouterr().out
+
+
 def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("openai")
     command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]

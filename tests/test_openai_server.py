@@ -10,6 +10,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import json
 import time
 from collections.abc import Iterator
@@ -161,6 +162,23 @@ def test_a_rate_limit_holds_all_requests_back(serve: Any) -> None:
     episode = agent_envs.run_episode(gym.make(ENV), impatient, seed=0)
     assert "BackendBusyError" in str(episode.error) and "slow down" in str(episode.error)
     impatient.close()
+
+
+def test_how_long_a_server_asks_to_wait() -> None:
+    class AnsweredError(Exception):
+        def __init__(self, headers: dict[str, str]) -> None:
+            self.response = type("Response", (), {"headers": headers})
+
+    def asked(**headers: str) -> float | None:
+        error = BackendRefusedError("")
+        error.__cause__ = AnsweredError({name.replace("_", "-"): value for name, value in headers.items()})
+        return openai_server._asked_pause(error)
+
+    soon = email.utils.formatdate(time.time() + 20, usegmt=True)
+    assert asked(retry_after="3") == 3.0 and asked(retry_after="0.5") == 0.5 and asked(retry_after_ms="250") == 0.25
+    assert 15 < (asked(retry_after=soon) or 0) <= 21
+    assert asked() is None and asked(retry_after="soon") is None and asked(retry_after="-5") is None
+    assert asked(retry_after="0") == asked(retry_after=email.utils.formatdate(0)) == 0.001
 
 
 def test_a_spent_quota_is_not_asked_for_again(serve: Any) -> None:

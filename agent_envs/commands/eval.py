@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    add_env_arguments(parser, split="test")
+    add_env_arguments(parser, split="test, or the whole of a single file")
     tasks = parser.add_argument_group("tasks").add_argument
     tasks("--n", type=int, metavar="N", help="tasks, drawn from the split (default: 100, or all of a smaller split)")
     tasks("--all", action="store_true", help="every task of the split")
@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> str:
     choice = chosen_env(arguments)
     env = choice.make()
     if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
-        choice.env_kwargs["split"] = "test"
+        one_file = Path(choice.env_kwargs.get("data", "")).is_file()
+        choice.env_kwargs["split"] = "all" if one_file else "test"
     env.close()
     prices = _prices(arguments)
     evaluation = evaluate(

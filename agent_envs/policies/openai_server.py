@@ -129,7 +129,7 @@ class OpenAIServer:
                 failures += 1
                 if failures > self._max_retries:
                     raise
-                await asyncio.sleep(_asked_pause(e) or _pause(failures))
+                await asyncio.sleep(min(_asked_pause(e) or _pause(failures), _LONGEST_PAUSE))
             self.retries += 1
 
     async def _attempt(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Reply:
