@@ -28,7 +28,7 @@ from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.text_vector_env import TextVectorEnv
 from agent_envs.vector import make_vec
 from agent_envs.vector_infos import batch_infos, split_infos
-from agent_envs.wrappers import ChatMessages, SlidingWindow
+from agent_envs.wrappers import ChatMessages, SlidingWindow, apply_wrappers
 
 TOOL = "AgentR1/GSM8KTool-v0"
 PLAIN = "AgentR1/GSM8K-v0"
@@ -99,6 +99,46 @@ def test_gymnasiums_vectors_agree(env_id, mode):
         assert split_infos(first[-1], 2) == split_infos(second[-1], 2)
     ours.close()
     theirs.close()
+
+
+_STACKS = [
+    ["FormatReward", "InvalidActionPenalty", "StepPenalty"],
+    ["MalformedCalls", "ChatMessages", "SlidingWindow(k=2)", "RewardNormalisation"],
+    ["RebuildPrompt"],
+    ["AsTool", "ToolCallReward"],
+]
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+@pytest.mark.parametrize("mode", ["ours", "sync"])
+def test_infos_of_wrapped_environments_come_through_unharmed(env_id, mode):
+    for stack in _STACKS:
+        try:
+            singles = [apply_wrappers(gym.make(env_id), stack) for _ in range(3)]
+        except ConfigError:  # a wrapper that is for other environments
+            continue
+        if mode == "ours":
+            envs = make_vec(env_id, 3, wrappers=stack)
+        else:
+            wrapped = [lambda env, stack=stack: apply_wrappers(env, stack)]
+            options = {"autoreset_mode": AutoresetMode.DISABLED}
+            envs = gym.make_vec(env_id, 3, vectorization_mode="sync", vector_kwargs=options, wrappers=wrapped)
+        last = [single.reset(seed=i) for i, single in enumerate(singles)]
+        assert split_infos(envs.reset(seed=0)[1], 3) == [info for _, info in last]
+        actors = [
+            policy.start(env) for policy, env in zip((RandomPolicy(1), *[ExpertPolicy()] * 2), singles, strict=True)
+        ]
+        for step in range(4):
+            actions = [actor.act(entry[0], entry[-1]) for actor, entry in zip(actors, last, strict=True)]
+            actions[2] = "<tool_call>broken" if step == 0 else actions[2]
+            last = [single.step(action) for single, action in zip(singles, actions, strict=True)]
+            observations, rewards, terminations, truncations, infos = envs.step(tuple(actions))
+            assert list(observations) == [entry[0] for entry in last]
+            assert rewards.tolist() == [entry[1] for entry in last]
+            assert split_infos(infos, 3) == [entry[4] for entry in last]
+            if (terminations | truncations).any():
+                break
+        envs.close()
 
 
 def test_gymnasiums_make_vec_makes_it_and_specs_go_round():
