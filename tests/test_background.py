@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
+import random
 import threading
 import time
 import warnings
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent_envs import background
-from agent_envs.background import run_in_thread
+from agent_envs.background import run_in_thread, run_side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +75,41 @@ def test_a_forked_child_starts_workers_of_its_own() -> None:
         child.start()
     child.join(timeout=20)
     assert child.exitcode == 0 and queue.get() == "child"
+
+
+def test_calls_side_by_side_keep_their_order_and_wait_together() -> None:
+    """From several threads at once, quick and slow ones mixed; random, with its seed in the failure."""
+    seed = time.time_ns() % 2**32
+
+    def rounds(number):
+        rng = random.Random(seed + number)
+        for _ in range(40):
+            waits = [rng.choice((0.0, 0.0, 0.0005, 0.003)) for _ in range(rng.randrange(6))]
+            calls = {
+                i: functools.partial(lambda i, wait: (time.sleep(wait), i)[1], i, wait) for i, wait in enumerate(waits)
+            }
+            done = run_side_by_side(calls, at_once=rng.random() < 0.3)
+            assert list(done.items()) == [(i, i) for i in range(len(waits))], seed
+        return True
+
+    futures = [run_in_thread(rounds, number) for number in range(4)]
+    assert all(future.result(60) for future in futures)
+    started = time.perf_counter()
+    run_side_by_side({i: functools.partial(time.sleep, 0.1) for i in range(20)})
+    assert time.perf_counter() - started < 1.5
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_error_of_a_call_is_raised_once_all_are_done(at_once: bool) -> None:
+    done = []
+
+    def late():
+        time.sleep(0.05)
+        done.append(1)
+
+    def wrong():
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        run_side_by_side({"a": late, "b": wrong, "c": late}, at_once=at_once)
+    assert done == [1, 1]
