@@ -349,6 +349,39 @@ def test_a_budget_is_kept_and_says_what_it_left_out(tokenizer):
     assert dropped > 3
 
 
+@pytest.mark.parametrize("reasoning", ["keep", "strip"])
+@pytest.mark.parametrize("window", [[], ["SlidingWindow(k=3)"]])
+def test_what_a_budget_counts_is_what_an_actor_shows(tokenizer, reasoning, window):
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    rng = random.Random(11)
+    for n in (1000, 1600, 4000):
+        env = gym.make("AgentR1/HotpotQA-v0", passage_chars=200)
+        env = apply_wrappers(env, [f"ChatMessages(reasoning={reasoning!r})", *window])
+        env = TokenBudget(env, n=n, tokenizer=loaded)
+        actor = TokenConversation(PromptBuilder(loaded, env.get_wrapper_attr("tools")))
+        actor.observe(*env.reset(seed=1))
+        for _ in range(9):
+            thought = " ".join(rng.choices(["so", "it", "中", "é"], k=rng.randint(0, 60)))
+            query = rng.choice(["film", "composer of music", "who wrote"])
+            said = f"<think>{thought}</think>{env.get_wrapper_attr('format_call')('search', {'query': query})}"
+            actor.respond(said, [*loaded.encode(said, add_special_tokens=False), loaded.eos_token_id])
+            messages, *_, info = env.step(said)
+            assert len(actor.observe(messages, info)) == info["prompt_tokens"] <= n
+        assert info["dropped_exchanges"] > 0
+
+
+def test_a_budget_shortens_a_summary_and_leaves_the_task(tokenizer):
+    chat = Summarize(ChatMessages(gym.make(TOOL)), fn=lambda messages: "long " * 2000, keep=1, after=1)
+    env = TokenBudget(chat, n=1200, tokenizer=tokenizer)
+    task = gym.make(TOOL).reset(seed=0)[0]
+    for messages, info in _played(env, 4)[2:]:
+        assert info["prompt_tokens"] <= 1200 and _roles(messages) == "suat"
+        assert messages[1]["content"].startswith(f"{task}\n\nSummary of the steps so far:\nlong long")
+        assert messages[1]["content"].endswith("characters]") and _results(messages)
+
+
 def test_a_budget_shortens_what_it_cannot_drop(tokenizer):
     env = TokenBudget(ChatMessages(gym.make("AgentR1/HotpotQA-v0")), n=1500, tokenizer=tokenizer)
     first, info = env.reset(seed=0)

@@ -12,7 +12,10 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
 from agent_envs.wrapper_order import check_order
 
-__all__ = ["ContextWrapper", "check_count", "copied", "split_exchanges"]
+__all__ = ["SUMMARY", "ContextWrapper", "check_count", "copied", "split_exchanges"]
+
+SUMMARY = "\n\nSummary of the steps so far:\n"
+"""What stands between the task and a summary of earlier exchanges."""
 
 
 def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:

@@ -15,7 +15,7 @@ from agent_envs.errors import AgentEnvsError, BackendError, BackendReplyError, C
 from agent_envs.loading import load_function
 from agent_envs.messages import Message
 from agent_envs.text_env import clean_text
-from agent_envs.wrappers.context import ContextWrapper, check_count, copied, split_exchanges
+from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
 
 __all__ = ["Summarize"]
 
@@ -128,11 +128,11 @@ def _with_summary(opening: list[Message], summary: str) -> list[Message]:
     """The opening with the summary at the end of the task, so that roles still take turns."""
     if not summary:
         return opening
-    note = f"Summary of the steps so far:\n{summary}"
+    note = SUMMARY + summary
     if not opening or opening[-1]["role"] != "user":
-        return [*opening, {"role": "user", "content": note}]
+        return [*opening, {"role": "user", "content": note.lstrip()}]
     last = opening[-1]
-    return [*opening[:-1], {**last, "content": f"{last['content']}\n\n{note}"}]
+    return [*opening[:-1], {**last, "content": last["content"] + note}]
 
 
 def _function(fn: str | Callable[[list[Message]], str], arguments: Mapping[str, Any] | None) -> Callable[..., Any]:

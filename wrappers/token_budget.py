@@ -14,7 +14,8 @@ import gymnasium as gym
 from agent_envs.errors import ConfigError, ContextLengthExceeded, MissingExtraError, PromptError
 from agent_envs.messages import Message
 from agent_envs.prompt import PromptBuilder
-from agent_envs.wrappers.context import ContextWrapper, check_count, copied, split_exchanges
+from agent_envs.wrapper_order import stack_names
+from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
 
 __all__ = ["TokenBudget"]
 
@@ -26,9 +27,10 @@ class TokenBudget(ContextWrapper):
     """Keeps prompts within ``n`` tokens: drops the oldest exchanges, then shortens what the last one says.
 
     A prompt that grows and fits is shown as it is. One that does not loses its oldest exchanges, as few as possible and
-    never the last; if that is not enough, the longest texts of what is left are cut. The instructions, the task and the
-    generation prompt always stay. The opening says how many steps are left out, a cut text how long it was, and info
-    counts both: ``dropped_exchanges``, ``shortened_messages`` and ``prompt_tokens``.
+    never the last; if that is not enough, the longest texts of what is left are cut, a summary (``Summarize``)
+    included. The instructions, the task and the generation prompt always stay. The opening says how many steps are left
+    out, a cut text how long it was, and info counts both: ``dropped_exchanges``, ``shortened_messages`` and
+    ``prompt_tokens``.
 
     Tokens are those of the chat template with the environment's tools. Where prompts grow, the tokens of the policy's
     texts are those that its tokenizer gives them, of which a model may sample a few more: leave some room.
@@ -70,7 +72,8 @@ class TokenBudget(ContextWrapper):
         self._given: list[Message] = []
         self._shown_last: list[Message] = []
         self._prompt_ids: list[int] = []
-        self._dropped = self._shortened = 0
+        self._dropped = self._shortened = self._beneath = 0
+        self._summaries = "Summarize" in stack_names(env)
 
     def _builder(self, tokenizer: Any) -> PromptBuilder:
         if isinstance(tokenizer, str):
@@ -86,48 +89,49 @@ class TokenBudget(ContextWrapper):
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
         builder = self._shared
+        self._beneath = int(info.get("dropped_exchanges", 0))  # by a window
         before = len(self._given)
         if before and messages[:before] == self._given and messages[before:][:1]:
             candidate = [*self._shown_last, *messages[before:]]
-            ids = self._grown(builder, messages[before:]) if self._may_fit(candidate) else None
         else:
-            self._dropped = self._shortened = 0
-            candidate, ids = list(messages), self._fits(builder, messages)
-        if ids is None or len(ids) > self.n:
+            self._given, self._dropped, self._shortened = [], 0, 0
+            candidate = list(messages)
+        ids = self._fits(builder, candidate)
+        if ids is None:
             candidate, ids = self._fitted(builder, candidate)
         self._given, self._shown_last, self._prompt_ids = copied(messages), copied(candidate), ids
         about = {
-            "dropped_exchanges": self._dropped,
+            "dropped_exchanges": self._dropped + self._beneath,
             "shortened_messages": self._shortened,
             "prompt_tokens": len(ids),
         }
         return candidate, about
 
-    def _may_fit(self, messages: list[Message]) -> bool:
-        return sum(len(message["content"]) for message in messages) <= _TOKEN_CHARS * self.n
-
     def _fits(self, builder: PromptBuilder, messages: list[Message]) -> list[int] | None:
         """The prompt's tokens, None where they are too many."""
-        if not self._may_fit(messages):
+        if sum(len(message["content"]) for message in messages) > _TOKEN_CHARS * self.n:
             return None
-        ids = builder.start(messages)
+        ids = self._prompt(builder, messages)
         return ids if len(ids) <= self.n else None
 
-    def _grown(self, builder: PromptBuilder, new: list[Message]) -> list[int]:
-        """The prompt as an actor grows it: the last one, the policy's text as sampled, what came after it.
-
-        Where the text is shown in another way, or there is more than one, the actor renders the prompt anew.
-        """
-        said, *after = new
-        if said != {"role": "assistant", "content": self._said} or any(m["role"] == "assistant" for m in after):
-            return builder.start([*self._shown_last, *new])
-        response = [*builder.tokenizer.encode(said["content"], add_special_tokens=False)]
+    def _prompt(self, builder: PromptBuilder, messages: list[Message]) -> list[int]:
+        """The prompt as an actor makes it: grown where it begins with what was shown and said, else rendered anew."""
+        before = len(self._shown_last)
+        said, after = messages[before : before + 1], messages[before + 1 :]
+        if (
+            not before
+            or said != [{"role": "assistant", "content": self._said}]
+            or messages[:before] != self._shown_last
+            or any(message["role"] == "assistant" for message in after)
+        ):
+            return builder.start(messages)
+        response = [*builder.tokenizer.encode(self._said, add_special_tokens=False)]
         if builder.tokenizer.eos_token_id is not None:
             response.append(builder.tokenizer.eos_token_id)
         try:
             return builder.extend(self._prompt_ids, response, after)
         except PromptError:  # the template drops earlier responses: prompts are rendered anew
-            return builder.start([*self._shown_last, *new])
+            return builder.start(messages)
 
     def _fitted(self, builder: PromptBuilder, messages: list[Message]) -> tuple[list[Message], list[int]]:
         opening, exchanges = split_exchanges(messages)
@@ -135,7 +139,10 @@ class TokenBudget(ContextWrapper):
         opening = copied(self._given_opening(opening))
 
         def prompt(dropped: int) -> list[Message]:
-            return [*_noted(opening, self._dropped + dropped), *chain.from_iterable(exchanges[dropped:])]
+            return [
+                *self._noted(opening, self._dropped + self._beneath + dropped),
+                *chain.from_iterable(exchanges[dropped:]),
+            ]
 
         # The fewest exchanges to drop: more of them never makes a prompt longer.
         low, high = (0, max(0, len(exchanges) - 1))
@@ -159,12 +166,12 @@ class TokenBudget(ContextWrapper):
         self, builder: PromptBuilder, messages: list[Message], protected: int
     ) -> tuple[list[Message], list[int]]:
         """Cut every text of more than so many characters, with the most characters that fit."""
-        longest = max((len(m["content"]) for m in messages[protected:]), default=0)
+        longest = max(len(m["content"]) for m in messages)
         low, high = 0, longest  # low fits or is the least there is, high does not fit
         best: tuple[list[Message], list[int], int] | None = None
         while True:
             middle = (low + high) // 2
-            cut, count = _cut_texts(messages, protected, max(middle, _LEAST_SHOWN))
+            cut, count = self._cut_texts(messages, protected, max(middle, _LEAST_SHOWN))
             ids = self._fits(builder, cut)
             if ids is not None:
                 best, low = (cut, ids, count), middle
@@ -187,7 +194,7 @@ class TokenBudget(ContextWrapper):
         self, builder: PromptBuilder, messages: list[Message], protected: int
     ) -> tuple[list[Message], list[int], int] | None:
         """The most results of a text with many calls that fit, and a note of how many there are; None for none."""
-        cut, count = _cut_texts(messages, protected, _LEAST_SHOWN)
+        cut, count = self._cut_texts(messages, protected, _LEAST_SHOWN)
         low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the policy's text first
         best = None
         while low <= high:
@@ -203,29 +210,34 @@ class TokenBudget(ContextWrapper):
                 high = middle - 1
         return best
 
+    def _noted(self, opening: list[Message], dropped: int) -> list[Message]:
+        """The opening with a note of what is left out, at the end of the task so that roles still take turns."""
+        if not dropped:
+            return opening
+        note = f"[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
+        if not opening or opening[-1]["role"] != "user":
+            return [*opening, {"role": "user", "content": note}]
+        last = opening[-1]
+        task, summary = self._task_and_summary(last["content"])
+        return [*opening[:-1], {**last, "content": f"{task}\n\n{note}{summary}"}]
 
-def _noted(opening: list[Message], dropped: int) -> list[Message]:
-    """The opening with a note of what is left out, at the end of the task so that roles still take turns."""
-    if not dropped:
-        return opening
-    note = f"[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
-    if not opening or opening[-1]["role"] != "user":
-        return [*opening, {"role": "user", "content": note}]
-    last = opening[-1]
-    return [*opening[:-1], {**last, "content": f"{last['content']}\n\n{note}"}]
+    def _task_and_summary(self, content: str) -> tuple[str, str]:
+        """The last message of an opening as the task, which stays, and the summary behind it, "" for none."""
+        task, heading, summary = content.rpartition(SUMMARY)
+        return (task, heading + summary) if heading and self._summaries else (content, "")
 
-
-def _cut_texts(messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
-    """Messages after the protected ones with their texts cut to ``limit`` characters, and how many were cut."""
-    out, count = list(messages[:protected]), 0
-    for message in messages[protected:]:
-        content = message["content"]
-        note = f"\n[cut: {len(content)} characters]"
-        if len(content) > limit + len(note):
-            message = {**message, "content": content[:limit] + note}
-            count += 1
-        out.append(message)
-    return out, count
+    def _cut_texts(self, messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
+        """Messages with all texts but the protected ones' cut to ``limit`` characters, and how many were cut."""
+        out: list[Message] = []
+        for position, message in enumerate(messages):
+            stays, text = "", message["content"]
+            if position < protected:
+                stays, text = self._task_and_summary(text)
+            note = f"\n[cut: {len(text)} characters]"
+            if len(text) > limit + len(note):
+                message = {**message, "content": stays + text[:limit] + note}
+            out.append(message)
+        return out, sum(a is not b for a, b in zip(out, messages, strict=True))
 
 
 _loading = threading.Lock()  # transformers' lazy imports are not safe in threads
