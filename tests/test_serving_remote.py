@@ -11,6 +11,7 @@ import dataclasses
 import json
 import pickle
 import random
+import sys
 import threading
 import time
 import urllib.error
@@ -76,6 +77,10 @@ class AwkwardEnv(TextEnv):
             raise BackendBusyError("the engine is busy")
         elif action == "bug":
             raise KeyError("secret detail")
+        elif action == "exit":
+            sys.exit(3)
+        elif action == "stop":
+            raise StopIteration
         elif action == "odd":
             return Outcome("\x00\u2028 \U0001f600", reward=np.float64(0.1), extra={"n": np.int64(3), "a": np.arange(2)})
         elif action == "object":
@@ -209,6 +214,9 @@ def test_broken_environments_are_typed_errors_and_do_no_harm(server, caplog):
     with pytest.raises(BackendError, match="KeyError in the environment") as caught:
         env.step("bug")
     assert "secret" not in str(caught.value) and "secret detail" in caplog.text
+    for action in ("exit", "stop"):
+        with pytest.raises(BackendError, match="(SystemExit|StopIteration) in the environment"):
+            env.step(action)
     with pytest.raises(TypeError, match="cannot be sent as JSON"):
         env.step("object")
     assert env.step("x")[0] == "x 1"  # the busy engine was asked once

@@ -28,7 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="the client's choice, or train")
     add = parser.add_argument_group("what else is served").add_argument
-    add("--also", action="append", default=[], metavar="ID{JSON}", help="another environment, at /ID; may be repeated")
+    add(
+        "--also",
+        action="append",
+        default=[],
+        metavar="ID{JSON}",
+        help="another one, at /ID, in the same wrappers; repeatable",
+    )
     add(
         "--allow", action="append", metavar="NAME",
         help="argument of the environment that clients may choose; may be repeated (default: split, unless given here)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -87,6 +88,7 @@ def describe(served: ServedEnv, chosen: Mapping[str, Any]) -> dict[str, Any]:
             "protocol": PROTOCOL,
             "version": __version__,
             "env": served.name,
+            "description": (inspect.getdoc(type(env.unwrapped)) or served.name).partition("\n")[0],
             "split": getattr(env.unwrapped, "split", ""),
             "num_tasks": count,
             "messages": isinstance(seen, MessagesSpace),

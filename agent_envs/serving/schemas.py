@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
-
-import gymnasium as gym
 
 from agent_envs._version import __version__
 
@@ -18,12 +15,12 @@ def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
     Args:
         about: What `describe` says of it.
 
-    >>> environment_metadata({"env": "AgentR1/GSM8K-v0", "instructions": "Solve."})["description"]
-    'Answer a word problem in one text.'
+    >>> environment_metadata({"env": "Mine/Say-v0", "description": "Say a word.", "instructions": "Say it."})["name"]
+    'Mine/Say-v0'
     """
     return {
         "name": about["env"],
-        "description": _first_line(about["env"]),
+        "description": about["description"],
         "readme_content": about["instructions"] or None,
         "version": __version__,
         "author": None,
@@ -68,11 +65,3 @@ def schemas(about: dict[str, Any]) -> dict[str, Any]:
         "observation": {"type": "object", "properties": observation, "required": list(observation)[:4]},
         "state": {"type": "object", "properties": state},
     }
-
-
-def _first_line(env_id: str) -> str:
-    """The first line of the docstring of an environment's class."""
-    made_by: object = gym.spec(env_id).entry_point
-    if isinstance(made_by, str):
-        made_by = gym.envs.registration.load_env_creator(made_by)
-    return (inspect.getdoc(made_by) or env_id).partition("\n")[0]

@@ -84,7 +84,7 @@ class Session:
             return Answer(encode({"type": "error", "data": error_data(e, "CAPACITY_REACHED")}), failed=True)
         except _EXPECTED as e:
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
-        except Exception as e:  # noqa: BLE001  an environment is somebody's code: its failure is the client's answer
+        except BaseException as e:  # noqa: BLE001  somebody's code: its failure, or its exit, is the client's answer
             _log.exception("%s failed", self._served.name)
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
         finally:
@@ -160,7 +160,11 @@ class Session:
     def _step(self, data: dict[str, Any]) -> dict[str, Any]:
         kind = data.get("type")
         if kind == "list_tools":
-            return {"observation": {"tools": _mcp_tools(self._made())}, "reward": None, "done": self._done}
+            return {
+                "observation": {"tools": _mcp_tools(self._made(), "input_schema")},
+                "reward": None,
+                "done": self._done,
+            }
         if kind == "call_tool":
             action = self._call(data.get("tool_name"), data.get("arguments", {}))
             shown, reward, done = self._act(action)
@@ -190,7 +194,7 @@ class Session:
         parameters = data.get("params") or {}
         try:
             if method == "tools/list":
-                answer["result"] = {"tools": _mcp_tools(self._made())}
+                answer["result"] = {"tools": _mcp_tools(self._made(), "inputSchema")}
             elif method == "tools/call" and isinstance(parameters, dict):
                 shown, reward, done = self._act(self._call(parameters.get("name"), parameters.get("arguments") or {}))
                 content = [{"type": "text", "text": shown["text"]}]
@@ -290,9 +294,10 @@ def _shown(observation: Any, info: dict[str, Any], terminated: bool = False, tru
     return {**shown, "text": observation[-1]["content"] if observation else "", "messages": observation}
 
 
-def _mcp_tools(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
+def _mcp_tools(env: gym.Env[Any, Any], schema: str) -> list[dict[str, Any]]:
+    """The tools as the Model Context Protocol lists them; OpenEnv spells the schema's key in its own way."""
     functions = [spec["function"] for spec in env.get_wrapper_attr("tools")]
-    return [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]} for f in functions]
+    return [{"name": f["name"], "description": f["description"], schema: f["parameters"]} for f in functions]
 
 
 def _attribute(env: gym.Env[Any, Any], name: str) -> Callable[..., Any]:

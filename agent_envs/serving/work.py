@@ -103,8 +103,10 @@ class WorkQueue:
         result = error = None
         try:
             result = job.function(*job.arguments)
-        except BaseException as e:  # noqa: BLE001  whoever waits for the result gets it
+        except Exception as e:  # noqa: BLE001  whoever waits for the result gets it
             error = e
+        except BaseException as e:  # noqa: BLE001  likewise, but it must not end the loop
+            error = RuntimeError(f"{type(e).__name__} in a thread: {e}")
         job.seconds = time.perf_counter() - begun
         self._finished.append((job, result, error))
         if not self._woken:
