@@ -52,7 +52,10 @@ __all__ = [
 ]
 
 _SUBMODULES = frozenset(
-    {"adapters", "envs", "errors", "parsers", "policies", "retrieval", "rewards", "testing", "tools", "wrappers"}
+    {
+        "adapters", "envs", "errors", "parsers", "policies", "retrieval", "rewards", "serving", "testing", "tools",
+        "wrappers",
+    }  # fmt: skip
 )
 
 register_envs()
