@@ -98,7 +98,14 @@ def read_command_line(argv: Sequence[str] | None, description: str) -> LoopConfi
     >>> read_command_line(["--env", "Toy-v0", "--out", "runs/x", "--kl", "loss"], "").kl
     'loss'
     """
-    parser = argparse.ArgumentParser(prog="python -m agent_envs.adapters.torch_loop", description=description)
+    parser = argparse.ArgumentParser(
+        prog="python -m agent_envs.adapters.torch_loop",
+        usage="%(prog)s --env ID --out DIR [options]",
+        description=description,
+        epilog="example: %(prog)s --env AgentR1/GSM8KTool-v0 --env-kwargs '{\"level\": 1}' "
+        "--wrapper 'FormatReward(weight=0.1)' --out runs/loop",
+    )
+    metavars = {"env": "ID", "out": "DIR", "model": "DIR", int: "N", float: "X", str: "NAME"}
     for option in dataclasses.fields(LoopConfig):
         name, text, default = f"--{option.name.replace('_', '-')}", option.metadata["help"], option.default
         if option.name == "wrappers":
@@ -107,8 +114,9 @@ def read_command_line(argv: Sequence[str] | None, description: str) -> LoopConfi
             parser.add_argument(name, default="{}", metavar="JSON", help=text)
         else:
             text += f" (default: {default})" if default != "" else ""
-            parser.add_argument(name, type=type(default), default=default, metavar="ID" if name == "--env" else None,
-                                required=option.name in ("env", "out"), help=text)  # fmt: skip
+            metavar = metavars.get(option.name, metavars[type(default)])
+            needed = option.name in ("env", "out")
+            parser.add_argument(name, type=type(default), default=default, metavar=metavar, required=needed, help=text)
     given = vars(parser.parse_args(argv))
     try:
         kwargs = json.loads(given["env_kwargs"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.rollout import run_episodes
 
 __all__ = ["EpisodeRollout", "rollout_dataset"]
+
+_LONGEST_CONTEXT = 16_384  # where a model does not say
 
 
 def rollout_dataset(
@@ -86,7 +89,7 @@ class EpisodeRollout:
             DataError: An episode that is no single row.
         """
         tasks = [_task(prompt) for prompt in prompts]
-        budget = int(trainer.max_completion_length)
+        budget = trainer.max_completion_length or sys.maxsize  # None: whatever the context holds
         if self.policy is not None:
             episodes = self._play(tasks, _Budget(self.policy, budget))
         elif trainer.use_vllm:
@@ -124,7 +127,7 @@ class EpisodeRollout:
                 tokenizer=trainer._tokenizer,
                 temperature=trainer.temperature,
                 max_tokens=self.max_tokens or budget,
-                context_length=self.context_length or model.config.get_text_config().max_position_embeddings,
+                context_length=self.context_length,
                 concurrency=self.concurrency,
                 # every process and every call draws its own
                 seed=(args.seed * 1_000_003 + self._calls) * 1_009 + trainer.accelerator.process_index,
@@ -136,6 +139,8 @@ class EpisodeRollout:
                 model.train(training)
 
     def _play_with_vllm(self, tasks: list[dict[str, Any]], trainer: Any, budget: int) -> list[Episode]:
+        from agent_envs.generation.loading import context_length
+
         generation = trainer.vllm_generation
         alone = generation.tensor_parallel_size == 1 if generation.mode == "colocate" else False
         if not alone and trainer.accelerator.num_processes > 1:
@@ -143,12 +148,12 @@ class EpisodeRollout:
                 "several processes would wait for each other in TRL's vLLM: use vllm_mode='colocate' with "
                 "vllm_tensor_parallel_size=1, or EpisodeRollout(policy=) with a server of your own"
             )
-        longest = trainer.model.config.get_text_config().max_position_embeddings
+        longest = self.context_length or context_length(trainer.model) or _LONGEST_CONTEXT
         policy = _VLLMPolicy(
             trainer._tokenizer,
             generation,
-            max_tokens=self.max_tokens or budget,
-            context_length=self.context_length or longest,
+            max_tokens=min(self.max_tokens or budget, longest),
+            context_length=longest,
         )
         before, generation.max_completion_length = generation.max_completion_length, policy.max_tokens
         try:

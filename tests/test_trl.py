@@ -534,6 +534,14 @@ class VLLM:
         return prompts, ids, [[[-0.25] for _ in own] for own in ids], None
 
 
+def test_no_budget_is_the_context(warm, tmp_path):
+    dataset = envs.rollout_dataset(GSM, range(4), env_kwargs=EASY)
+    trainer = trainer_on(warm, tmp_path, train_dataset=dataset, rollout_func=envs.EpisodeRollout())
+    trainer.max_completion_length = None
+    out = trainer.rollout_func(list(dataset["prompt"]), trainer)
+    assert all(episode.steps and not episode.stop_reason.broken for episode in out["episode"])
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_trainers_vllm_answers_in_batches(warm, fails):
     vllm, tokenizer = VLLM(warm[1], fails), warm[1]
@@ -574,6 +582,22 @@ def test_a_missing_trl_names_the_extra(monkeypatch):
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(MissingExtraError, match=r"agent-envs\[trl\]"):
         check_version()
+
+
+def test_without_torch_the_missing_extra_is_named(root):
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['trl'] = None\n"
+        "from importlib import metadata; find = metadata.version\n"
+        "def version(name):\n"
+        "    if name == 'trl': raise metadata.PackageNotFoundError(name)\n"
+        "    return find(name)\n"
+        "metadata.version = version\n"
+        "import agent_envs; from agent_envs.adapters import trl as envs\n"
+        "try: envs.environment_class('AgentR1/GSM8KTool-v0')\n"
+        "except agent_envs.errors.MissingExtraError as e: print(e.extra)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["trl"], done.stderr
 
 
 def test_import_trl_is_trl(root):
