@@ -53,9 +53,18 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     {
-        "adapters", "envs", "errors", "parsers", "policies", "retrieval", "rewards", "serving", "testing", "tools",
+        "adapters",
+        "envs",
+        "errors",
+        "parsers",
+        "policies",
+        "retrieval",
+        "rewards",
+        "serving",
+        "testing",
+        "tools",
         "wrappers",
-    }  # fmt: skip
+    }
 )
 
 register_envs()
