@@ -37,6 +37,7 @@ def test_the_list_of_what_can_be_implemented_is_right(root):
     "page",
     [
         "README.md",
+        "docs/policies.md",
         "docs/training.md",
         "docs/environments.md",
         "docs/evaluation.md",
@@ -119,6 +120,28 @@ def _run_sessions(text, page):
 
 def test_the_page_of_vectors_runs(root):
     _run_sessions((root / "docs" / "vectors.md").read_text(encoding="utf-8"), "docs/vectors.md")
+
+
+def test_the_policies_page_runs_and_names_every_policy(root, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openai")
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from agent_envs import policies
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    text = (root / "docs" / "policies.md").read_text(encoding="utf-8")
+    assert {f"`{name}`" for name in policies.__all__ if name.endswith("Policy") and name != "Policy"} <= set(
+        re.findall(r"`\w+`", text)
+    )
+    monkeypatch.chdir(tmp_path)
+    tokenizer = build_tokenizer(["user assistant system 0123456789"])
+    save_model(build_model(tokenizer), tokenizer, tmp_path / "models" / "mine")
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)):
+        exec(compile(block, f"policies, block {number}", "exec"), namespace)
+    assert namespace["episode"].steps[-1].action == "#### 42"
+    assert "ExpertPolicy 20" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/evaluation.md"])
