@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from agent_envs.errors import (
     BackendBusyError,
@@ -81,6 +82,9 @@ class OpenAISummary:
         self.max_tokens = max_tokens
         self.temperature = temperature
         self._client = openai.OpenAI(base_url=self.base_url, api_key=key, timeout=timeout, max_retries=max_retries)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OpenAISummary:
+        return self  # copies of an environment share the client
 
     def __call__(self, messages: Sequence[Message]) -> str:
         """The summary of messages.
