@@ -236,6 +236,28 @@ def test_reasoning_is_kept_where_asked_and_never_shown_again(
         policy.close()
 
 
+def test_calls_are_restored_where_reasoning_was_taken_out(
+    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fake_chat.completion
+
+    def thoughtful(said: Any) -> dict[str, Any]:
+        whole = plain(said)
+        whole["choices"][0]["message"].update(reasoning="Deep.", content=None if isinstance(said, list) else said)
+        return whole
+
+    monkeypatch.setattr(fake_chat, "completion", thoughtful)
+    server = serve(lambda request: [CALL] if len(server.requests) < 3 else "#### 42")
+    policy = OpenAIPolicy("m", base_url=server.url, keep_reasoning=True, max_retries=0)
+    episode = agent_envs.run_episode(apply_wrappers(gym.make(ENV), ["ChatMessages(reasoning='strip')"]), policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED and "Deep" in episode.steps[0].action
+    last = server.requests[-1]["messages"]
+    assert [m["role"] for m in last] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    _strict(last)
+    assert "Deep" not in json.dumps(last) and all(m["tool_calls"] for m in last if m["role"] == "assistant")
+    policy.close()
+
+
 def _strict(messages: list[dict[str, Any]]) -> None:
     """A strict server refuses a result without its call, a call without its result, arguments that are no JSON."""
     waiting: list[str] = []

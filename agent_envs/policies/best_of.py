@@ -153,7 +153,11 @@ class _BestOfActor:
         self._actor, chosen = usable[best]
         usage: Counter[str] = Counter()
         for candidate in candidates:
-            usage.update(candidate.usage or {})
+            counted = {
+                "prompt_tokens": len(candidate.prompt_ids or ()),
+                "completion_tokens": len(candidate.response_ids or ()),
+            }
+            usage.update(candidate.usage or (counted if candidate.response_ids is not None else {}))
         return Response(
             chosen.text, chosen.prompt_ids, chosen.response_ids, chosen.response_logprobs, dict(usage) or None
         )

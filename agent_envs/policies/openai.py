@@ -9,7 +9,7 @@ import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 
@@ -208,13 +208,24 @@ def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
     return prompt + response
 
 
+class _Said(NamedTuple):
+    """A response of the server."""
+
+    entry: dict[str, Any]
+    """As message."""
+    call_ids: list[str | None]
+    """Ids of its calls; None for one whose arguments were no JSON."""
+    calls: str
+    """The calls in the environment's wire format, at the end of the action; "" where one was no JSON."""
+
+
 class _OpenAIActor:
     def __init__(self, policy: OpenAIPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
         self._tools = env.get_wrapper_attr("tools") if policy.tool_mode == "native" else []
         self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
-        self._said: dict[str, tuple[dict[str, Any], list[str | None]]] = {}  # an action as message, its calls' ids
+        self._said: dict[str, _Said] = {}  # by the action
         self._used_tokens = 0
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
         said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
@@ -264,7 +275,8 @@ class _OpenAIActor:
         self._conversation.respond(action)
         self._messages.append(entry)
         self._call_ids = call_ids
-        self._said[action] = entry, call_ids
+        calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
+        self._said[action] = _Said(entry, call_ids, calls)
         return Response(action, reply.prompt_ids, reply.response_ids, reply.logprobs, reply.usage or None)
 
     def _show(self, new: Sequence[Message]) -> None:
@@ -276,9 +288,21 @@ class _OpenAIActor:
                 continue
             self._messages += self._answers(between)
             between = []
-            entry, self._call_ids = self._said.get(message["content"], ({**message}, []))
-            self._messages.append(entry)
+            said = self._recognised(message)
+            self._call_ids = said.call_ids
+            self._messages.append(said.entry)
         self._messages += self._answers(between)
+
+    def _recognised(self, message: Message) -> _Said:
+        """An own response among the messages of an environment, also where its reasoning was taken out."""
+        content = message["content"]
+        if content in self._said:
+            return self._said[content]
+        for said in reversed(self._said.values()):
+            if said.calls and content.endswith(said.calls):
+                before = content[: -len(said.calls)].rstrip("\n")
+                return said._replace(entry={**said.entry, "content": before})
+        return _Said({**message}, [], "")
 
     def _answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """A result under each call's id, the rest from the user."""
