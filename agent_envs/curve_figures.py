@@ -57,7 +57,8 @@ def plain(text: str) -> str:
     'costs \\\\$5 '
     """
     text = "".join(c if c.isprintable() else " " for c in text)
-    text = text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 3]}..."
+    half = (_LONGEST_LABEL - 3) // 2  # names of runs differ at their ends
+    text = text if len(text) <= _LONGEST_LABEL else f"{text[:half]}...{text[-half:]}"
     return text.replace("$", r"\$")
 
 
