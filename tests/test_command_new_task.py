@@ -143,6 +143,8 @@ def test_into_a_checkout(root: Path, tmp_path: Path, capsys, name: str):
     ids = [line.split('"')[1] for line in after.splitlines() if line.startswith('    "AgentR1/')]
     assert ids == sorted(ids) and env_id in ids
     _run(checkout, "ruff", "format", "--no-cache", "--check", "agent_envs/registration.py")
+    modules = [f"agent_envs/envs/{name}.py", f"agent_envs/datasets/{name}.py"]
+    _run(checkout, "mypy", "--cache-dir", str(root / ".mypy_cache"), "--follow-imports", "silent", *modules)
     _run(checkout, "ruff", "check", "--no-cache", f"tests/test_{name}.py", "agent_envs", "datasets")
     if name == "night_shop":
         _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", f"tests/test_{name}.py")
