@@ -21,6 +21,7 @@ from agent_envs.errors import (
 )
 from agent_envs.releases import check_release
 from agent_envs.serving.wire import MAX_MESSAGE, PROTOCOL, decode, encode, error_of
+from agent_envs.terminal import plain
 
 __all__ = ["Connection", "RefusedError", "StaleError", "socket_url"]
 
@@ -204,7 +205,7 @@ def _refused(where: str, status: int, body: bytes) -> Exception:
         content = decode(body)
     except ConfigError:
         content = None
-    detail = str(content.get("detail", "")) if isinstance(content, dict) else ""
+    detail = plain(str(content.get("detail", ""))[:1000]) if isinstance(content, dict) else ""
     if status == 401:
         return ConfigError(f"{where} expects its token; set AGENT_ENVS_TOKEN or pass token=")
     if status in (403, 404, 422) and detail:

@@ -16,7 +16,7 @@ from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError
 from agent_envs.serving.access import AccessError, check_access
 from agent_envs.serving.schemas import environment_metadata, schemas
-from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data
+from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, logged
 
 if TYPE_CHECKING:
     from agent_envs.serving.server import EnvServer, Seat
@@ -106,7 +106,7 @@ class _Routes:
             data = error_data(e)
             return _json({"detail": str(e), **data}, _STATUS.get(data["code"], 500))
         except Exception as e:  # noqa: BLE001  an environment is somebody's code
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.error(logged("a request"))
             data = error_data(e)
             return _json({"detail": data["message"], **data}, 500)
 

@@ -16,7 +16,7 @@ from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.serving.house import FullError, House, surface
 from agent_envs.serving.served import ServedEnv
-from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, generator_of, state_of
+from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, generator_of, logged, state_of
 
 __all__ = ["Answer", "Session"]
 
@@ -85,7 +85,7 @@ class Session:
         except _EXPECTED as e:
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
         except BaseException as e:  # noqa: BLE001  somebody's code: its failure, or its exit, is the client's answer
-            _log.exception("%s failed", self._served.name)
+            _log.error(logged(self._served.name))
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
         finally:
             with self._lock:
@@ -111,7 +111,7 @@ class Session:
         try:
             env.close()
         except Exception:  # noqa: BLE001  the place is free all the same
-            _log.exception("closing %s failed", self._served.name)
+            _log.error(logged(f"closing {self._served.name}"))
         finally:
             self._house.free()
 

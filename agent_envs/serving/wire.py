@@ -8,6 +8,7 @@ exception's name.
 from __future__ import annotations
 
 import json
+import traceback
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from agent_envs.errors import (
     ConfigError,
     MissingExtraError,
 )
+from agent_envs.terminal import plain
 
 __all__ = [
     "MAX_MESSAGE",
@@ -29,6 +31,7 @@ __all__ = [
     "error_data",
     "error_of",
     "generator_of",
+    "logged",
     "state_of",
 ]
 
@@ -37,6 +40,8 @@ PROTOCOL = 1
 
 MAX_MESSAGE = 32 << 20
 """Bytes a message may have: room for every action an environment reads, however it is escaped."""
+
+_LONGEST = 4000  # characters of another side's error message
 
 _CODES: tuple[tuple[type[Exception], str], ...] = (
     (ResetNeeded, "RESET_NEEDED"),
@@ -112,11 +117,18 @@ def error_of(data: Any, where: str) -> Exception:
 
     >>> error_of({"message": "no such split", "error": "ConfigError"}, "here")
     ConfigError('no such split')
+    >>> error_of({"message": "\\x1b[2J"}, "here")
+    BackendError('here: \\\\x1b[2J')
     """
     fields = data if isinstance(data, dict) else {}
     kind = _TYPES.get(str(fields.get("error")), BackendError)
-    message = str(fields.get("message", "an error without a message"))
+    message = plain(str(fields.get("message", "an error without a message"))[:_LONGEST])
     return kind(f"{where}: {message}" if issubclass(kind, BackendError) else message)
+
+
+def logged(what: str) -> str:
+    """The exception being handled, for the log: texts in it come from clients and do nothing at a terminal."""
+    return f"{what} failed:\n{plain(traceback.format_exc())}"
 
 
 def state_of(generator: np.random.Generator | None) -> dict[str, Any] | None:
