@@ -32,12 +32,14 @@ from tqdm import tqdm
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, TokenBatch, build_batch, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
-from agent_envs.adapters.torch_run import Run, about, load_model, load_tokenizer, named, summary, task_pools
+from agent_envs.adapters.torch_run import Run, about, load_critic, named, summary, task_pools
 from agent_envs.adapters.torch_settings import LoopConfig, read_command_line
 from agent_envs.adapters.verl.metrics import Record
 from agent_envs.episode import Episode
 from agent_envs.exit_status import run_command
+from agent_envs.generation.loading import load_model
 from agent_envs.policies import TransformersPolicy
+from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.rollout import run_episodes
 
 __all__ = [
@@ -296,8 +298,7 @@ def learn(
     values = score(models["critic"], batch, config, critic=True) if "critic" in models else None
     scores = Scores(old, ref, values)
     advantages, returns, record = credit(batch, config, scores)
-    drift = (old - torch.from_numpy(batch.tokens.logprobs))[batch.place].abs().mean()
-    record |= {"rollout/logprob_diff": float(drift)}
+    record["rollout/logprob_diff"] = float((old - torch.from_numpy(batch.tokens.logprobs))[batch.place].abs().mean())
 
     def of_actor(weights: torch.Tensor) -> LossOf:
         return actor_loss(batch, weights, advantages, scores, config)
@@ -326,19 +327,18 @@ def train(config: LoopConfig) -> list[Record]:
     estimator, _ = get_estimator(config.estimator), losses.policy_loss(config.loss)
     pool, held_out = task_pools(config)
     run = Run(config)
-    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    start = run.start_model()
+    start, device = run.start_model(), config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = load_tokenizer(start)
+    models = {"model": load_model(run.at("model", start), dtype=torch.float32, device=device)}
     rates = {"model": config.learning_rate}
     if estimator.needs_critic:
+        models["critic"] = load_critic(run.at("critic", start), device, config.seed)
         rates["critic"] = config.critic_learning_rate
-    models, optimizers = {}, {}
-    for name in rates:
-        models[name] = load_model(run.resumed / name if run.resumed else start, device, critic=name == "critic")
-        optimizers[name] = torch.optim.AdamW(models[name].parameters(), betas=(0.9, 0.98), weight_decay=0.0)
+    adam = {"betas": (0.9, 0.98), "weight_decay": 0.0}
+    optimizers = {name: torch.optim.AdamW(models[name].parameters(), **adam) for name in rates}
     run.restore(optimizers)
     if config.kl != "none":
-        models["reference"] = load_model(start, device)
+        models["reference"] = load_model(start, dtype=torch.float32, device=device)
 
     def play(number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
         policy = TransformersPolicy(

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForTokenClassification
 
 from agent_envs.adapters.torch_settings import LoopConfig
 from agent_envs.adapters.verl.metrics import Record, append_records, write_records
@@ -22,7 +22,7 @@ from agent_envs.files import write_text
 from agent_envs.intervals import difference, share
 from agent_envs.wrapper_specs import apply_wrappers
 
-__all__ = ["Run", "about", "load_model", "load_tokenizer", "named", "summary", "task_pools"]
+__all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
 
 _MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
 
@@ -84,6 +84,10 @@ class Run:
             )  # fmt: skip
         return str(start)
 
+    def at(self, name: str, start: str) -> str:
+        """Where a model is: in the checkpoint, or else at the start."""
+        return str(self.resumed / name) if self.resumed else start
+
     def log(self, record: Record) -> None:
         """Add a line to metrics.jsonl."""
         self.records.append(record)
@@ -113,32 +117,19 @@ class Run:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_model(path: str | Path, device: torch.device, *, critic: bool = False, seed: int = 0) -> Any:
-    """A causal language model in float32, or a critic: the same body with one output.
+def load_critic(path: str, device: str, seed: int = 0) -> Any:
+    """A critic in float32: a causal language model's body with one output.
 
     Raises:
-        ConfigError: It is no such model.
+        ConfigError: There is no such model, or none of its kind with other outputs.
     """
-    kind, more = (AutoModelForTokenClassification, {"num_labels": 1}) if critic else (AutoModelForCausalLM, {})
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # of a critic's new layer
+        torch.manual_seed(seed)  # of the new layer
         try:
-            model = kind.from_pretrained(str(path), dtype=torch.float32, **more)
+            model = AutoModelForTokenClassification.from_pretrained(path, dtype=torch.float32, num_labels=1)
         except (OSError, ValueError) as e:
-            raise ConfigError(f"{path} is not a Hugging Face model: {str(e).splitlines()[0]}") from e
-    return model.to(device).eval()  # no dropout: a ratio of 1 is where it begins
-
-
-def load_tokenizer(path: str) -> Any:
-    """A model's tokenizer.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    try:
-        return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is not a Hugging Face model: {str(e).splitlines()[0]}") from e
+            raise ConfigError(f"{path} cannot be a critic: {str(e).splitlines()[0]}") from e
+    return model.to(device).eval()
 
 
 def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:

@@ -423,7 +423,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
         (["--tasks", "0"], "tasks must be above 0"),
         (["--env-kwargs", "[1]"], "--env-kwargs is a JSON object"),
         (["--env", "AgentR1/Nothing-v0"], "AgentR1/Nothing-v0"),
-        (["--model", "no/such/folder/here"], "no/such/folder/here is not a Hugging Face model"),
+        (["--model", "no/such/folder/here"], "'no/such/folder/here' has no Hugging Face tokenizer"),
     ],
 )
 def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
