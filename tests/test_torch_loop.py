@@ -482,15 +482,11 @@ def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, size
 
 @pytest.mark.slow
 def test_it_learns(tmp_path):
-    """A warm-started model of 140k parameters, on tasks it has never seen; two seeds together."""
+    """A warm-started model of 140k parameters, on tasks it has never seen: three minutes on two idle cores."""
     torch.set_num_threads(2)
-    before = after = episodes = 0
-    for seed in (0, 1):
-        records = train(LoopConfig(
-            env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),
-            out=str(tmp_path / str(seed)), steps=30, eval_tasks=300, warm_start=500, device="cpu", seed=seed,
-        ))  # fmt: skip
-        before += records[0]["val/success"] * 300
-        after += records[-1]["val/success"] * 300
-        episodes += 300
-    assert difference(before / episodes, episodes, after / episodes, episodes).low > 0
+    records = train(LoopConfig(
+        env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),
+        out=str(tmp_path / "run"), steps=40, eval_tasks=400, device="cpu",
+    ))  # fmt: skip
+    first, last = records[0]["val/success"], records[-1]["val/success"]
+    assert difference(first, 400, last, 400).low > 0, (first, last)
