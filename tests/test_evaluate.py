@@ -32,6 +32,7 @@ from agent_envs.errors import BackendError, ConfigError, DataError, TaskIndexErr
 from agent_envs.evaluation import Prices, read_prices
 from agent_envs.intervals import pass_at_k, share
 from agent_envs.policies import ExpertPolicy, RandomPolicy, ScriptedPolicy
+from agent_envs.text_env import Outcome, TextEnv
 
 TOOL_ENV = "AgentR1/GSM8KTool-v0"
 TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_choices", "wrong_types"]
@@ -326,6 +327,42 @@ def test_a_file_is_evaluated_as_a_whole(data_dir: Path, capsys: pytest.CaptureFi
     path = data_dir / "gsm8k" / "train_2000.jsonl"
     assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--data", str(path), "--n", "5", "--quiet"]) == 0
     assert "split all, policy expert: 5 of 5 episodes" in capsys.readouterr().out
+
+
+class NoSplitEnv(TextEnv):
+    """A task without splits."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+
+    def _open_tasks(self) -> Any:
+        return Seven([f"task {i}" for i in range(7)])
+
+    def _begin(self, task: Any) -> tuple[str, Any]:
+        return "Go.", None
+
+    def _act(self, action: str) -> Outcome:
+        return Outcome("Done.", 1.0, True, success=True)
+
+    def expert_action(self) -> str:
+        return "go"
+
+
+class Seven(list):
+    """Tasks."""
+
+    name = split = "generated"
+
+    def __getitem__(self, index: Any) -> Any:
+        return type("Task", (), {"task_id": super().__getitem__(index)})
+
+
+gym.register("Test/NoSplit-v0", NoSplitEnv, max_episode_steps=3)
+
+
+def test_an_environment_without_splits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--quiet"]) == 0
+    assert "Test/NoSplit-v0, policy expert: 7 of 7 episodes, 7 tasks" in capsys.readouterr().out
 
 
 def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:

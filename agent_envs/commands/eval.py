@@ -65,6 +65,12 @@ def run(arguments: argparse.Namespace) -> str:
     if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
         one_file = Path(choice.env_kwargs.get("data", "")).is_file()
         choice.env_kwargs["split"] = "all" if one_file else "test"
+        try:
+            choice.make().close()
+        except ConfigError as e:
+            if not isinstance(e.__cause__, TypeError):
+                raise
+            del choice.env_kwargs["split"]  # an environment that takes no such argument
     env.close()
     prices = _prices(arguments)
     evaluation = evaluate(
