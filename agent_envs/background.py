@@ -28,8 +28,9 @@ _loop_pid: int | None = None
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 _idle: list[_Jobs] = []  # one entry per waiting worker; append, pop and remove are atomic
 _IDLE_SECONDS = 10.0
-_PATIENCE = 0.001  # seconds that one call may keep the others waiting
-_IDLE_LOOKS = 100
+_PATIENCE = 0.0005  # seconds between looks; who is there at two of them has kept others waiting for long enough
+_LONGEST_PAUSE = 0.005
+_IDLE_LOOKS = 50
 
 
 def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
@@ -71,15 +72,11 @@ def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     return future
 
 
-def run_side_by_side(calls: Mapping[K, Callable[[], T]], *, at_once: bool = False) -> dict[K, T]:
+def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     """The results of some calls, in their order, as soon as the slowest is done.
 
-    They are made one after the other in this thread, which is the fastest way for short ones. After a millisecond all
-    that wait get a thread each.
-
-    Args:
-        calls: What to call, by a name of its own.
-        at_once: Whether they get threads from the beginning, where it is known that they wait for something.
+    They are made one after the other in this thread, which is the fastest way for short ones. Once they have taken a
+    millisecond (ten at most, after many short ones), all that wait get a thread each.
 
     Raises:
         BaseException: What a call raised (of several the first that did), once all are done. After an interrupt of this
@@ -87,9 +84,6 @@ def run_side_by_side(calls: Mapping[K, Callable[[], T]], *, at_once: bool = Fals
     """
     batch = _Batch(calls)
     if len(calls) < 2:
-        return batch.finish()
-    if at_once:
-        batch.spread(len(calls) - 1)
         return batch.finish()
     _watch(batch)
     try:
@@ -123,8 +117,8 @@ class _Batch:
             raise self._errors[0]
         return {key: self._results[key] for key in self._order}
 
-    def spread(self, threads: int | None = None) -> None:
-        for _ in range(len(self._waiting) if threads is None else threads):
+    def spread(self) -> None:
+        for _ in range(len(self._waiting)):
             run_in_thread(self._take_one)
 
     def _take_one(self) -> bool:
@@ -153,7 +147,7 @@ _watching = False
 def _watch(batch: _Batch) -> None:
     """Have a batch spread if it is not done soon.
 
-    One thread looks at all batches every millisecond while there are any: waking one for each batch would take as long
+    One thread looks at all batches, again and again while there are any: waking one for each batch would take as long
     as the calls that batches are made for.
     """
     global _watching
@@ -165,18 +159,21 @@ def _watch(batch: _Batch) -> None:
 
 
 def _watch_all() -> None:
+    """Look, less and less often while batches are done between two looks, until there have been none for a while."""
     global _watching
     seen: set[_Batch] = set()
-    idle = 0
+    pause, idle = _PATIENCE, 0
     while idle < _IDLE_LOOKS:
-        time.sleep(_PATIENCE)
+        time.sleep(pause)
         with _lock:
             there = set(_watched)
             idle = 0 if there else idle + 1
             if idle == _IDLE_LOOKS:
                 _watching = False
-        for batch in there & seen:
+        late = there & seen
+        for batch in late:
             batch.spread()
+        pause = _PATIENCE if late else min(_LONGEST_PAUSE, 1.1 * pause)
         seen = there
 
 

@@ -20,7 +20,6 @@ from agent_envs.episode_run import close_env
 
 __all__ = ["EnvFleet", "Job"]
 
-_SHORT = 0.001  # seconds; it takes about as long to hand some jobs to threads
 _Step = tuple[Any, SupportsFloat, bool, bool, Any]
 
 
@@ -55,7 +54,6 @@ class EnvFleet:
         self.under_way: set[int] = set()
         """Who was told to ``begin`` something that was not received."""
         self._ready: SimpleQueue[tuple[int, int, _Step | Exception]] = SimpleQueue()
-        self._waits = False  # whether the last jobs waited for something rather than computed
         self._lock = threading.Lock()  # guards what follows
         self._tickets = [0] * len(self.envs)  # a job whose ticket is no longer valid was given up
         self._busy: set[int] = set()  # at work at this moment
@@ -64,16 +62,12 @@ class EnvFleet:
     def perform_all(self, jobs: Mapping[int, Job]) -> dict[int, _Step | Exception]:
         """The outcome of each job: what ``step`` returned, or the exception."""
         calls = {i: functools.partial(self._perform, i, self._tickets[i], job) for i, job in jobs.items()}
-        wall, cpu = time.perf_counter(), time.process_time()
         try:
-            outcomes = run_side_by_side(calls, at_once=self._waits)
+            return run_side_by_side(calls)
         except BaseException:  # an interrupt: where the others are is not known
             for i in jobs:
                 self.give_up(i)
             raise
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        self._waits = wall > _SHORT and cpu < wall / 2
-        return outcomes
 
     def begin(self, i: int, job: Job) -> None:
         """Begin a job in a thread; ``receive`` has its outcome."""

@@ -49,9 +49,8 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
     nobody else. ``send`` and ``recv`` do not even do that: each environment goes on at its own pace.
 
     Environments that compute are stepped one after the other in the calling thread, as handing them to threads would
-    take longer; once a step has taken a millisecond, those that are still to come run in a thread each, and from the
-    beginning where the last step waited for something. Threads are the process's idle ones, and go back after each
-    call.
+    take longer; once a step has taken a millisecond, those that are still to come run in a thread each. Threads are the
+    process's idle ones, and go back after each call.
 
     An environment that raises is reported by a ``VectorEnvError``, which names it and holds what the others did. It is
     made anew at its next reset.

@@ -4,12 +4,13 @@ The same environments and actions behind three interfaces: steps per second of e
 that wait (5 ms in every step, as for a server), and until the first step can be made. The last table has one slow
 environment among others: lock-step waits for it in every step, `send` and `recv` do not.
 
-    python benchmarks/vector.py [--envs 8] [--seconds 1.5] [--repeats 3]
+    python benchmarks/vector.py [--envs 8] [--seconds 2]
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,8 @@ from agent_envs.vector import make_vec
 
 WAIT_SECONDS = 0.005
 SLOW_SECONDS = 0.1
+CHUNK_SECONDS = 0.1
+KINDS = ("ours", "sync", "async")
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}</tool_call>'
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "the capital of the region"}}</tool_call>'
@@ -66,22 +69,32 @@ def _made(kind: str, env_id: str, n: int, wrappers: tuple[Callable[..., Any], ..
     return gym.make_vec(env_id, n, vectorization_mode=kind, wrappers=wrappers, max_episode_steps=10**9)
 
 
-def rate(kind: str, env_id: str, n: int, seconds: float, wrappers: tuple[Callable[..., Any], ...] = ()) -> list[float]:
-    """Environment steps per second, and the seconds until the first reset is done."""
-    started = time.perf_counter()
-    envs = _made(kind, env_id, n, wrappers)
-    envs.reset(seed=0)
-    ready = time.perf_counter() - started
+def rates(
+    env_id: str, n: int, seconds: float, wrappers: tuple[Callable[..., Any], ...]
+) -> dict[str, tuple[float, ...]]:
+    """For each kind: environment steps per second, best and median of tenths of a second, and the seconds until the
+    first reset is done. The kinds take turns, so that other programs slow all of them down alike."""
+    made: dict[str, Any] = {}
+    ready: dict[str, float] = {}
+    chunks: dict[str, list[float]] = {}
+    for kind in KINDS:
+        started = time.perf_counter()
+        made[kind] = _made(kind, env_id, n, wrappers)
+        made[kind].reset(seed=0)
+        ready[kind] = time.perf_counter() - started
+        chunks[kind] = []
     actions = (CASES[env_id],) * n
-    for _ in range(3):
-        envs.step(actions)
-    steps, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        envs.step(actions)
-        steps += n
-    took = time.perf_counter() - started
-    envs.close()
-    return [steps / took, ready]
+    until = time.perf_counter() + seconds * len(KINDS)
+    while time.perf_counter() < until:
+        for kind, envs in made.items():
+            steps, started = 0, time.perf_counter()
+            while time.perf_counter() - started < CHUNK_SECONDS:
+                envs.step(actions)
+                steps += n
+            chunks[kind].append(steps / (time.perf_counter() - started))
+    for envs in made.values():
+        envs.close()
+    return {kind: (max(chunks[kind]), statistics.median(chunks[kind]), ready[kind]) for kind in KINDS}
 
 
 def straggler(n: int, seconds: float) -> tuple[float, float]:
@@ -120,32 +133,27 @@ def _own_pace(envs: TextVectorEnv, n: int, seconds: float) -> int:
     return steps
 
 
-def _row(name: str, measured: dict[str, list[list[float]]]) -> str:
-    """The best of the repeats, and the ratio to the better of the two others."""
-    best = {kind: max(rates[0] for rates in runs) for kind, runs in measured.items()}
-    ready = {kind: min(rates[1] for rates in runs) for kind, runs in measured.items()}
-    ratio = best["ours"] / max(best["sync"], best["async"])
-    cells = "".join(f"{best[kind]:>12.0f}" for kind in ("ours", "sync", "async"))
-    return f"{name:<32}{cells}{ratio:>8.2f}{ready['ours']:>12.2f}{ready['sync']:>8.2f}{ready['async']:>8.2f}"
+def _row(name: str, measured: dict[str, tuple[float, ...]]) -> str:
+    """Best and median of each kind, and the ratios to the better of the two others."""
+    cells = "".join(f"{measured[kind][0]:>10.0f} ({measured[kind][1]:>6.0f})" for kind in KINDS)
+    best, median = (measured["ours"][k] / max(measured["sync"][k], measured["async"][k]) for k in (0, 1))
+    ready = "".join(f"{measured[kind][2]:>7.2f}" for kind in KINDS)
+    return f"{name:<30}{cells}{best:>7.2f} ({median:.2f}){ready}"
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--envs", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each kind")
     arguments = parser.parse_args()
     n, seconds = arguments.envs, arguments.seconds
-    print(f"{n} environments; steps/s of all together, best of {arguments.repeats}; ratio: to the better of the others")
-    print(f"{'':<32}{'ours':>12}{'Sync':>12}{'Async':>12}{'ratio':>8}{'ready, s':>12}{'Sync':>8}{'Async':>8}")
+    print(f"{n} environments; steps/s of all together, best (median); ratio to the better of the others; s until ready")
+    print(f"{'':<30}{'ours':>19}{'Sync':>19}{'Async':>19}{'ratio':>14}{'ours':>7}{'Sync':>7}{'Async':>7}")
     for env_id in CASES:
         for wrappers in ((), (Wait,)):
-            measured: dict[str, list[list[float]]] = {"ours": [], "sync": [], "async": []}
-            for _ in range(arguments.repeats):
-                for kind, runs in measured.items():
-                    runs.append(rate(kind, env_id, n, seconds, wrappers))
-            print(_row(env_id + (", waiting" if wrappers else ""), measured), flush=True)
+            measured = rates(env_id, n, seconds, wrappers)
+            print(_row(env_id.removeprefix("AgentR1/") + (", waiting" if wrappers else ""), measured), flush=True)
     together, apart = straggler(n, seconds)
     print(f"\none environment waits {SLOW_SECONDS:g} s in each step, {n - 1} wait {WAIT_SECONDS:g} s: steps/s")
     print(f"step (lock-step) {together:.0f}, send and recv {apart:.0f}")

@@ -88,7 +88,7 @@ def test_calls_side_by_side_keep_their_order_and_wait_together() -> None:
             calls = {
                 i: functools.partial(lambda i, wait: (time.sleep(wait), i)[1], i, wait) for i, wait in enumerate(waits)
             }
-            done = run_side_by_side(calls, at_once=rng.random() < 0.3)
+            done = run_side_by_side(calls)
             assert list(done.items()) == [(i, i) for i in range(len(waits))], seed
         return True
 
@@ -99,8 +99,7 @@ def test_calls_side_by_side_keep_their_order_and_wait_together() -> None:
     assert time.perf_counter() - started < 1.5
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_an_error_of_a_call_is_raised_once_all_are_done(at_once: bool) -> None:
+def test_an_error_of_a_call_is_raised_once_all_are_done() -> None:
     done = []
 
     def late():
@@ -111,5 +110,5 @@ def test_an_error_of_a_call_is_raised_once_all_are_done(at_once: bool) -> None:
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong"):
-        run_side_by_side({"a": late, "b": wrong, "c": late}, at_once=at_once)
+        run_side_by_side({"a": late, "b": wrong, "c": late})
     assert done == [1, 1]
