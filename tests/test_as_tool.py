@@ -144,6 +144,7 @@ def test_it_goes_with_other_environments_of_commands():
         (ALFWORLD, {"name": "a b"}, "name must be"),
         (ALFWORLD, {"max_calls": 0}, "max_calls must be"),
         (ALFWORLD, {"parser": "nope"}, "nope"),
+        (ALFWORLD, {"parser": "react"}, "'react' can only write search"),
     ],
 )
 def test_bad_arguments(env_id, arguments, says):

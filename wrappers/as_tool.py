@@ -63,7 +63,7 @@ class AsTool(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             raise ConfigError(f"AsTool: name must be a name such as env_step, got {name!r}")
         if not isinstance(max_calls, int) or isinstance(max_calls, bool) or max_calls < 1:
             raise ConfigError(f"AsTool: max_calls must be an integer of at least 1, got {max_calls!r}")
-        get_parser(parser)
+        get_parser(parser, _registry(name).specs)
         self.name = name
         self.parser = parser
         self.max_calls = max_calls
