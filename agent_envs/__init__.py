@@ -17,7 +17,7 @@ from agent_envs.frames import episodes_to_frame
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
 from agent_envs.rollout import arun_episode, run_episode, run_episodes
-from agent_envs.spaces import UnicodeText
+from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import TextEnv
 from agent_envs.text_vector_env import TextVectorEnv
 from agent_envs.tool_env import ToolEnv
@@ -29,6 +29,7 @@ __all__ = [
     "Episode",
     "Evaluation",
     "Message",
+    "MessagesSpace",
     "Step",
     "StopReason",
     "TextEnv",

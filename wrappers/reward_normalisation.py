@@ -90,7 +90,8 @@ class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         clip: Greatest size of a normalised reward, None for no limit.
 
     The statistics are in ``return_statistics(name)``, which can be stored and loaded. They depend on which episodes
-    have ended, so that rewards are only reproducible where episodes end in the same order, or with ``update=False``.
+    have ended (one that is branched counts at each of its ends), so that rewards are only reproducible where episodes
+    end in the same order, or with ``update=False``.
 
     >>> import agent_envs
     >>> env = RewardNormalisation(gym.make("AgentR1/GSM8K-v0"), name="doctest")
