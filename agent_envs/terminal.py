@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Sequence
 
 from agent_envs.messages import Message, Observation, ToolSpec
 
-__all__ = ["observation_text", "plain", "read_text", "show", "tool_lines"]
+__all__ = ["observation_text", "plain", "read_text", "show", "tolerant_streams", "tool_lines"]
 
 
 def plain(text: str) -> str:
@@ -27,6 +29,13 @@ def show(text: str) -> None:
     sys.stdout.flush()
 
 
+def tolerant_streams() -> None:
+    """Bytes that are no text are read as U+FFFD, and what the terminal cannot show is written as an escape."""
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
 def read_text(prompt: str) -> str:
     """What the person writes: a line, or several where all but the last end in a backslash.
 
@@ -44,7 +53,8 @@ def read_text(prompt: str) -> str:
 
 def _read_line(prompt: str) -> str:
     if sys.stdin.isatty():
-        import readline  # noqa: F401  arrow keys and history
+        with contextlib.suppress(ImportError):  # a Python without it: lines are typed whole
+            import readline  # noqa: F401  arrow keys and history
 
         return input(prompt)
     sys.stdout.write(prompt)

@@ -15,6 +15,7 @@ from gymnasium.error import ResetNeeded
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
+from agent_envs.terminal import plain
 
 __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv", "clean_text"]
 
@@ -386,6 +387,6 @@ def _render(transcript: list[str], start: int = 0) -> str:
     """The transcript from entry ``start`` on: observations as they are, actions behind ``> ``."""
     lines = []
     for position, text in enumerate(transcript[start:], start=start):
-        shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+        shown = plain(text)
         lines.append(shown if position % 2 == 0 else "> " + shown.replace("\n", "\n> "))
     return "\n".join(lines)

@@ -44,3 +44,30 @@ def test_two_steps_with_vllm(algo: str, tmp_path: Path) -> None:
     trained = [record for record in records if record["step"] > 0]
     assert [record["step"] for record in trained] == [1, 2]
     assert all(math.isfinite(record["actor/grad_norm"]) for record in trained)
+
+
+def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path: Path) -> None:
+    from agent_envs.adapters.tiny.warm_start import make_warm_model
+    from agent_envs.policies import TransformersPolicy, VLLMPolicy
+    from agent_envs.rollout import run_episodes
+
+    model = tmp_path / "model"
+    make_warm_model(model, ENV, steps=100, noise=0.3, seed=0, env_kwargs={"level": 1}, progress=False)
+    policies = {
+        "cpu": TransformersPolicy(model, device="cpu", temperature=0.0, max_tokens=64),
+        "cuda": TransformersPolicy(model, device="cuda", dtype="float32", temperature=0.0, max_tokens=64),
+        "vllm": VLLMPolicy(
+            model, temperature=0.0, max_tokens=64, engine={"dtype": "float32", "gpu_memory_utilization": 0.3}
+        ),
+    }
+    tokens = {}
+    for name, policy in policies.items():
+        episodes = run_episodes(
+            ENV, policy, 32, options=[{"index": i} for i in range(32)], env_kwargs={"level": 1}, progress=False
+        )
+        assert all(episode.error is None for episode in episodes), name
+        tokens[name] = [[step.response_ids for step in episode.steps] for episode in episodes]
+        policy.close()
+    for name in ("cuda", "vllm"):
+        same = sum(one == other for one, other in zip(tokens[name], tokens["cpu"], strict=True))
+        assert same >= 28, f"{name}: {same} of 32 episodes"

@@ -234,7 +234,10 @@ def test_a_critic_and_a_greedy_baseline_through_ray(
     assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
 
 
-def test_a_killed_run_continues(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+def test_a_killed_run_continues(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))  # where the converted checkpoint is kept
     out = tmp_path / "run"
     arguments = ["train", "--env", ENV, "--out", str(out), "--steps", "4", "--model", str(tiny_model), *SMALL]
     latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
@@ -258,6 +261,10 @@ def test_a_killed_run_continues(tiny_model: Path, tmp_path: Path, no_ray_left: N
     starts = sorted(path.name for path in (out / "starts").glob("*.jsonl"))
     assert starts == ["000-from-0.jsonl", f"001-from-{saved}.jsonl"]
     assert not list(out.rglob("*.partial"))
+    evaluate = ["eval", "--env", ENV, "--checkpoint", str(out), "--device", "cpu", "--max-tokens", "16", "--n", "4"]
+    assert main([*evaluate, "--out", str(tmp_path / "eval"), "--quiet"]) == 0
+    episodes = [json.loads(line) for line in (tmp_path / "eval" / "episodes.jsonl").read_text().splitlines()]
+    assert len(episodes) == 4 and all(e["error"] is None and e["steps"] for e in episodes)
 
 
 def test_training_that_fails_says_where_to_look(

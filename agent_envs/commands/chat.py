@@ -21,7 +21,7 @@ from agent_envs.commands.policy_arguments import add_policy_arguments, chosen_po
 from agent_envs.errors import BackendError, EpisodeStop, PromptError
 from agent_envs.messages import Observation
 from agent_envs.policies.base import Policy, Response
-from agent_envs.terminal import observation_text, plain, read_text, show, tool_lines
+from agent_envs.terminal import observation_text, plain, read_text, show, tolerant_streams, tool_lines
 
 __all__ = ["Chat", "add_arguments", "run"]
 
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     """Talk until the person has had enough; what to say at the end."""
+    tolerant_streams()
     env = chosen_env(arguments).make()
     try:
         chat = Chat(env, chosen_policy(arguments, seed=arguments.seed), index=arguments.index)

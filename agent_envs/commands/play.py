@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import secrets
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from agent_envs.commands.env_arguments import add_env_arguments, chosen_env
 from agent_envs.commands.play_session import Session
 from agent_envs.errors import ConfigError
+from agent_envs.terminal import tolerant_streams
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
@@ -45,9 +45,7 @@ def run(arguments: argparse.Namespace) -> str:
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     if seed < 0:
         raise ConfigError(f"--seed must be at least 0, got {seed}")
-    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=errors)
+    tolerant_streams()
     save = None if arguments.save is None else Path(arguments.save)
     if save is not None and save.is_dir():
         raise ConfigError(f"--save {save} is a folder; name a file in it")
