@@ -109,3 +109,17 @@ def test_every_option_of_a_policy_can_be_given() -> None:
     for name, kind in POLICIES.items():
         assert set(kind.options) <= given, name
         assert set(kind.needs) <= set(kind.options), name
+
+
+def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
+    assert policy_settings(_parsed("--model", str(tmp_path)))["policy"] == "transformers"
+    assert policy_settings(_parsed("--checkpoint", "runs/mine", "--device", "cpu")) == {
+        "policy": "transformers",
+        "checkpoint": "runs/mine",
+    }
+    assert policy_settings(_parsed("--model", str(tmp_path), "--base-url", "http://h/v1"))["policy"] == "openai"
+    assert policy_settings(_parsed("--model", "Qwen/Qwen3-4B"))["policy"] == "openai"
+    with pytest.raises(ConfigError, match="--engine is not read by --policy transformers"):
+        chosen_policy(_parsed("--model", str(tmp_path), "--engine", "{}"))
+    with pytest.raises(AgentEnvsError, match="one of --model FOLDER and --checkpoint"):
+        chosen_policy(_parsed("--policy", "transformers"))

@@ -132,6 +132,17 @@ def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys)
     assert policy.actors[0][0][0] == "a?\nsecond line"
 
 
+def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
+    from agent_envs.terminal import read_text, tolerant_streams
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xff\r\nlast"), encoding="utf-8", newline="\n"))
+    tolerant_streams()
+    assert [read_text("> "), read_text("> ")] == ["caf\ufffd", "last"]
+    with pytest.raises(EOFError):
+        read_text("> ")
+    assert capsys.readouterr().out == "> caf\ufffd\n> last\n> \n"
+
+
 def test_the_command(tmp_path, monkeypatch, capsys):
     torch = pytest.importorskip("torch")
     model = _model(tmp_path / "model")
