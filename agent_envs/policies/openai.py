@@ -65,7 +65,9 @@ class OpenAIPolicy:
         keep_reasoning: Whether what the server tells apart as reasoning goes before the action, between ``<think>``
             and ``</think>``. The model is shown its own words without it, as servers want it.
         timeout: Seconds one attempt of a request may take.
-        stream: Whether replies are streamed, so that a silence of ``stall_timeout`` seconds ends an attempt.
+        stream: Whether replies are streamed, so that a silence of ``stall_timeout`` seconds ends an attempt. Servers
+            read native calls in streams in their own way: vLLM's Hermes parser leaves out a malformed call, which it
+            returns as text otherwise, and the reply may be empty; ``tool_mode="text"`` has all of it.
         stall_timeout: See ``stream``.
         max_retries: Further attempts after a connection error, a time-out, a reply that cannot be read, or a status
             that says to try again.
