@@ -6,6 +6,7 @@ Behaviours pinned here:
 3. `ChatMessages` says everything once, in the right roles, in lists that share nothing.
 4. Windows, summaries and budgets keep instructions, task and whole exchanges, and say what they left out.
 5. Specs, pickles, snapshots and step limits survive every wrapper.
+6. A model behind a server is told its tools once, and every call it is shown has its result.
 """
 
 from __future__ import annotations
@@ -475,3 +476,42 @@ def test_bad_arguments_are_named(spec, message):
     env = gym.make(TOOL)
     with pytest.raises(ConfigError, match=message):
         apply_wrappers(env if spec.startswith("Chat") else ChatMessages(env), [spec])
+
+
+# -- 6: behind a server ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["native", "text"])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ["ChatMessages", "SlidingWindow(k=1)"],
+        ["ChatMessages(tools='text', reasoning='strip')"],
+        ["RebuildPrompt"],
+        ["ChatMessages", "Summarize(fn='json:dumps', keep=0, after=0)"],
+    ],
+)
+def test_a_model_behind_a_server_is_told_its_tools_and_sees_results(fake_service, mode, specs):
+    pytest.importorskip("openai")
+
+    def answer(asked, number):
+        function = {"name": "calculator", "arguments": '{"expression": "6*7"}'}
+        if json.loads(asked.body).get("tools"):
+            call = {"id": f"c{number}", "type": "function", "function": function}
+            message = {"role": "assistant", "content": "ok", "tool_calls": [call]}
+        else:
+            text = '<tool_call>{"name": "calculator", "arguments": {"expression": "6*7"}}</tool_call>'
+            message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        return 200, {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+    service = fake_service(answer)
+    policy = agent_envs.policies.OpenAIPolicy("m", base_url=f"{service.url}/v1", tool_mode=mode)
+    (episode,) = agent_envs.run_episodes(TOOL, policy, 1, wrappers=specs, progress=False)
+    assert episode.error is None and len(episode.steps) == 10
+    for asked in service.asked:
+        body = json.loads(asked.body)
+        in_words = body["messages"][0]["content"].count("Call a tool like this")
+        assert body["messages"][0]["role"] == "system" and in_words + bool(body.get("tools")) == 1
+        calls = [call["id"] for message in body["messages"] for call in message.get("tool_calls", [])]
+        assert calls == [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
