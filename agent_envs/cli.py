@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agent_envs.errors import did_you_mean
 from agent_envs.exit_status import run_command
 
 __all__ = ["main"]
@@ -111,6 +113,16 @@ _COMMANDS = {
     ),
 }
 
+_EPILOG = """\
+examples:
+  agentr1 list                                          # every environment
+  agentr1 play --env AgentR1/ALFWorld-v0                # play one yourself
+  agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200 --out runs/expert
+  agentr1 view runs/expert --out expert.html            # look at the episodes
+  agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine
+
+agentr1 COMMAND --help has the arguments of each, with examples."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status.
@@ -119,12 +131,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     called = given[0] if given else ""
-    parser = argparse.ArgumentParser(prog="agentr1", description="Text-agent environments, and training on them.")
+    parser = argparse.ArgumentParser(
+        prog="agentr1",
+        description="Text-agent environments, and training on them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     module = None
     for name, command in _COMMANDS.items():
-        subparser = commands.add_parser(name, help=command.help, description=command.description)
+        subparser = commands.add_parser(
+            name,
+            help=command.help,
+            description=textwrap.fill(command.description, 100),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == called:
             module = importlib.import_module(command.module)
             module.add_arguments(subparser)
@@ -133,6 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if module is not None:
         arguments = chosen.parse_intermixed_args(given[1:])
         return run_command(lambda: module.run(arguments))
+    if called and not called.startswith("-"):
+        parser.error(f"unknown command {called!r:.80}.{did_you_mean(called, _COMMANDS)}")
     arguments = parser.parse_args(given)
     if not arguments.version:
         parser.print_help()

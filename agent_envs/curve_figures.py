@@ -170,7 +170,7 @@ def _bars(axes: Any, steps: Sequence[int], values: Sequence[float], trials: dict
     known = [
         (step, share(value * trials[step], trials[step]))
         for step, value in zip(steps, values, strict=True)
-        if step in trials
+        if step in trials and 0 <= value <= 1
     ]
     if known:
         errors = [[max(0.0, i.value - i.low) for _, i in known], [max(0.0, i.high - i.value) for _, i in known]]

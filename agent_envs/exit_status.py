@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +17,8 @@ def run_command(action: Callable[[], str]) -> int:
 
     Returns:
         The exit status. 0: done; 1: something it depends on failed, or nobody reads the output any more; 2: bad input;
-        130: interrupted. Errors of this library are one message on standard error, not a traceback.
+        130: interrupted. Errors of this library, and files that cannot be read or written, are one message on standard
+        error, not a traceback.
     """
     try:
         said = action()
@@ -31,4 +33,9 @@ def run_command(action: Callable[[], str]) -> int:
     except BrokenPipeError:  # as behind `| head`; what is left is written nowhere when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
         return 1
+    except OSError as e:
+        if e.filename is None:
+            raise
+        sys.stderr.write(f"agentr1: {e.filename}: {e.strerror}\n")
+        return 1 if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else 2
     return 0

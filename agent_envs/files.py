@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import os
@@ -104,13 +105,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...         _ = partial.write_text("whole")
     ...     Path(folder, "a", "b.txt").read_text()
     'whole'
+
+    Raises:
+        OSError: The path is a folder, or there is no writing to it; names ``path``.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
         partial.replace(target)
+    except OSError as e:
+        if e.filename == str(partial):
+            e.filename = str(target)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -49,6 +49,7 @@ MEASURES = (
 """The four measures, success first."""
 
 _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
+_LARGEST = 1e30  # what lies beyond, and what is no number, no axis can show
 _STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,})")
 
 
@@ -87,8 +88,11 @@ def read_run(path: Path, *, episodes: bool = True) -> Run:
         return run
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file or folder")
-    run = Run(path.resolve().parent.name if path.stem in ("metrics", "episodes") else path.stem)
-    first = next(numbered_lines(path), (0, b"{}"))[1]
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    run = Run(path.resolve().parent.name if name in ("metrics", "episodes") else name)
+    first = next(numbered_lines(path), (0, b""))[1]
+    if not first:
+        raise DataError(f"{path}: the file is empty")
     if b'"schema_version"' in first or b'"steps"' in first:
         _read_episodes([path], run)
     else:
@@ -110,18 +114,19 @@ def _read_metrics(path: Path, run: Run) -> None:
         try:
             record = json.loads(line)
             step = int(record["step"])
-        except (ValueError, KeyError, TypeError) as e:
+            trials = int((record.get("val/episodes") or 0) + (record.get("val/lost_episodes") or 0))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
             if not line.endswith(b"\n"):  # a run that was killed while it wrote
                 break
             raise DataError(f"{path}, line {number}: expected the metrics of a step, with 'step': {line[:80]!r}") from e
         for measure in MEASURES:
             for phase, keys in (("training", measure.training), ("held-out", measure.held_out)):
                 value = next((record[key] for key in keys if isinstance(record.get(key), (int, float))), math.nan)
-                if math.isfinite(value):
+                if abs(value) < _LARGEST:
                     curve = run.curves.setdefault(phase, {}).setdefault(measure.name, [])
                     curve.append((step, float(value)))
         if record.get("val/episodes"):
-            run.trials[step] = int(record["val/episodes"] + (record.get("val/lost_episodes") or 0))
+            run.trials[step] = trials
 
 
 def _read_episodes(sources: Sequence[Path], run: Run) -> None:
@@ -130,8 +135,6 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
     tokens: list[float] = []
     characters: list[float] = []
     for path in episode_paths(sources):
-        if path.name in ("metrics.jsonl", "starts.jsonl"):
-            continue
         named = _STEP_FILE.fullmatch(path.stem)
         held_out = bool(named) and not str(named["phase"]).startswith("train") if named else False
         if held_out and not without_metrics:
@@ -139,12 +142,17 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
         begin = len(characters)
         for record in read_records([path]):
             steps = record["steps"]
-            last = steps[-1]["info"] if steps else {}
-            run.episodes["success"].append(float(bool(last.get("success", False))))
-            run.episodes["reward"].append(float(sum(step["reward"] for step in steps)))
-            run.episodes["turns"].append(float(len(steps)))
-            tokens.append(float(sum(len(step.get("response_ids") or ()) for step in steps)))
-            characters.append(float(sum(len(step["action"]) for step in steps)))
+            try:
+                success = bool(steps[-1]["info"].get("success", False)) if steps else False
+                reward = math.fsum(step["reward"] for step in steps)
+                sampled = sum(len(step.get("response_ids") or ()) for step in steps)
+                written = sum(len(step["action"]) for step in steps)
+            except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
+                raise DataError(f"{path}: an episode lacks a field or has one of the wrong kind: {e!r}") from e
+            for name, value in (("success", success), ("reward", reward), ("turns", len(steps))):
+                run.episodes[name].append(float(value))
+            tokens.append(float(sampled))
+            characters.append(float(written))
         if named and without_metrics and len(characters) > begin:
             curves = run.curves.setdefault("held-out" if held_out else "training", {})
             for name in ("success", "reward", "turns"):

@@ -11,6 +11,7 @@ import base64
 import html
 import itertools
 import json
+import math
 import os
 import zlib
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any
 
 from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
-from agent_envs.files import replacing
+from agent_envs.files import numbered_lines, replacing
 from agent_envs.messages import ToolCall, observation_text
 from agent_envs.parsers.hermes import HermesParser
 
@@ -31,10 +32,11 @@ __all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
 _PER_CHUNK = 20
 _FIELDS = ("id", "env", "task", "family", "steps", "return", "score", "success", "stop")
 _HERMES = HermesParser()
+_NO_EPISODES = ("metrics.jsonl", "starts.jsonl")
 
 
 def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files of episodes that are named, or lie in the folders that are.
+    """The files of episodes that are named, or lie in the folders that are; packed ones (.jsonl.gz) too.
 
     Raises:
         ConfigError: A path that does not exist, or a folder without such files.
@@ -42,8 +44,8 @@ def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for source in map(Path, sources):
         if source.is_dir():
-            found = sorted([*source.glob("*.jsonl"), *source.glob("episodes/*.jsonl")])
-            found = [path for path in found if path.name != "metrics.jsonl"]
+            names = (f"{folder}*.jsonl{packed}" for folder in ("", "episodes/") for packed in ("", ".gz"))
+            found = sorted(path for name in names for path in source.glob(name) if path.name not in _NO_EPISODES)
             if not found:
                 raise ConfigError(f"{source}: there is no .jsonl file of episodes in this folder")
             paths += found
@@ -58,22 +60,20 @@ def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """The episodes of files as ``Episode.to_dict`` wrote them, one at a time.
 
     Raises:
-        DataError: A line that is no episode; names the file and the line. A last line that was cut off is left out.
+        DataError: A file that cannot be read, or a line that is no episode; names the file and the line. A last line
+            that was cut off is left out.
     """
     for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as e:
-                    if not line.endswith("\n"):  # a run that was killed while it wrote
-                        break
-                    raise DataError(f"{path}:{number}: not a line of JSON: {e}") from e
-                if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
-                    raise DataError(f"{path}:{number}: not an episode: expected an object with steps")
-                yield record
+        for number, line in numbered_lines(path):
+            try:
+                record = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError) as e:
+                if not line.endswith(b"\n"):  # a run that was killed while it wrote
+                    break
+                raise DataError(f"{path}:{number}: not a line of JSON: {e}") from e
+            if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
+                raise DataError(f"{path}:{number}: not an episode: expected an object with steps")
+            yield record
 
 
 def write_view(
@@ -107,7 +107,7 @@ def write_view(
         for number, chunk in enumerate(_packed(_lines(records, decode, summary))):
             file.write(f'<script type="text/plain" id="chunk{number}">{chunk}</script>\n')
         meta = {"title": title, "fields": _FIELDS, "per_chunk": _PER_CHUNK, "rows": summary}
-        body = json.dumps(meta, separators=(",", ":")).replace("<", "\\u003c")
+        body = _json(meta).replace("<", "\\u003c")
         file.write(f'<script type="application/json" id="summary">{body}</script>\n')
         file.write(after)
     return len(summary)
@@ -146,7 +146,23 @@ def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list
         except (KeyError, TypeError, AttributeError, ValueError) as e:
             raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong kind: {e!r}") from e
         summary.append([shown[name] if name != "steps" else len(shown["steps"]) for name in _FIELDS])
-        yield json.dumps(shown, separators=(",", ":"))
+        yield _json(shown)
+
+
+def _json(value: Any) -> str:
+    """Compact JSON as a browser reads it: numbers that are not finite are null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _packed(lines: Iterator[str]) -> Iterator[str]:
@@ -230,7 +246,7 @@ def _decoder(tokenizer: str) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as e:
-        raise MissingExtraError("transformers", extra="verl") from e
+        raise MissingExtraError("transformers", extra="hf") from e
     try:
         loaded = AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as e:

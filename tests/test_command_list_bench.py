@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import mmap
 import sys
 
 import pytest
@@ -93,11 +94,12 @@ def test_measures_weigh_what_an_environment_holds():
 
 
 class Heavy(agent_envs.wrappers.PrependInstructions):
-    """Holds 5 MB."""
+    """Holds 5 MB of memory that no one in the process has had before."""
 
     def __init__(self, env):
         super().__init__(env)
-        self.ballast = b"x" * 5_000_000
+        self.ballast = mmap.mmap(-1, 5_000_000)
+        self.ballast.write(b"x" * 5_000_000)
 
 
 @pytest.mark.parametrize("command", ["list", "play", "bench"])

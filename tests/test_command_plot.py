@@ -174,15 +174,27 @@ def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
         (["odd.jsonl"], "line 2: expected the metrics of a step"),
         (["odd.jsonl", "--out", "a.gif"], "one of .png, .svg, .pdf"),
         (["odd.jsonl", "--smooth", "0"], "--smooth"),
+        (["none.jsonl"], "the file is empty"),
+        (["step.jsonl"], "an episode lacks a field"),
+        (["endless.jsonl"], "line 1: expected the metrics of a step"),
+        (["words.jsonl"], "line 1: expected the metrics of a step"),
     ],
 )
 def test_bad_input(tmp_path: Path, monkeypatch, capsys, arguments: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "odd.jsonl").write_text('{"step": 1}\n{"x": 1}\n')
+    for name, text in {
+        "odd": '{"step": 1}\n{"x": 1}\n',
+        "none": "",
+        "step": '{"steps": [{"reward": 1}]}\n',
+        "endless": '{"step": 1e999}\n',
+        "words": '{"step": 1, "val/episodes": "many"}\n',
+    }.items():
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    before = sorted(tmp_path.iterdir())
     assert main(["plot", *arguments]) == 2
     assert message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "odd.jsonl"]
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_correlation_agrees_with_numpy() -> None:

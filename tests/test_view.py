@@ -10,11 +10,14 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import shutil
 import subprocess
 import zlib
+from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +89,14 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
         _episode("plain", action=thought),
         _episode(EVIL, observation=EVIL, action=EVIL + "\u202e", reset_info={"task_id": EVIL}, error=EVIL, env_id=EVIL),
         _episode("long", observation="x" * 1_000_000),
+        _episode("broken", steps=(replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25)),)),
     ]
     page = tmp_path / "page.html"
     write_view([e.to_dict() for e in episodes], page, title=EVIL)
-    plain, evil, long = (_opened(page, i, tmp_path / f"profile{i}") for i in range(3))
+    plain, evil, long, broken = (_opened(page, i, tmp_path / f"profile{i}") for i in range(4))
     assert re.search(r'data-ready="\d+"', plain)
-    assert "3 of 3 episodes, 100.0 % solved, mean return 1.000" in plain
+    assert "4 of 4 episodes, 100.0 % solved" in plain
+    assert "reward not finite" in broken and "NaN" not in page.read_text(encoding="utf-8")
     assert ">hidden</pre>" in plain and "action: calculator" in plain and "task 1" in plain
     assert "3 prompt tokens, 2 sampled tokens" in plain
     for dom in (plain, evil, long):
@@ -133,6 +138,20 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     (tmp_path / "empty").mkdir()
     assert main(["view", str(tmp_path / "empty")]) == 2
     assert "no .jsonl file of episodes" in capsys.readouterr().err
+
+
+def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "episodes").mkdir()
+    good = _episode().to_json().encode()
+    (tmp_path / "episodes" / "a.jsonl.gz").write_bytes(gzip.compress(good + b"\n"))
+    (tmp_path / "b.jsonl").write_bytes(good.replace(b"look", b"l\xffok") + b"\n")
+    (tmp_path / "starts.jsonl").write_text('{"step": 1}\n')  # neither this nor metrics.jsonl holds episodes
+    out = tmp_path / "page.html"
+    assert main(["view", str(tmp_path), "--out", str(out)]) == 0
+    assert [record["steps"][0]["observation"] for record in _contents(out)[1]] == ["l\ufffdok", "look"]
+    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(good)[:-9])
+    assert main(["view", str(tmp_path / "torn.jsonl.gz"), "--out", str(out)]) == 2
+    assert "torn.jsonl.gz cannot be read" in capsys.readouterr().err
 
 
 def test_frames_have_a_row_per_episode_or_per_step() -> None:

@@ -40,9 +40,21 @@ __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
 DESCRIPTION = "Train a model on an environment with verl's own trainer. The same command continues a stopped run."
 
+EPILOG = """\
+examples:
+  agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine           # a tiny model on the CPU, in minutes
+  agentr1 train --env AgentR1/HotpotQA-v0 --algo gigpo --preset gpu-8 --model Qwen/Qwen3-4B-Instruct-2507
+  agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run   # published settings, and what differs
+  agentr1 train --out runs/mine --env AgentR1/GSM8KTool-v0 actor_rollout_ref.actor.optim.lr=2e-6
+  agentr1 plot runs/mine; agentr1 eval --env AgentR1/GSM8KTool-v0 --checkpoint runs/mine
+
+docs/training.md explains the files of a run, the presets and what a step row is.
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `agentr1 train`."""
+    parser.epilog = EPILOG
     add = parser.add_argument
     add("--env", metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
     add("--algo", help="algorithm, such as grpo, ppo, steppo or gigpo (default: the preset's, or grpo)")
@@ -73,7 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m agent_envs.adapters.verl.train`: the same as `agentr1 train`."""
-    parser = argparse.ArgumentParser(prog="python -m agent_envs.adapters.verl.train", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(
+        prog="python -m agent_envs.adapters.verl.train",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add_arguments(parser)
     arguments = parser.parse_intermixed_args(argv)
     return run_command(lambda: run(arguments))

@@ -77,7 +77,6 @@ class Measured:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 bench`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add_env_arguments(parser)
     add = parser.add_argument

@@ -43,7 +43,6 @@ _COMMANDS = "/tools, /reset, /quit"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 chat`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLE
     add_env_arguments(parser)
     add_policy_arguments(parser)

@@ -52,7 +52,6 @@ _BATCH = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 demos`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
@@ -148,6 +147,8 @@ def demonstration_rows(
     """
     from tqdm import tqdm
 
+    if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
+        raise PolicyError("the environment has no tasks by number with an expert, so there is nothing to demonstrate")
     tally = Tally() if tally is None else tally
     seen: set[bytes] = set()
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))

@@ -39,7 +39,7 @@ class EnvChoice:
             kwargs: Further arguments, `render_mode` for example; they win.
 
         Raises:
-            ConfigError: There is no such environment, or it does not take these arguments.
+            ConfigError: There is no such environment, it does not take these arguments, or it is none of text.
         """
         try:
             env = gym.make(self.env_id, **{**self.env_kwargs, **kwargs})
@@ -49,7 +49,14 @@ class EnvChoice:
             raise ConfigError(f"unknown environment {self.env_id!r}.{_meant(self.env_id)}") from e
         except TypeError as e:
             raise ConfigError(f"{self.env_id} does not take these arguments: {_first_line(e)}") from e
-        return apply_wrappers(env, self.wrappers)
+        env = apply_wrappers(env, self.wrappers)
+        if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
+            env.close()
+            raise ConfigError(
+                f"{self.env_id} is no environment of text: it has no instructions and tools. One with discrete actions "
+                "becomes one with --wrapper TextGame"
+            )
+        return env
 
 
 def add_env_arguments(

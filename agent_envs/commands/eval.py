@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 from agent_envs.commands.env_arguments import add_env_arguments, chosen_env
@@ -14,6 +15,8 @@ from agent_envs.files import numbered_lines
 
 __all__ = ["add_arguments", "run"]
 
+_RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
+_MOST_INDICES = 10_000_000
 _EPILOG = """examples:
   agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200
   agentr1 eval --env AgentR1/ALFWorld-v0 --model Qwen/Qwen3-4B --base-url http://localhost:8000/v1 --out runs/qwen
@@ -26,7 +29,6 @@ success has Wilson's interval, means have Student's t over tasks; docs/evaluatio
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="test, or the whole of a single file")
     tasks = parser.add_argument_group("tasks").add_argument
@@ -124,10 +126,13 @@ def _indices(text: str) -> list[int]:
     """
     indices: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"--indices: expected numbers and ranges such as 0-99,150, got {text!r}")
-        indices += range(int(first), int(last if dash else first) + 1)
+        found = _RANGE.fullmatch(part.strip())
+        if found is None:
+            raise ConfigError(f"--indices: expected numbers and ranges such as 0-99,150, got {text!r:.200}")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not 0 <= last - first < _MOST_INDICES:
+            raise ConfigError(f"--indices: the range {part.strip()} is empty or longer than {_MOST_INDICES:,}")
+        indices += range(first, last + 1)
     return indices
 
 

@@ -23,6 +23,7 @@ from agent_envs.rewards.papers import f1
 
 __all__ = [
     "DEPTHS",
+    "EPILOG",
     "THRESHOLDS",
     "PaperScores",
     "ScoredEpisode",
@@ -32,6 +33,12 @@ __all__ = [
     "run",
     "score_table",
 ]
+
+EPILOG = """\
+examples:
+  agentr1 eval --env AgentR1/PaperSearch-v0 --policy expert --n 50 --out runs/papers
+  agentr1 eval-papers runs/papers/episodes.jsonl --thresholds 0,0.5 --top-k 25,10
+"""
 
 THRESHOLDS = tuple(n / 10 for n in range(10))
 DEPTHS = (10000, 100, 50, 25)
@@ -170,6 +177,7 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval-papers`."""
+    parser.epilog = EPILOG
     parser.add_argument("episodes", nargs="+", metavar="EPISODES", help="episodes.jsonl files (.gz too)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--thresholds", metavar="LIST", help="least scores, such as 0,0.4 (default: 0 to 0.9)")

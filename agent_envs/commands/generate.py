@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+EPILOG = """\
+The tasks are alfworld, papersearch and webshop; the files are those that the original programs load.
+
+examples:
+  agentr1 generate alfworld --n 1000 --out games --size 2-4 --families pick_and_place_simple
+  agentr1 eval --env AgentR1/ALFWorld-v0 --data games --split train --policy expert
+  agentr1 generate webshop --n 1000 --out shop
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 generate`."""
+    parser.epilog = EPILOG
     parser.add_argument("task", help="name of the task, such as alfworld")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; nothing in it is overwritten")
     parser.add_argument("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")

@@ -6,11 +6,22 @@ import argparse
 import shutil
 from pathlib import Path
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+EPILOG = """\
+A document is a line {"id": ..., "title": ..., "text": ...}, {"id": ..., "text": ...} or {"id": ..., "contents": ...};
+`contents` is indexed as it stands, otherwise the title in quotes and the text.
+
+examples:
+  agentr1 index wiki.jsonl.gz --out wiki-index
+  agentr1 serve-search wiki-index --port 8000          # for many processes, or another machine
+  agentr1 play --env AgentR1/HotpotQA-v0 --data hotpot_dev_fullwiki_v1.json --env-kwargs '{"corpus": "wiki-index"}'
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 index`."""
+    parser.epilog = EPILOG
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl file (.gz too) of documents, or a folder of them")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index; it must not exist")
     parser.add_argument("--backend", choices=("bm25", "lucene"), default="bm25", help="default: %(default)s")

@@ -64,7 +64,6 @@ _USUAL = ("data",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 list`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
     add(
@@ -165,7 +164,8 @@ def _parameters(spec: Any) -> set[str]:
 
 def _description(spec: Any) -> str:
     doc = inspect.getdoc(_entry(spec)) or ""
-    return " ".join(doc.split("\n\n", 1)[0].split())
+    paragraphs = (" ".join(part.split()) for part in doc.split("\n\n"))
+    return next((part for part in paragraphs if not part.startswith("#")), "")
 
 
 def _installed(module: str) -> bool:

@@ -46,7 +46,6 @@ _MAX_STEPS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 new-task`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="the package's name in lower case, such as my_task")

@@ -26,7 +26,6 @@ runs/mine/episodes.jsonl.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 record`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLE
     parser.add_argument("--upstream", required=True, metavar="URL", help="the model's server, with its /v1")
     parser.add_argument(

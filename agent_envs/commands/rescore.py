@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -20,10 +19,11 @@ from agent_envs.episode import Episode
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
 from agent_envs.intervals import Interval, mean, share
+from agent_envs.loading import load_function
 from agent_envs.rescoring import RewardFunction, replay, reward_by
 from agent_envs.view import episode_paths, read_records
 
-__all__ = ["EPILOG", "Comparison", "add_arguments", "load_function", "run"]
+__all__ = ["EPILOG", "Comparison", "add_arguments", "run"]
 
 EPILOG = """\
 Without --reward the recorded actions are played again, each episode on its own task, in the environment of the run.json
@@ -45,7 +45,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 rescore`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
     add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
@@ -172,7 +171,7 @@ def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[
 
 
 def _by_function(arguments: argparse.Namespace, paths: Sequence[Path], comparison: Comparison) -> Iterator[Episode]:
-    function = load_function(arguments.reward)
+    function = _function(arguments.reward)
     for episode, _ in _episodes(arguments, paths):
         try:
             after = reward_by(function, episode, arguments.reward)
@@ -251,25 +250,11 @@ def _choice(given: EnvChoice, recorded: EnvChoice, episode: Episode) -> EnvChoic
     )
 
 
-def load_function(name: str) -> RewardFunction:
-    """The function that `module:function` names; modules of the current folder are found too.
-
-    >>> load_function("math:sqrt")(4.0)
-    2.0
-
-    Raises:
-        ConfigError: There is no such module or function.
-    """
-    module, colon, attribute = name.partition(":")
-    if not colon or not all(part.isidentifier() for part in [*module.split("."), attribute]):
-        raise ConfigError(f"--reward is written module:function, such as my_rewards:brevity, got {name!r}")
-    sys.path.append(os.getcwd())
+def _function(name: str) -> RewardFunction:
+    """The function that `--reward` names; modules of the current folder are found too."""
+    folder = os.getcwd()
+    sys.path.append(folder)
     try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as e:
-        raise ConfigError(f"--reward {name}: {e}") from e
+        return load_function(name, what="--reward")
     finally:
-        sys.path.remove(os.getcwd())
-    if not callable(function):
-        raise ConfigError(f"--reward {name}: expected a function, got {function!r:.80}")
-    return function
+        sys.path.remove(folder)

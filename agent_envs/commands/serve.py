@@ -24,7 +24,6 @@ docs/serving.md has the protocol, which OpenEnv's clients speak too."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 serve`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="the client's choice, or train")
     add = parser.add_argument_group("what else is served").add_argument

@@ -6,11 +6,19 @@ import argparse
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+EPILOG = """\
+examples:
+  agentr1 serve-search wiki-index
+  curl -d '{"queries": ["tallest lighthouse"], "topk": 3}' http://127.0.0.1:8000/retrieve
+  agentr1 play --env AgentR1/HotpotQA-v0 --env-kwargs '{"retriever": "http://127.0.0.1:8000"}'
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 serve-search`."""
+    parser.epilog = EPILOG
     parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus to index first")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
