@@ -14,6 +14,8 @@ names how request `number` (from 0) is treated:
     garbage       a body that is not JSON
     no_choices    a completion without choices
     wrong_types   a completion whose fields have other types
+
+A plan that gives bytes has them sent as they are, and the connection closed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from collections.abc import Callable
 from typing import Any
 
 Think = Callable[[dict[str, Any]], str | list[dict[str, Any]]]
-Plan = Callable[[int, dict[str, Any]], str]
+Plan = Callable[[int, dict[str, Any]], str | bytes]
 
 
 class ChatServer:
@@ -37,7 +39,7 @@ class ChatServer:
         self.treated: Counter[str] = Counter()
         self.in_flight = self.most_in_flight = 0
         self._think, self._retry_after = think, retry_after
-        self._plan = plan or (lambda number, request: "ok")
+        self.plan: Plan = plan or (lambda number, request: "ok")
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512))
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
@@ -77,7 +79,11 @@ class ChatServer:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            how = self._plan(number, request)
+            how = self.plan(number, request)
+            if isinstance(how, bytes):
+                writer.write(how)
+                await writer.drain()
+                return False
             self.treated[how] += 1
             return await self._treat(how, request, writer)
         finally:

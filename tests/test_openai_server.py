@@ -3,14 +3,17 @@
 Behaviours pinned here:
 1. A reply is read whatever optional fields it has, streamed or whole alike; one that is none is named.
 2. A rate limit holds every request back and is no failure; a spent quota and a wrong key are not asked for again.
-3. Stalls end at the silence, requests in flight are limited, tokens are recorded where a server returns them.
-4. In native mode a prompt that is given as a list has the calls, ids and results that a strict server wants.
+3. What servers get wrong and a client can bear is borne: odd chunks, half characters, bodies without end.
+4. Keys and passwords are no part of an error.
+5. Stalls end at the silence, requests in flight are limited, tokens are recorded where a server returns them.
+6. In native mode a prompt that is given as a list has the calls, ids and results that a strict server wants.
 """
 
 from __future__ import annotations
 
 import asyncio
 import email.utils
+import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -32,6 +35,10 @@ from agent_envs.policies import OpenAIPolicy, openai_server
 
 ENV = "AgentR1/GSM8KTool-v0"
 CALL = {"name": "calculator", "arguments": {"expression": "6*7"}}
+
+
+def _delta(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]}
 
 
 def _choice(**fields: Any) -> dict[str, Any]:
@@ -62,7 +69,15 @@ def _choice(**fields: Any) -> dict[str, Any]:
             {**_choice(), "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}},
             {"usage": {"prompt_tokens": 7, "cached_tokens": 5}},
         ),
-        ({**_choice(), "usage": {"prompt_cache_hit_tokens": 5}}, {"usage": {"cached_tokens": 5}}),  # DeepSeek
+        (
+            {**_choice(), "usage": {"prompt_tokens": 7, "prompt_cache_hit_tokens": 5}},  # DeepSeek
+            {"usage": {"prompt_tokens": 7, "cached_tokens": 5}},
+        ),
+        (
+            {**_choice(), "usage": {"prompt_tokens": -1, "completion_tokens": 10**30, "prompt_cache_hit_tokens": 5}},
+            {"usage": {}},  # counts that cannot be true
+        ),
+        (_choice(message={"content": [{"type": "text", "text": None}, {"text": "b"}]}), {"text": "b"}),
     ],
 )
 def test_replies_that_are_read(data: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -115,7 +130,14 @@ def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
     broken.add(streamed(completion("some words"))[1])
     with pytest.raises(BackendReplyError, match="broke off"):
         broken.completion()
-    for chunk in (5, {"choices": 5}, {"choices": [5]}, {"choices": [{"delta": {"tool_calls": [5]}}]}, {}):
+    for chunk in (
+        5,
+        {"choices": 5},
+        {"choices": [5]},
+        {"choices": [{"delta": {"tool_calls": [5]}}]},
+        {},
+        _delta(tool_calls=7),
+    ):
         with pytest.raises(BackendReplyError):
             StreamedReply().add(chunk)
     tokens = StreamedReply()  # vLLM sends the prompt's with the first chunk, the others as they come
@@ -123,6 +145,88 @@ def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
     tokens.add({"choices": [{"delta": {"content": "b"}, "token_ids": [6], "finish_reason": "stop"}]})
     read = read_reply(tokens.completion())
     assert (read.text, read.prompt_ids, read.response_ids) == ("ab", (1,), (5, 6))
+
+
+def test_streams_of_other_servers() -> None:
+    for chunks, text, arguments in (
+        ([{"choices": [{"index": None, "delta": {"content": "a"}}]}, _delta(content="b")], "ab", []),
+        ([{**_delta(content="a"), "error": {}}, {"choices": None, "usage": {"prompt_tokens": 1}}], "a", []),
+        (
+            [  # calls without an index: one that has a name begins, what has none goes on
+                _delta(tool_calls=[{"id": "a", "function": {"name": "f", "arguments": '{"x"'}}]),
+                _delta(tool_calls=[{"function": {"arguments": ": 1}"}}]),
+                _delta(tool_calls=[{"id": "b", "function": {"name": "f", "arguments": "{}"}}]),
+            ],
+            "",
+            ['{"x": 1}', "{}"],
+        ),
+    ):
+        reply = StreamedReply()
+        for chunk in chunks:
+            reply.add(chunk)
+        read = read_reply(reply.completion())
+        assert (read.text, [call.arguments for call in read.calls]) == (text, arguments)
+
+
+def _body(*chunks: Any, mark: str = "data: ") -> bytes:
+    """A stream, its JSON as vLLM writes it: characters as they are."""
+    lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    return head + "".join(f"{mark}{line}\n\n" for line in lines).encode()
+
+
+def test_lines_of_a_stream_end_at_line_feeds_alone(serve: Any) -> None:
+    said = "a\u2028b\x85c #### 1"
+    for mark in ("data: ", ": alive\nevent: x\ndata:"):
+        server = serve(lambda request: "", lambda number, request, mark=mark: _body(_delta(content=said), mark=mark))
+        policy = OpenAIPolicy("m", base_url=server.url, stream=True, max_retries=0)
+        episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+        assert [step.action for step in episode.steps] == [said], episode.error
+        policy.close()
+
+
+def test_half_characters_do_not_end_an_episode(serve: Any, fake_chat: Any) -> None:
+    call = {"name": "calculator", "arguments": {"expression": "1+1"}}
+    server = serve(lambda request: [call] if len(request["messages"]) < 3 else "#### 1")
+    half = '"call-0\\ud83d"'
+
+    def plan(number: int, request: dict[str, Any]) -> str | bytes:
+        body = json.dumps(fake_chat.completion([call])).replace('"call-0"', half).encode()
+        return "ok" if number else b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    server.plan = plan
+    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED, episode.error
+    assert server.requests[1]["messages"][-1]["tool_call_id"] == "call-0\ufffd"
+    policy.close()
+    unsendable = OpenAIPolicy("m", base_url=server.url, api_key="schl\xfcssel")
+    assert "headers cannot be sent" in str(agent_envs.run_episode(gym.make(ENV), unsendable, seed=0).error)
+    unsendable.close()
+
+
+def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_server, "_LONGEST_REPLY", 1 << 20)
+    packed = gzip.compress(b" " * (3 << 20) + b"{}")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    server = serve(lambda request: "", lambda number, request: head + packed)
+    for stream in (False, True):
+        policy = OpenAIPolicy("m", base_url=server.url, stream=stream, max_retries=0)
+        assert "more than 1 MiB" in str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
+        policy.close()
+
+
+def test_keys_and_passwords_are_no_part_of_an_error(serve: Any) -> None:
+    key = "sk-0123456789"
+    said = json.dumps({"error": {"message": f"{key} is wrong", "code": "invalid_api_key"}}).encode()
+    head = b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said)
+    server = serve(lambda request: "", lambda number, request: head + said)
+    policy = OpenAIPolicy("m", base_url=server.url, api_key=key)
+    error = str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
+    assert "(the key) is wrong" in error and key not in error
+    policy.close()
+    with pytest.raises(ConfigError, match="user or a password"):
+        OpenAIPolicy("m", base_url=server.url.replace("//", "//me:secret@"))
 
 
 @pytest.fixture
@@ -178,7 +282,9 @@ def test_how_long_a_server_asks_to_wait() -> None:
     assert asked(retry_after="3") == 3.0 and asked(retry_after="0.5") == 0.5 and asked(retry_after_ms="250") == 0.25
     assert 15 < (asked(retry_after=soon) or 0) <= 21
     assert asked() is None and asked(retry_after="soon") is None and asked(retry_after="-5") is None
-    assert asked(retry_after="0") == asked(retry_after=email.utils.formatdate(0)) == 0.001
+    # no time at all is no advice: without a pause of our own, every episode would ask hundreds of times a second
+    assert asked(retry_after="0") is None and asked(retry_after=email.utils.formatdate(0)) is None
+    assert asked(retry_after_ms="0") is None
 
 
 def test_a_spent_quota_is_not_asked_for_again(serve: Any) -> None:

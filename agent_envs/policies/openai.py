@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import gymnasium as gym
 
@@ -36,6 +37,7 @@ _OVERFLOW = re.compile(
     r"|exceeds the available context|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
+_SHORTEST_KEY = 8
 _CHARACTERS_PER_TOKEN = 4  # where a server does not count
 
 
@@ -79,7 +81,8 @@ class OpenAIPolicy:
 
     Raises:
         MissingExtraError: The ``openai`` package or its aiohttp transport is not installed.
-        ConfigError: No key for OpenAI's own server, an unknown ``tool_mode``, or a number out of its range.
+        ConfigError: No key for OpenAI's own server, an unknown ``tool_mode``, a ``base_url`` with a password, or a
+            number out of its range.
 
     A prompt or response that does not fit the context ends the episode with ``StopReason.CONTEXT_LENGTH``, a response
     without text and calls with ``StopReason.EMPTY_GENERATION``, used-up tokens with ``TOKEN_LIMIT`` or ``RUN_BUDGET``,
@@ -126,6 +129,8 @@ class OpenAIPolicy:
                 raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
+            raise ConfigError("base_url holds a user or a password, which would be written down; pass api_key=")
         self.tool_mode = tool_mode
         self.max_episode_tokens = max_episode_tokens
         self.max_total_tokens = max_total_tokens
@@ -137,6 +142,7 @@ class OpenAIPolicy:
             raise ConfigError(
                 "no API key: pass api_key= or set OPENAI_API_KEY; for a server of your own pass base_url="
             )
+        self._key = key
         self.server = OpenAIServer(
             self.base_url,
             key,
@@ -185,10 +191,12 @@ class OpenAIPolicy:
         try:
             reply = await self.server.ask(request)
         except BackendError as e:
-            if _OVERFLOW.search(str(e)):
-                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {e}") from e
+            said = self._hidden(str(e))
+            cause = e if said == str(e) else None  # a traceback shows its causes
+            if _OVERFLOW.search(said):
+                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {said}") from cause
             where = self.base_url or "OpenAI"
-            raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {e}") from e
+            raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {said}") from cause
         self.used_tokens += _token_count(reply, messages)
         if reply.finish_reason == "length":
             limit = request.get("max_completion_tokens", request.get("max_tokens"))
@@ -198,6 +206,10 @@ class OpenAIPolicy:
                     f"model {self.model!r} ran out of context after {used} tokens of its response"
                 )
         return reply
+
+    def _hidden(self, text: str) -> str:
+        """What a server said without the key, which some repeat; one that is no secret ("none", "EMPTY") stays."""
+        return text.replace(self._key, "(the key)") if len(self._key) >= _SHORTEST_KEY else text
 
 
 def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 from agent_envs.errors import BackendRefusedError, BackendReplyError
 from agent_envs.openai_fields import read_tokens
 
+_MOST_TOKENS = 1 << 40  # of one request: what says more counts nothing
+
 __all__ = ["Reply", "ServerCall", "StreamedReply", "read_reply"]
 
 
@@ -98,8 +100,10 @@ def _text(value: Any) -> str:
     """Content as a string; servers may send parts."""
     if value is None or isinstance(value, str):
         return value or ""
-    if isinstance(value, list) and all(isinstance(p, Mapping) and isinstance(p.get("text", ""), str) for p in value):
-        return "".join(part.get("text", "") for part in value)
+    if isinstance(value, list):
+        texts = [part.get("text") or "" if isinstance(part, Mapping) else None for part in value]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
     raise BackendReplyError(f"expected a message's content as a string, got {value!r:.200}")
 
 
@@ -130,11 +134,14 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _usage(value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping):
-        return {}
-    usage = {name: value[name] for name in ("prompt_tokens", "completion_tokens") if type(value.get(name)) is int}
-    cached = _object(value.get("prompt_tokens_details")).get("cached_tokens", value.get("prompt_cache_hit_tokens"))
-    return {**usage, "cached_tokens": cached} if type(cached) is int else usage
+    """The counts that can be true."""
+    told = _object(value)
+    cached = _object(told.get("prompt_tokens_details")).get("cached_tokens", told.get("prompt_cache_hit_tokens"))
+    counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")} | {"cached_tokens": cached}
+    usage = {name: n for name, n in counts.items() if type(n) is int and 0 <= n <= _MOST_TOKENS}
+    if "cached_tokens" in usage and usage["cached_tokens"] > usage.get("prompt_tokens", 0):
+        del usage["cached_tokens"]  # more than there were
+    return usage
 
 
 class StreamedReply:
@@ -157,18 +164,18 @@ class StreamedReply:
         if not isinstance(chunk, Mapping):
             raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
         for name in ("usage", "error", "prompt_token_ids"):
-            if chunk.get(name) is not None:
+            if chunk.get(name):
                 self._data[name] = chunk[name]
         choices = chunk.get("choices")
         if not isinstance(choices, list):
-            if "error" not in chunk:
+            if not {"error", "usage"} & chunk.keys():
                 raise BackendReplyError(f"a chunk without choices: {chunk!r:.200}")
             return
         for choice in choices:
             delta = choice.get("delta") if isinstance(choice, Mapping) else None
             if not isinstance(choice, Mapping) or not (delta is None or isinstance(delta, Mapping)):
                 raise BackendReplyError(f"a chunk's choice without a delta: {choice!r:.200}")
-            if choice.get("index", 0) == 0:
+            if not choice.get("index"):
                 self._add_choice(choice, delta or {})
 
     def _add_choice(self, choice: Mapping[str, Any], delta: Mapping[str, Any]) -> None:
@@ -183,12 +190,15 @@ class StreamedReply:
         for name in ("content", "refusal", "reasoning_content", "reasoning"):
             if delta.get(name) is not None:
                 self._texts.setdefault(name, []).append(_text(delta[name]))
-        for entry in delta.get("tool_calls") or []:
-            if not isinstance(entry, Mapping):
-                raise BackendReplyError(f"expected a part of a tool call, got {entry!r:.200}")
-            place = entry.get("index")
-            call = self._calls.setdefault(place if type(place) is int else len(self._calls), {"function": {}})
+        calls = delta.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(isinstance(entry, Mapping) for entry in calls):
+            raise BackendReplyError(f"expected parts of tool calls, got {calls!r:.200}")
+        for entry in calls:
             function = _object(entry.get("function"))
+            place = entry.get("index")
+            if type(place) is not int:  # the next call, or more of the last one
+                place = max(self._calls, default=-1) + bool(entry.get("id") or function.get("name") or not self._calls)
+            call = self._calls.setdefault(place, {"function": {}})
             if entry.get("id"):
                 call["id"] = entry["id"]
             if function.get("name"):

@@ -14,7 +14,7 @@ import json
 import random
 import time
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent_envs.errors import (
@@ -35,6 +35,7 @@ __all__ = ["OpenAIServer"]
 
 _CLOSE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the first retry, doubled from one to the next
+_LONGEST_REPLY = 64 << 20  # bytes: far more than a model says
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
@@ -119,6 +120,11 @@ class OpenAIServer:
             try:
                 async with seat.free:
                     return await self._attempt(seat.client, request)
+            except UnicodeEncodeError as e:  # half a character in somebody's text, which no server can be sent
+                before, request = request, _encodable(request)
+                if request == before:
+                    raise BackendRefusedError(f"the request's headers cannot be sent: {e.reason}") from None
+                continue
             except BackendBusyError as e:
                 limited += 1
                 pause = _asked_pause(e) or _pause(limited)
@@ -151,6 +157,8 @@ class OpenAIServer:
         except openai.OpenAIError as e:
             cause = e.__cause__
             raise BackendDownError(f"{type(e).__name__}: {e}" + ("" if cause is None else f" ({cause!r})")) from e
+        except UnicodeEncodeError:
+            raise
         except (ValueError, RecursionError) as e:
             raise BackendReplyError(f"expected a chat completion as JSON: {e}") from e
         except OSError as e:
@@ -165,21 +173,21 @@ class OpenAIServer:
             async with asyncio.timeout(self._stall_timeout):
                 opening = client.chat.completions.with_streaming_response.create(**{**request, **options})
                 response = await stack.enter_async_context(opening)
-            lines = response.iter_lines()
+            lines = _lines(response.iter_bytes())
             while True:
                 try:
                     async with asyncio.timeout(self._stall_timeout):
                         line = await anext(lines, None)
-                except (TimeoutError, openai.OpenAIError, OSError, ValueError):
+                except (TimeoutError, openai.OpenAIError, OSError, ValueError, BackendReplyError):
                     raise
                 except Exception as e:  # the transport's own errors, which have no public base
                     raise BackendDownError(f"the stream broke off: {e!r}") from e
-                if line is None or line.strip() == "data: [DONE]":
+                if line is None or (line.startswith(b"data:") and line[5:].strip() == b"[DONE]"):
                     return reply.completion()
-                if line.startswith("data:"):
+                if line.startswith(b"data:"):
                     reply.add(json.loads(line[5:]))
-                elif line.startswith("{"):  # a server that does not stream
-                    return json.loads(line + "".join([rest async for rest in lines]))
+                elif line.startswith(b"{"):  # a server that does not stream
+                    return json.loads(line + b"".join([rest async for rest in lines]))
 
     async def _seat(self) -> _Seat:
         loop = asyncio.get_running_loop()
@@ -194,8 +202,37 @@ class OpenAIServer:
 
 
 async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
-    response = await client.chat.completions.with_raw_response.create(**request)
-    return json.loads(response.content)
+    async with client.chat.completions.with_streaming_response.create(**request) as response:
+        return json.loads(b"".join([part async for part in _limited(response.iter_bytes())]))
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a body. The client's own end at U+2028 and its like too, which are part of what a model says."""
+    rest = b""
+    async for part in _limited(parts):
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line
+    yield rest
+
+
+async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The parts of a body that is no larger than any reply: a packed one could fill the memory."""
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > _LONGEST_REPLY:
+            raise BackendReplyError(f"expected a chat completion, got more than {_LONGEST_REPLY >> 20} MiB")
+        yield part
+
+
+def _encodable(value: Any) -> Any:
+    """JSON-able values with U+FFFD for every surrogate that has no other half."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_encodable(name): _encodable(entry) for name, entry in value.items()}
+    return [_encodable(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refused(error: openai.APIStatusError) -> BackendError:
@@ -210,20 +247,20 @@ def _refused(error: openai.APIStatusError) -> BackendError:
 
 
 def _asked_pause(error: BackendError) -> float | None:
-    """Seconds the server asks to wait, None where it does not say."""
+    """Seconds the server asks to wait, None where it does not say, or says that the time is over."""
     response = getattr(error.__cause__, "response", None)
     if response is None:
         return None
     try:
         if "retry-after-ms" in response.headers:
-            return max(0.001, float(response.headers["retry-after-ms"]) / 1000)
-        text = response.headers.get("retry-after", "")
-        seconds = (
-            float(text) if text[:1].isdigit() else email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        )
+            seconds = float(response.headers["retry-after-ms"]) / 1000
+        else:
+            text = response.headers.get("retry-after", "")
+            date = not text[:1].isdigit()
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time() if date else float(text)
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.001, seconds)
+    return seconds if seconds > 0 else None
 
 
 def _pause(attempt: int) -> float:
