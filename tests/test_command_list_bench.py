@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import json
-import mmap
 import sys
 
 import pytest
@@ -13,7 +12,6 @@ import agent_envs
 from agent_envs.cli import main
 from agent_envs.commands import list as list_command
 from agent_envs.commands.bench import measure
-from agent_envs.commands.env_arguments import EnvChoice
 
 
 @pytest.fixture
@@ -88,18 +86,28 @@ def test_bench_tables(said, monkeypatch):
     assert "Did you mean" in said("bench", "--env", "AgentR1/GSM8KTools-v0", expected=2)
 
 
-def test_measures_weigh_what_an_environment_holds():
-    row = measure(EnvChoice("AgentR1/GSM8K-v0", {}, (f"{__name__}:Heavy",)), "random", seconds=0.0, envs=8)
-    assert 4000 < row.kb_per_env < 6000 and row.policy == "random" and row.steps_per_episode == 1.0
+HEAVY = '''
+import mmap
+
+from agent_envs.wrappers import PrependInstructions
 
 
-class Heavy(agent_envs.wrappers.PrependInstructions):
+class Heavy(PrependInstructions):
     """Holds 5 MB of memory that no one in the process has had before."""
 
     def __init__(self, env):
         super().__init__(env)
         self.ballast = mmap.mmap(-1, 5_000_000)
         self.ballast.write(b"x" * 5_000_000)
+'''
+
+
+def test_measures_weigh_what_an_environment_holds(tmp_path, monkeypatch, said):
+    (tmp_path / "heavy_env.py").write_text(HEAVY, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)  # the process that measures is a new one, and has the path
+    options = ("--wrapper", "heavy_env:Heavy", "--policy", "random", "--seconds", "0.01", "--envs", "8", "--json")
+    (row,) = json.loads(said("bench", "--env", "AgentR1/GSM8K-v0", *options))
+    assert 4000 < row["kb_per_env"] < 6000 and row["policy"] == "random" and row["steps_per_episode"] == 1.0
 
 
 @pytest.mark.parametrize("command", ["list", "play", "bench"])
