@@ -182,7 +182,8 @@ class _VLLMPolicy(TokenPolicy):
     """Samples from a trainer's vLLM: what is asked for while it is busy is its next batch."""
 
     def __init__(self, tokenizer: Any, generation: Any, *, max_tokens: int, context_length: int) -> None:
-        super().__init__(tokenizer, max_tokens=max_tokens, context_length=context_length)
+        ends = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+        super().__init__(tokenizer, max_tokens=max_tokens, context_length=context_length, stop_token_ids=ends)
         self._generation = generation
         self._waiting: list[tuple[list[int], asyncio.Future[Sampled]]] = []
         self._busy: asyncio.Task[None] | None = None

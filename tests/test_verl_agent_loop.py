@@ -8,6 +8,8 @@
 5. environments are made once and used again; a broken one is not
 6. another verl is refused with one clear message
 7. a rebuilt observation begins a new prompt
+8. under wrappers that choose what is shown, prompts are what they show, and steps share a row where prompts grow
+9. control tokens of tool calls reach the environment
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl import agent_loop, version
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ConfigError
+from agent_envs.policies.base import Response
 from agent_envs.spaces import UnicodeText
 
 AWKWARD = [
@@ -127,6 +130,8 @@ def play(
     settings=None,
     merge=False,
     session=2,
+    wrappers=(),
+    response_length=32,
 ):
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -134,7 +139,12 @@ def play(
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {
-                "rollout": {"name": "agentr1_cpu", "prompt_length": prompt_length, "response_length": 32, "n": 3}
+                "rollout": {
+                    "name": "agentr1_cpu",
+                    "prompt_length": prompt_length,
+                    "response_length": response_length,
+                    "n": 3,
+                }
             },
             "algorithm": {"adv_estimator": algo},
             "data": {"apply_chat_template_kwargs": {}},
@@ -157,7 +167,7 @@ def play(
             raw_prompt=[],
             env_id=env_id,
             env_kwargs=json.dumps(env_kwargs or {}),
-            wrappers="[]",
+            wrappers=json.dumps(wrappers),
             extra_info={"index": index, "phase": phase},
             uid="u",
             session_id=session,
@@ -223,6 +233,99 @@ def test_a_rebuilt_observation_is_a_prompt_of_its_own(tokenizer):
     texts = [tokenizer.decode(output.prompt_ids) for output in outputs]
     assert len(texts) == 4 and all(EchoEnv.instructions in text for text in texts)
     assert AWKWARD[0] not in texts[1] and AWKWARD[1].split()[0] in texts[1] and AWKWARD[1].split()[0] not in texts[2]
+
+
+TOOL = "AgentR1/GSM8KTool-v0"
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "6*7"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "steps_per_row"),
+    [
+        ([], [6]),
+        (["ChatMessages"], [6]),
+        (["ChatMessages(tools='text')"], [6]),
+        (["StripReasoning", "ChatMessages"], [6]),
+        (["ChatMessages(reasoning='strip')"], [1] * 6),
+        (["ChatMessages", "SlidingWindow(k=2)"], [3, 1, 1, 1]),
+        (["ChatMessages", "Summarize(fn='json:dumps', keep=1, after=2)"], [3, 2, 1]),
+        (["ChatMessages", "TokenBudget(n=9000, tokenizer={folder!r})"], [6]),
+        (["ChatMessages", "TokenBudget(n={budget}, tokenizer={folder!r})"], None),
+        (["RebuildPrompt"], [1] * 6),
+        (["RebuildPrompt", "ChatMessages"], [1] * 6),
+    ],
+)
+def test_prompts_are_what_wrappers_show_and_rows_what_grows(tokenizer, tmp_path, wrappers, steps_per_row):
+    from agent_envs.wrappers import apply_wrappers
+
+    tokenizer.save_pretrained(tmp_path)
+    texts = [f"<think>Step {i}: é😀 </think>{CALL}" for i in range(5)] + ["#### 1"]
+    sampled = [
+        [*(t for character in text for t in tokenizer.encode(character, add_special_tokens=False)),
+         tokenizer.eos_token_id] for text in texts
+    ]  # fmt: skip
+    env = gym.make(TOOL)
+    messages = [{"role": "system", "content": env.unwrapped.instructions}, {"role": "user", "content": env.reset()[0]}]
+    first = tokenizer.apply_chat_template(messages, tools=env.unwrapped.tools, return_dict=False)
+    budget = len(first) + len(sampled[0]) + 150  # the second prompt fits, the third does not
+    wrappers = [spec.format(folder=str(tmp_path), budget=budget) if "{folder" in spec else spec for spec in wrappers]
+    server = StubServer(sampled)
+    rows = play(
+        tokenizer, server, TOOL, wrappers=wrappers, merge=True, prompt_length=20_000, response_length=1000
+    )  # fmt: skip
+    assert rows[-1].extra_fields["reward_extra_info"]["stop_reason"] == "terminated"
+    prompts = [prompt for prompt, _ in server.prompts]
+    # the prompts say what the wrappers show
+    env = apply_wrappers(gym.make(TOOL), wrappers)
+    observation, info = env.reset(options={"index": 0})
+    shown: list = []
+    for i, prompt in enumerate(prompts):
+        if not isinstance(observation, str):
+            shown = observation
+        elif not shown or info.get("rebuilt"):
+            shown = [{"role": "system", "content": env.get_wrapper_attr("instructions")},
+                     {"role": "user", "content": observation}]  # fmt: skip
+        else:
+            shown = [*shown, {"role": "assistant", "content": texts[i - 1]}, {"role": "tool", "content": observation}]
+        tools = env.get_wrapper_attr("tools") or None
+        told = tokenizer.apply_chat_template(shown, tools=tools, add_generation_prompt=True, tokenize=False)
+        assert tokenizer.decode(prompt) == told
+        if "TokenBudget" in str(wrappers):
+            env.note_response(Response(texts[i], response_ids=sampled[i]))
+        observation, _, terminated, _, info = env.step(texts[i])
+    assert terminated and len(prompts) == 6
+    # every sampled token is trained once, in a row that holds its prompt bit for bit
+    steps = {}
+    for row in rows:
+        whole = row.prompt_ids + row.response_ids
+        for record in row.extra_fields["steps"]:
+            i, start, end = record["index"], record["start"], record["end"]
+            steps[i] = row
+            assert row.response_ids[start:end] == sampled[i] and row.step_ids[start:end] == [i] * len(sampled[i])
+            assert whole[: len(row.prompt_ids) + start] == prompts[i]
+        assert sum(row.response_mask) == sum(len(sampled[r["index"]]) for r in row.extra_fields["steps"])
+    assert sorted(steps) == list(range(6))
+    counts = [len(row.extra_fields["steps"]) for row in rows]
+    if steps_per_row is not None:
+        assert counts == steps_per_row
+    else:
+        assert counts[0] == 2 and all(len(prompt) <= budget for prompt in prompts)
+
+
+def test_control_tokens_of_calls_reach_the_environment(tokenizer):
+    import copy
+
+    own = copy.deepcopy(tokenizer)
+    own.add_special_tokens({"additional_special_tokens": ["[TOOL_CALLS]"]})
+    text = '[TOOL_CALLS][{"name": "calculator", "arguments": {"expression": "6*7"}}]'
+    sampled = [*own.encode(text, add_special_tokens=False), own.eos_token_id]
+    assert own.convert_tokens_to_ids("[TOOL_CALLS]") == sampled[0]
+    server = StubServer([sampled, own.encode("#### 1", add_special_tokens=False)])
+    rows = play(
+        own, server, TOOL, env_kwargs={"parser": "mistral"}, merge=True, prompt_length=9000, response_length=500
+    )  # fmt: skip
+    episode = Episode.from_dict(json.loads(rows[-1].extra_fields["episode"]))
+    assert episode.steps[0].action == text and episode.steps[0].info["tool_results"][0]["content"] == "42"
 
 
 def test_every_step_has_its_own_fields(tokenizer):

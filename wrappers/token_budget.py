@@ -11,8 +11,10 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.episode import StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded, MissingExtraError, PromptError
 from agent_envs.messages import Message
+from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 from agent_envs.wrapper_order import stack_names
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
@@ -32,8 +34,9 @@ class TokenBudget(ContextWrapper):
     out, a cut text how long it was, and info counts both: ``dropped_exchanges``, ``shortened_messages`` and
     ``prompt_tokens``.
 
-    Tokens are those of the chat template with the environment's tools. Where prompts grow, the tokens of the policy's
-    texts are those that its tokenizer gives them, of which a model may sample a few more: leave some room.
+    Tokens are those of the chat template with the environment's tools. Where prompts grow, they hold the policy's texts
+    as they were sampled: a rollout tells which tokens (``note_response``); from a loop that does not, they are those
+    that the tokenizer gives the texts, of which a model may sample a few more.
 
     Args:
         env: An environment over messages: ``ChatMessages`` beneath.
@@ -72,8 +75,16 @@ class TokenBudget(ContextWrapper):
         self._given: list[Message] = []
         self._shown_last: list[Message] = []
         self._prompt_ids: list[int] = []
+        self._sampled: tuple[str, list[int]] = ("", [])  # the last response's text and tokens, where they are known
         self._dropped = self._shortened = self._beneath = 0
         self._summaries = "Summarize" in stack_names(env)
+
+    def note_response(self, response: Response) -> None:
+        """What the policy answered, whose tokens the next prompt holds; a rollout calls it."""
+        self._sampled = response.text, list(response.response_ids or ())
+
+    def note_end(self, reason: StopReason, error: str | None) -> None:
+        """The episode has ended: nothing to do."""
 
     def _builder(self, tokenizer: Any) -> PromptBuilder:
         if isinstance(tokenizer, str):
@@ -85,6 +96,7 @@ class TokenBudget(ContextWrapper):
 
     def _begin(self) -> None:
         self._given, self._shown_last, self._prompt_ids = [], [], []
+        self._sampled = "", []
         self._dropped = self._shortened = 0
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
@@ -125,13 +137,18 @@ class TokenBudget(ContextWrapper):
             or any(message["role"] == "assistant" for message in after)
         ):
             return builder.start(messages)
-        response = [*builder.tokenizer.encode(self._said, add_special_tokens=False)]
-        if builder.tokenizer.eos_token_id is not None:
-            response.append(builder.tokenizer.eos_token_id)
         try:
-            return builder.extend(self._prompt_ids, response, after)
+            return builder.extend(self._prompt_ids, self._response(builder.tokenizer), after)
         except PromptError:  # the template drops earlier responses: prompts are rendered anew
             return builder.start(messages)
+
+    def _response(self, tokenizer: Any) -> list[int]:
+        """The tokens of the policy's last text."""
+        text, sampled = self._sampled
+        if sampled and text == self._said:
+            return sampled
+        end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        return [*tokenizer.encode(self._said, add_special_tokens=False), *end]
 
     def _fitted(self, builder: PromptBuilder, messages: list[Message]) -> tuple[list[Message], list[int]]:
         opening, exchanges = split_exchanges(messages)

@@ -29,6 +29,7 @@ from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
 from agent_envs.messages import Observation
 from agent_envs.policies.base import Response
+from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompt import PromptBuilder
 from agent_envs.rollout import arun_episode
 
@@ -38,9 +39,8 @@ AGENT_LOOP_NAME = "agentr1_env"
 """What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
 
 _pool = EnvPool()
-_builders: dict[
-    tuple[int, str], PromptBuilder
-] = {}  # verl makes one agent loop per episode: shared by all of a process
+# Builders, and the tokens that end a response. verl makes one agent loop per episode: shared by all of a process.
+_builders: dict[tuple[int, str], tuple[PromptBuilder, frozenset[int]]] = {}
 
 
 class ServerActor:
@@ -88,7 +88,7 @@ class ServerActor:
         response_ids = [int(token) for token in out.token_ids]
         if not response_ids:
             raise EmptyGeneration(f"the server returned no token at step {step}")
-        text = policy.tokenizer.decode(response_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = response_text(policy.tokenizer, response_ids, policy.ends)
         self.conversation.respond(text, response_ids)
         return Response(text, tuple(prompt_ids), tuple(response_ids), tuple(out.log_probs or ()) or None)
 
@@ -134,14 +134,18 @@ class ServerPolicy:
         self.template_kwargs = dict(template_kwargs or {})
         self.request_id = uuid4().hex
         self.actor: ServerActor | None = None
+        self.ends = frozenset[int]()  # tokens that end a response
 
     def start(self, env: gym.Env[Any, str]) -> ServerActor:
         """The actor of this episode."""
         tools = env.get_wrapper_attr("tools")
         key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
         if key not in _builders:
-            _builders[key] = PromptBuilder(self.tokenizer, tools, self.template_kwargs)
-        self.actor = ServerActor(self, _builders[key], env.get_wrapper_attr("instructions"))
+            builder = PromptBuilder(self.tokenizer, tools, self.template_kwargs)
+            ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id, *turn_end_ids(builder)}
+            _builders[key] = builder, frozenset(ends - {None})
+        builder, self.ends = _builders[key]
+        self.actor = ServerActor(self, builder, env.get_wrapper_attr("instructions"))
         return self.actor
 
 

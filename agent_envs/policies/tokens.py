@@ -11,7 +11,7 @@ import itertools
 import json
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -22,7 +22,7 @@ from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 
-__all__ = ["Sampled", "TokenPolicy", "load_tokenizer"]
+__all__ = ["Sampled", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
 
 
 class Sampled(NamedTuple):
@@ -76,7 +76,7 @@ class TokenPolicy:
         self.seed = seed
         self.tool_mode = tool_mode
         self._template_kwargs = dict(template_kwargs or {})
-        self.stop_token_ids = frozenset(stop_token_ids) | _turn_end(PromptBuilder(tokenizer, None, template_kwargs))
+        self.stop_token_ids = frozenset(stop_token_ids) | turn_end_ids(PromptBuilder(tokenizer, None, template_kwargs))
         self._builders: dict[str, PromptBuilder] = {}
         self._started: dict[str, int] = {}  # episodes of each task so far
         self._lock = threading.Lock()
@@ -112,12 +112,7 @@ class TokenPolicy:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of a response, without the tokens that ended it; other control tokens are part of it."""
-        end = len(token_ids)
-        while end and token_ids[end - 1] in self.stop_token_ids:
-            end -= 1
-        return self.tokenizer.decode(
-            list(token_ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
+        return response_text(self.tokenizer, token_ids, self.stop_token_ids)
 
     def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
         key = json.dumps(list(tools))
@@ -210,7 +205,21 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
         raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {str(e).splitlines()[0]}") from e
 
 
-def _turn_end(builder: PromptBuilder) -> frozenset[int]:
+def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:
+    """The text of a response without the tokens that ended it; other control tokens, as of tool calls, are part of it.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+        token_ids: The response as sampled, shape [response tokens].
+        ends: Tokens that end a response.
+    """
+    end = len(token_ids)
+    while end and token_ids[end - 1] in ends:
+        end -= 1
+    return tokenizer.decode(list(token_ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def turn_end_ids(builder: PromptBuilder) -> frozenset[int]:
     """The control token that the chat template puts behind a response, if it is one."""
     tokenizer = builder.tokenizer
     control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
