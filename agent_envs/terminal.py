@@ -7,9 +7,9 @@ import io
 import sys
 from collections.abc import Sequence
 
-from agent_envs.messages import Message, Observation, ToolSpec
+from agent_envs.messages import ToolSpec
 
-__all__ = ["observation_text", "plain", "read_text", "show", "tolerant_streams", "tool_lines"]
+__all__ = ["plain", "read_text", "show", "tolerant_streams", "tool_lines"]
 
 
 def plain(text: str) -> str:
@@ -82,15 +82,3 @@ def tool_lines(tools: Sequence[ToolSpec]) -> str:
         names = ", ".join(function.get("parameters", {}).get("properties", {}))
         lines.append(f"{function['name']}({names}): {' '.join(function.get('description', '').split())}")
     return "\n".join(lines)
-
-
-def observation_text(observation: Observation) -> str:
-    """An observation for a person to read: a list of messages with their roles.
-
-    >>> observation_text([{"role": "user", "content": "Hi"}])
-    '[user] Hi'
-    """
-    if isinstance(observation, str):
-        return observation
-    messages: Sequence[Message] = observation
-    return "\n".join(f"[{message['role']}] {message['content']}" for message in messages)

@@ -25,13 +25,12 @@ from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import numbered_lines, replacing
 from agent_envs.messages import ToolCall, observation_text
-from agent_envs.parsers.hermes import HermesParser
+from agent_envs.parsers.detect import parse_recorded
 
 __all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
 
 _PER_CHUNK = 20
 _FIELDS = ("id", "env", "task", "family", "steps", "return", "score", "success", "stop")
-_HERMES = HermesParser()
 _NO_EPISODES = ("metrics.jsonl", "starts.jsonl")
 
 
@@ -128,11 +127,13 @@ def episode_page(episode: Episode) -> str:
         f"<b>{inert(episode.env_id)}</b> {inert(episode.group_id)}: {len(episode.steps)} steps, "
         f"return {episode.reward:.3f}, {'solved' if episode.success else 'not solved'}, {episode.stop_reason.value}"
     ]
+    shown: list[dict[str, Any]] = []
     for number, step in enumerate(episode.steps, start=1):
+        new, shown = _grown(shown, step.observation)
         title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
-        body = pre("observation", observation_text(step.observation)) + pre("action", step.action)
+        body = pre("observation", _text(step.observation, new)) + pre("action", step.action)
         parts.append(f"<details{' open' if number == 1 else ''}>{title}{body}</details>")
-    parts.append(pre("last observation", observation_text(episode.final_observation)))
+    parts.append(pre("last observation", _text(episode.final_observation, _grown(shown, episode.final_observation)[0])))
     if episode.error:
         parts.append(pre("error", episode.error))
     return "<div>" + "".join(parts) + "</div>"
@@ -147,22 +148,6 @@ def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list
             raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong kind: {e!r}") from e
         summary.append([shown[name] if name != "steps" else len(shown["steps"]) for name in _FIELDS])
         yield _json(shown)
-
-
-def _json(value: Any) -> str:
-    """Compact JSON as a browser reads it: numbers that are not finite are null."""
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _packed(lines: Iterator[str]) -> Iterator[str]:
@@ -185,18 +170,40 @@ def _template() -> str:
     return resources.files("agent_envs").joinpath("view.html").read_text(encoding="utf-8")
 
 
+def _json(value: Any) -> str:
+    """``value`` as a browser reads it, which knows no number that is not finite: their names stand for them."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _shown(record: Mapping[str, Any], decode: Any) -> dict[str, Any]:
     """What the page shows of an episode."""
     steps = record["steps"]
     last = steps[-1]["info"] if steps else record["reset_info"]
+    tools = [tool["function"]["name"] for tool in record["tools"]]
+    prompts: list[dict[str, Any]] = []
+    prompt: list[dict[str, Any]] = []
+    for observation in (*(step["observation"] for step in steps), record["final_observation"]):
+        before = prompt
+        new, prompt = _grown(before, observation)
+        prompts.append({"kept": len(prompt) - len(new), "new": new})
     return {
         "id": str(record["episode_id"]),
         "group": str(record["group_id"]),
         "env": str(record["env_id"]),
-        "env_id": str(record["env_id"]),
         "task": str(record["reset_info"].get("task_id", record["index"])),
         "family": str(last.get("task_family", "")),
-        "seed": record["seed"],
+        "seed": None if record["seed"] is None else str(record["seed"]),
         "return": float(sum(step["reward"] for step in steps)),
         "score": float(last.get("score", 0.0)),
         "success": int(bool(last.get("success", False))),
@@ -204,26 +211,33 @@ def _shown(record: Mapping[str, Any], decode: Any) -> dict[str, Any]:
         "error": record.get("error") or "",
         "instructions": str(record["instructions"]),
         "tools": record["tools"],
-        "final": _text(record["final_observation"]),
-        "steps": [_shown_step(step, decode) for step in steps],
+        "prompts": prompts,
+        "steps": [_shown_step(step, tools, decode) for step in steps],
     }
 
 
-def _shown_step(step: Mapping[str, Any], decode: Any) -> dict[str, Any]:
+def _shown_step(step: Mapping[str, Any], tools: Sequence[str], decode: Any) -> dict[str, Any]:
     info, action = step["info"], str(step["action"])
-    parsed = _HERMES.parse(action) if "<tool_call>" in action or "</think>" in action else None
     ids = step.get("response_ids")
-    shown = {
-        "observation": _text(step["observation"]),
+    shown: dict[str, Any] = {
         "action": action,
-        "thought": parsed.reasoning if parsed is not None else "",
-        "calls": [call.name if isinstance(call, ToolCall) else "unreadable" for call in parsed.calls] if parsed else [],
         "reward": float(step["reward"]),
         "components": {str(k): v for k, v in (info.get("reward_components") or {}).items()},
         "invalid": bool(info.get("invalid_action", False)),
         "terminated": bool(step["terminated"]),
         "truncated": bool(step["truncated"]),
     }
+    if (parsed := parse_recorded(action, tools)) is not None:
+        shown |= {
+            "thought": parsed.reasoning,
+            "said": parsed.text,
+            "calls": [
+                {"name": call.name, "arguments": call.arguments}
+                if isinstance(call, ToolCall)
+                else {"problem": call.error, "raw": call.raw}
+                for call in parsed.calls
+            ],
+        }
     if ids is not None:
         prompt_ids = step.get("prompt_ids")
         shown |= {
@@ -236,10 +250,22 @@ def _shown_step(step: Mapping[str, Any], decode: Any) -> dict[str, Any]:
     return shown
 
 
-def _text(observation: Any) -> str:
-    """A stored observation as text, whatever it is."""
-    messages = isinstance(observation, list) and all(isinstance(m, dict) for m in observation)
-    return observation_text(observation) if messages or isinstance(observation, str) else json.dumps(observation)
+def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages of a stored observation that were not at its beginning before, and all of them.
+
+    A whole prompt mostly begins as the one before: what all of a long episode's prompts hold grows with its square.
+    """
+    if not isinstance(observation, list) or not all(isinstance(message, dict) for message in observation):
+        words = [{"role": "", "content": observation}]
+        return words, words
+    kept = 0
+    while kept < min(len(before), len(observation)) and before[kept] == observation[kept]:
+        kept += 1
+    return observation[kept:], observation
+
+
+def _text(observation: Any, new: Any) -> str:
+    return observation if isinstance(observation, str) else observation_text(new)
 
 
 def _decoder(tokenizer: str) -> Any:

@@ -5,6 +5,7 @@ Behaviours pinned here:
 2. Scripts, tags, comments and control characters in episodes are inert: in the page, the fragment, the terminal.
 3. A broken line names its file and place; the cut-off last line of a killed run is left out.
 4. Tables have a row per episode or per step.
+5. Whole prompts are held once, not once a step; calls are found in every format; NaN does not break the page.
 """
 
 from __future__ import annotations
@@ -26,14 +27,22 @@ import pytest
 import agent_envs
 from agent_envs.cli import main
 from agent_envs.episode import Episode, Step, StopReason, write_episodes
+from agent_envs.messages import ToolCall
+from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.policies import ExpertPolicy
 from agent_envs.view import episode_page, write_view
 
+CHAT = [
+    {"role": "system", "content": "Go."},
+    {"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": "I add."},
+    {"role": "tool", "name": "calculator", "content": "2"},
+]
 OWN = "document.title='owned'"
 EVIL = f'<script>{OWN}</script></script><!-- <script> <img src=x onerror="{OWN}"> \x1b[31m\x00 &lt;'
 
 
-def _episode(name: str = "e0", observation: str = "look", action: str = "act", **changes: Any) -> Episode:
+def _episode(name: str = "e0", observation: Any = "look", action: str = "act", **changes: Any) -> Episode:
     info = {"success": True, "score": 1.0, "reward_components": {"task": 1.0}, "invalid_action": False}
     step = Step(observation, action, 1.0, True, False, info, (1, 2, 3), (4, 5), (-0.5, -0.25))
     values: dict[str, Any] = {
@@ -65,7 +74,57 @@ def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixt
     assert summary["title"] == "Mine" and len(summary["rows"]) == len(shown) == 45
     for episode, record in zip(episodes, shown, strict=True):
         assert [step["action"] for step in record["steps"]] == [step.action for step in episode.steps]
-        assert record["steps"][0]["calls"] == (["calculator"] if len(episode.steps) > 1 else [])
+        calls = [call["name"] for call in record["steps"][0].get("calls", ())]
+        assert calls == (["calculator"] if len(episode.steps) > 1 else [])
+
+
+def test_whole_prompts_are_kept_once(tmp_path: Path) -> None:
+    wrappers = ["ChatMessages", "SlidingWindow(k=2)"]
+    for stack in (wrappers[:1], wrappers):
+        [episode] = agent_envs.run_episodes("AgentR1/ALFWorld-v0", ExpertPolicy(), 1, wrappers=stack, progress=False)
+        write_view([episode.to_dict()], tmp_path / "page.html")
+        [record] = _contents(tmp_path / "page.html")[1]
+        prompts: list[list[Any]] = [[]]
+        for prompt in record["prompts"]:
+            prompts.append([*prompts[-1][: prompt["kept"]], *prompt["new"]])
+        assert prompts[1:] == [*(step.observation for step in episode.steps), episode.final_observation]
+        assert max(len(prompt["new"]) for prompt in record["prompts"][1:]) <= (2 if stack is not wrappers else 5)
+        assert episode.to_html().count("[system]") == 1
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_calls_are_found_in_every_format(name: str, tmp_path: Path) -> None:
+    tool, argument = {"fenced_python": ("python", "code"), "react": ("lookup", "keyword")}.get(
+        name, ("search", "query")
+    )
+    text = get_parser(name).format(ToolCall(tool, {argument: "x"}))
+    spec: Any = {"type": "function", "function": {"name": tool, "description": "", "parameters": {}}}
+    write_view([_episode(action=text, tools=(spec,)).to_dict()], tmp_path / "page.html")
+    [call] = _contents(tmp_path / "page.html")[1][0]["steps"][0]["calls"]
+    assert call["name"] == tool and call["arguments"][argument].strip() == "x"
+
+
+def test_broken_calls_and_words_alone_are_told_apart(tmp_path: Path) -> None:
+    for text, calls in [
+        ("<tool_call>{oops", 1),
+        ("[TOOL_CALLS]oops", 1),
+        ("<think>I look.</think>go north", 0),
+        ("search[red lamp]", None),  # WebShop's command, not ReAct's
+        ("```python\nprint(1)\n```", None),  # there is no such tool
+        ('{"answer": 4}', None),
+        ("<answer>4</answer>", None),
+    ]:
+        write_view([_episode(action=text).to_dict()], tmp_path / "page.html")
+        found = _contents(tmp_path / "page.html")[1][0]["steps"][0].get("calls")
+        assert (None if found is None else len(found)) == calls, text
+
+
+def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path: Path) -> None:
+    step = Step("o", "a", nan, True, False, {"reward_components": {"x": inf}}, (1,), (2,), (-inf,))
+    write_view([_episode(steps=(step,)).to_dict()], tmp_path / "page.html")
+    assert "NaN" not in (text := json.dumps(_contents(tmp_path / "page.html"))) and "Infinity" not in text
+    summary, [record] = _contents(tmp_path / "page.html")
+    assert "nan" in summary["rows"][0] and record["steps"][0]["response_logprobs"] == ["-inf"]
 
 
 def _browser() -> str:
@@ -84,9 +143,9 @@ def _opened(page: Path, number: int, folder: Path) -> str:
 
 
 def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Path) -> None:
-    thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {}}</tool_call>'
+    thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {"e": "1+1"}}</tool_call>'
     episodes = [
-        _episode("plain", action=thought),
+        _episode("plain", action=thought, observation=CHAT[:2], final_observation=CHAT, seed=1 << 60),
         _episode(EVIL, observation=EVIL, action=EVIL + "\u202e", reset_info={"task_id": EVIL}, error=EVIL, env_id=EVIL),
         _episode("long", observation="x" * 1_000_000),
         _episode("broken", steps=(replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25)),)),
@@ -96,8 +155,10 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
     plain, evil, long, broken = (_opened(page, i, tmp_path / f"profile{i}") for i in range(4))
     assert re.search(r'data-ready="\d+"', plain)
     assert "4 of 4 episodes, 100.0 % solved" in plain
-    assert "reward not finite" in broken and "NaN" not in page.read_text(encoding="utf-8")
-    assert ">hidden</pre>" in plain and "action: calculator" in plain and "task 1" in plain
+    assert ">hidden</pre>" in plain and "call: calculator" in plain and ">e: 1+1</pre>" in plain and "task 1" in plain
+    assert "reward nan" in broken and "NaN" not in page.read_text(encoding="utf-8")
+    shown = ["prompt \u00b7 system", ">Go.<", "user", ">1+1?<", ">result \u00b7 tool \u00b7 calculator<", ">2<"]
+    assert re.search(".*?".join(map(re.escape, shown)), plain) and str(1 << 60) in plain
     assert "3 prompt tokens, 2 sampled tokens" in plain
     for dom in (plain, evil, long):
         assert "<title>owned</title>" not in dom
@@ -148,7 +209,7 @@ def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.
     (tmp_path / "starts.jsonl").write_text('{"step": 1}\n')  # neither this nor metrics.jsonl holds episodes
     out = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--out", str(out)]) == 0
-    assert [record["steps"][0]["observation"] for record in _contents(out)[1]] == ["l\ufffdok", "look"]
+    assert [record["prompts"][0]["new"][0]["content"] for record in _contents(out)[1]] == ["l\ufffdok", "look"]
     (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(good)[:-9])
     assert main(["view", str(tmp_path / "torn.jsonl.gz"), "--out", str(out)]) == 2
     assert "torn.jsonl.gz cannot be read" in capsys.readouterr().err

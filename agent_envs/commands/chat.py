@@ -19,9 +19,9 @@ from agent_envs.background import background_loop
 from agent_envs.commands.env_arguments import add_env_arguments, chosen_env
 from agent_envs.commands.policy_arguments import add_policy_arguments, chosen_policy
 from agent_envs.errors import BackendError, EpisodeStop, PromptError
-from agent_envs.messages import Observation
+from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.base import Policy, Response
-from agent_envs.terminal import observation_text, plain, read_text, show, tolerant_streams, tool_lines
+from agent_envs.terminal import plain, read_text, show, tolerant_streams, tool_lines
 
 __all__ = ["Chat", "add_arguments", "run"]
 

@@ -1,0 +1,68 @@
+"""The wire format of a recorded text, found by its marks: an episode does not say which one was spoken in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from agent_envs.messages import ToolCall
+from agent_envs.parsers.base import ParsedAction, Parser
+from agent_envs.parsers.deepseek import DeepSeekParser
+from agent_envs.parsers.fenced_python import FencedPythonParser
+from agent_envs.parsers.glm import GlmParser
+from agent_envs.parsers.harmony import HarmonyParser
+from agent_envs.parsers.hermes import HermesParser
+from agent_envs.parsers.llama import LlamaParser
+from agent_envs.parsers.mistral import MistralParser
+from agent_envs.parsers.plain_json import PlainJsonParser
+from agent_envs.parsers.qwen_coder import QwenCoderParser
+from agent_envs.parsers.react import ReActParser
+from agent_envs.parsers.search_r1 import SearchR1Parser
+
+__all__ = ["parse_recorded"]
+
+# One of the strings is in every text that the parser finds something in; where two find the same, the first is right.
+_MARKS: tuple[tuple[Parser, tuple[str, ...]], ...] = (
+    (HarmonyParser(), ("<|channel|>",)),
+    (DeepSeekParser(), ("<｜tool▁call",)),
+    (MistralParser(), ("[TOOL_CALLS]", "[/THINK]")),
+    (HermesParser(), ("<tool_call>", "</think>")),
+    (QwenCoderParser(), ("<function=",)),
+    (GlmParser(), ("<tool_call>",)),
+    (SearchR1Parser(), ("</search>",)),
+    (LlamaParser(), ("<|python_tag|>", '"parameters"')),
+    (PlainJsonParser(), ('"arguments"', '"parameters"')),
+)
+# Formats that are only told from a text's own words by the tools there are.
+_BY_TOOL: dict[str, tuple[Parser, str]] = {
+    "python": (FencedPythonParser(), "```"),
+    "lookup": (ReActParser(), "["),
+}
+
+
+def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | None:
+    """A policy's text, taken apart in the first wire format that reads a call in it.
+
+    Where none does, one counts that finds a call it cannot read, or else reasoning.
+
+    Args:
+        text: The text as it was written.
+        tools: Names of the tools that were on offer.
+
+    Returns:
+        Its parts, or None where it is words alone.
+
+    >>> text = "<tool_call>search\\n<arg_key>q</arg_key><arg_value>x</arg_value></tool_call>"
+    >>> parse_recorded(text).calls[0].name
+    'search'
+    >>> parse_recorded("The answer is 4.") is None
+    True
+    """
+    parsers = [parser for parser, marks in _MARKS if any(mark in text for mark in marks)]
+    parsers += [parser for tool, (parser, mark) in _BY_TOOL.items() if tool in tools and mark in text]
+    best = None
+    for parsed in (parser.parse(text) for parser in parsers):
+        if any(isinstance(call, ToolCall) for call in parsed.calls):
+            return parsed
+        if best is None or (parsed.calls and not best.calls):
+            best = parsed
+    return best if best is not None and (best.calls or best.reasoning) else None
