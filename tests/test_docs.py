@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import doctest
 import importlib.util
 import re
 import shlex
 
+import gymnasium as gym
 import pytest
 
+from agent_envs.cli import _COMMANDS
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapper_order import ORDER, REFUSED
@@ -33,31 +36,85 @@ def test_the_list_of_what_can_be_implemented_is_right(root):
     assert all(f"`{field}`" in text or field == "observation" for field in fields)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/policies.md",
-        "docs/training.md",
-        "docs/environments.md",
-        "docs/evaluation.md",
-        "docs/other_trainers.md",
-        "docs/paper_search.md",
-        "docs/recording.md",
-        "docs/serving.md",
-        "docs/tutorial_first_task.md",
-        "docs/tutorial_tools_and_rewards.md",
-        "docs/wrappers.md",
-        "docs/torch_loop.md",
-        "docs/trl.md",
-        "docs/vectors.md",
-        "docs/writing_an_environment.md",
-    ],
-)
-def test_links_within_the_pages_lead_somewhere(root, page):
-    path = root / page
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), f"{page}: {target}"
+def _pages(root):
+    return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def test_links_within_the_pages_lead_somewhere(root):
+    anchors = {}
+    for page in _pages(root):
+        heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        anchors[page.resolve()] = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    for page in _pages(root):
+        for target in re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = target.partition("#")
+            there = (page.parent / path).resolve() if path else page.resolve()
+            assert there.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors[there], f"{page.name}: {target}"
+
+
+def test_every_page_is_reached_from_the_readme(root):
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert not [page.name for page in (root / "docs").glob("*.md") if f"](docs/{page.name})" not in text]
+    pictures = {path.relative_to(root).as_posix() for path in (root / "docs" / "images").iterdir()}
+    assert pictures == set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text))
+
+
+def test_every_command_a_page_shows_is_one(root):
+    """Options are spelled as the commands spell them; `...` and what a shell would fill in are left out."""
+    seen = set()
+    for page in _pages(root):
+        blocks = re.findall(
+            r"^```(?:bash|console|text)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )?agentr1 (.*)", line)
+            command = shlex.split(found[1], comments=True) if found else ["..."]
+            if "..." in command or {"|", "COMMAND", "agentr1"} & set(command):
+                continue
+            seen.add(command[0])
+            parser = argparse.ArgumentParser()
+            importlib.import_module(_COMMANDS[command[0]].module).add_arguments(parser)
+            try:
+                parser.parse_intermixed_args(command[1:])
+            except SystemExit:
+                pytest.fail(f"{page.name}: {line}")
+    assert seen >= {
+        "bench",
+        "chat",
+        "demos",
+        "eval",
+        "list",
+        "new-task",
+        "play",
+        "plot",
+        "record",
+        "rescore",
+        "serve",
+        "train",
+    }
+
+
+def _played(env_id, index, **kwargs):
+    """What `render()` shows of an episode of the expert."""
+    env = gym.make(env_id, split="test", render_mode="ansi", **kwargs)
+    env.reset(options={"index": index})
+    ended = False
+    while not ended:
+        *_, terminated, truncated, info = env.step(env.unwrapped.expert_action())
+        ended = terminated or truncated
+    assert info["success"]
+    return env.render()
+
+
+def test_the_episodes_of_the_tasks_page_are_played(root):
+    """Those of question answering and paper search are in their own tests."""
+    text = (root / "docs" / "tasks.md").read_text(encoding="utf-8")
+    for shown in (_played("AgentR1/GSM8KTool-v0", 2, level=2), _played("AgentR1/ALFWorld-v0", 235, size=1)):
+        assert f"```text\n{shown}\n```" in text
+    shop = _played("AgentR1/WebShop-v0", 101, mode="text_rich")
+    last = text[text.index("> click[4 pack]") : text.index("```", text.index("> click[4 pack]"))]
+    assert last in shop and "Thank you for shopping with us!" in last
 
 
 def test_the_readmes_episode_runs(root):

@@ -6,7 +6,7 @@
 4. the rebuilt prompt, and actors that begin anew with it
 5. papers of a corpus on disk: cycles, self-citations, unknown ids, no abstract, no date
 6. snapshots, copies, memory
-7. transcripts, the README's among them
+7. transcripts, that of docs/tasks.md among them
 """
 
 from __future__ import annotations
@@ -475,9 +475,9 @@ def transcript(index, **kwargs):
     return env.render()
 
 
-def test_the_readmes_episode_is_one(root):
+def test_the_pages_episode_is_one(root):
     text = transcript(149, top_k=1, max_calls=1, abstract_words=0)
-    assert f"```text\n{text}\n```" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"```text\n{text}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 def test_a_golden_transcript(root):

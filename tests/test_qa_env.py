@@ -537,10 +537,10 @@ def test_golden_transcripts(style: str, index: int, root: Path) -> None:
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
 
 
-def test_the_readmes_episode_is_one(root: Path) -> None:
+def test_the_pages_episode_is_one(root: Path) -> None:
     env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
     assert play(env, 11)[0] == 1.0
-    assert f"```text\n{env.render()}\n```" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"```text\n{env.render()}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
