@@ -165,7 +165,6 @@ class OpenAIServer:
             raise BackendDownError(f"the connection failed: {e!r}") from e
 
     async def _streamed(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
-        import openai
 
         reply = StreamedReply()
         options = {"stream": True, "stream_options": {"include_usage": True}}
@@ -175,13 +174,8 @@ class OpenAIServer:
                 response = await stack.enter_async_context(opening)
             lines = _lines(response.iter_bytes())
             while True:
-                try:
-                    async with asyncio.timeout(self._stall_timeout):
-                        line = await anext(lines, None)
-                except (TimeoutError, openai.OpenAIError, OSError, ValueError, BackendReplyError):
-                    raise
-                except Exception as e:  # the transport's own errors, which have no public base
-                    raise BackendDownError(f"the stream broke off: {e!r}") from e
+                async with asyncio.timeout(self._stall_timeout):
+                    line = await anext(lines, None)
                 if line is None or (line.startswith(b"data:") and line[5:].strip() == b"[DONE]"):
                     return reply.completion()
                 if line.startswith(b"data:"):
@@ -218,12 +212,19 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The parts of a body that is no larger than any reply: a packed one could fill the memory."""
+    import openai
+
     size = 0
-    async for part in parts:
-        size += len(part)
-        if size > _LONGEST_REPLY:
-            raise BackendReplyError(f"expected a chat completion, got more than {_LONGEST_REPLY >> 20} MiB")
-        yield part
+    try:
+        async for part in parts:
+            size += len(part)
+            if size > _LONGEST_REPLY:
+                raise BackendReplyError(f"expected a chat completion, got more than {_LONGEST_REPLY >> 20} MiB")
+            yield part
+    except (BackendError, TimeoutError, openai.OpenAIError, OSError):
+        raise
+    except Exception as e:  # the transport's own errors, which have no public base
+        raise BackendDownError(f"the reply broke off: {e!r}") from e
 
 
 def _encodable(value: Any) -> Any:
