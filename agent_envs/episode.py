@@ -14,7 +14,7 @@ import numpy as np
 
 from agent_envs.errors import DataError
 from agent_envs.files import replacing
-from agent_envs.messages import Observation, ToolSpec
+from agent_envs.messages import Observation, ToolSpec, latest_words, observation_text
 
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
 
@@ -190,8 +190,7 @@ class Episode:
         if self.steps:
             lines.append(f"{'step':>4} {'reward':>8}  {'observation':<40}  action")
         for number, step in enumerate(self.steps, start=1):
-            last = step.observation if isinstance(step.observation, str) else step.observation[-1]["content"]
-            seen, done = _beginning(last), _beginning(step.action)
+            seen, done = _beginning(observation_text(latest_words(step.observation))), _beginning(step.action)
             lines.append(f"{number:>4} {step.reward:>8.3f}  {seen:<40}  {done}")
         return "\n".join(lines)
 

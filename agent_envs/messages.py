@@ -19,6 +19,7 @@ __all__ = [
     "ToolCall",
     "ToolSpec",
     "join_tool_results",
+    "latest_words",
     "observation_messages",
     "observation_text",
 ]
@@ -98,6 +99,19 @@ def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Mess
     if results and not info.get("rebuilt", False) and join_tool_results(results) == observation:
         return [{"role": "tool", "name": r["name"], "content": r["content"]} for r in results]
     return [{"role": "user", "content": observation}]
+
+
+def latest_words(observation: Observation) -> Observation:
+    """What answers the policy's last message: the end of a whole prompt, which is whole where it begins anew.
+
+    >>> prompt: list[Message] = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "North."}]
+    >>> latest_words([*prompt, {"role": "user", "content": "A wall."}])
+    [{'role': 'user', 'content': 'A wall.'}]
+    """
+    if isinstance(observation, str):
+        return observation
+    said = [i for i, message in enumerate(observation) if message.get("role") == "assistant"]
+    return observation[said[-1] + 1 :] if said else observation
 
 
 def observation_text(observation: Observation) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from agent_envs.episode import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import numbered_lines, replacing
-from agent_envs.messages import ToolCall, observation_text
+from agent_envs.messages import ToolCall, latest_words, observation_text
 from agent_envs.parsers.detect import parse_recorded
 
 __all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
@@ -127,13 +127,11 @@ def episode_page(episode: Episode) -> str:
         f"<b>{inert(episode.env_id)}</b> {inert(episode.group_id)}: {len(episode.steps)} steps, "
         f"return {episode.reward:.3f}, {'solved' if episode.success else 'not solved'}, {episode.stop_reason.value}"
     ]
-    shown: list[dict[str, Any]] = []
     for number, step in enumerate(episode.steps, start=1):
-        new, shown = _grown(shown, step.observation)
         title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
-        body = pre("observation", _text(step.observation, new)) + pre("action", step.action)
+        body = pre("observation", observation_text(latest_words(step.observation))) + pre("action", step.action)
         parts.append(f"<details{' open' if number == 1 else ''}>{title}{body}</details>")
-    parts.append(pre("last observation", _text(episode.final_observation, _grown(shown, episode.final_observation)[0])))
+    parts.append(pre("last observation", observation_text(latest_words(episode.final_observation))))
     if episode.error:
         parts.append(pre("error", episode.error))
     return "<div>" + "".join(parts) + "</div>"
@@ -262,10 +260,6 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
     while kept < min(len(before), len(observation)) and before[kept] == observation[kept]:
         kept += 1
     return observation[kept:], observation
-
-
-def _text(observation: Any, new: Any) -> str:
-    return observation if isinstance(observation, str) else observation_text(new)
 
 
 def _decoder(tokenizer: str) -> Any:

@@ -75,6 +75,15 @@ def test_undo_is_exact_over_the_end_of_an_episode(play, tmp_path):
     assert [step.action for step in episode.steps] == ["#### 6"] and episode.reward == -0.25
 
 
+def test_of_a_whole_prompt_what_is_new_is_shown(play):
+    options = ("--seed", "0", "--wrapper", "ChatMessages")
+    said = play("1 1+1", "1 2+2", "/undo", "/more", options=options)
+    first, (two, four, undone, more) = said.split("[system]")[1], re.split(r"\n\d> ", said)[1:5]
+    assert "after ####" in first and said.count("[system]") == 2 and "[system]" in more
+    assert "[3 messages before: /more]\n\n[tool]\n2\n" in two and "[5 messages before: /more]\n\n[tool]\n4\n" in four
+    assert "[tool]\n2\n" in undone and "1+1" not in two.partition("\n")[2]
+
+
 def test_undo_plays_again_where_there_are_no_snapshots(play):
     options = ("--seed", "0", "--env-kwargs", '{"render_mode": "ansi"}', "--wrapper", "TextGame")
     said = play("2", "right", "/undo", "3", env="FrozenLake-v1", options=options)
@@ -161,7 +170,7 @@ def test_what_an_environment_says_does_nothing_to_the_terminal(play):
 )
 def test_what_cannot_be_played_is_one_message(options, message, play):
     assert message in play(expected=2, options=options)
-    assert "TextGame plays one with discrete actions" in play(env="CartPole-v1", expected=2)
+    assert "becomes one with --wrapper TextGame" in play(env="CartPole-v1", expected=2)
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------

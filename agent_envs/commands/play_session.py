@@ -18,7 +18,7 @@ from agent_envs.episode import Episode, Step, StopReason, to_json_types
 from agent_envs.episode_run import env_name
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
 from agent_envs.files import append_line
-from agent_envs.messages import observation_text
+from agent_envs.messages import latest_words, observation_text
 from agent_envs.terminal import plain, read_text, show, tool_lines
 
 __all__ = ["COMMANDS", "Session"]
@@ -60,16 +60,9 @@ class Session:
         index: The task to begin with, or None to draw one.
         seed: Seed of the first task that is drawn; the next are drawn with the seeds after it.
         save: The file that every episode with an action is added to, or None.
-
-    Raises:
-        ConfigError: The environment is none over text.
     """
 
     def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int, save: Path | None = None) -> None:
-        if not env.has_wrapper_attr("instructions"):
-            raise ConfigError(
-                f"{env_name(env)} is no environment over text; --wrapper TextGame plays one with discrete actions"
-            )
         self._env = env
         self._seed = seed
         self._save = save
@@ -280,7 +273,6 @@ class Session:
         self.solved += bool(steps[-1].info.get("success", False))
         if self._save is not None:
             reason = StopReason.TERMINATED if steps[-1].terminated else StopReason.TRUNCATED
-            tools = self._env.get_wrapper_attr("tools") if self._env.has_wrapper_attr("tools") else ()
             episode = Episode(
                 env_id=env_name(self._env),
                 episode_id=uuid.uuid4().hex,
@@ -288,7 +280,7 @@ class Session:
                 seed=self._start[0],
                 index=self._reset_info.get("index", self._start[1]),
                 instructions=self._env.get_wrapper_attr("instructions"),
-                tools=tuple(tools),
+                tools=tuple(self._env.get_wrapper_attr("tools")),
                 reset_info=self._reset_info,
                 steps=steps,
                 final_observation=to_json_types(self._observation),
@@ -308,7 +300,7 @@ class Session:
         show(f"{env_name(self._env)}{limit}. /help lists what else you can write.")
         if told := self._env.get_wrapper_attr("instructions"):
             show(f"\n{told}")
-        if self._env.has_wrapper_attr("tools") and (tools := self._env.get_wrapper_attr("tools")):
+        if tools := self._env.get_wrapper_attr("tools"):
             show(f"\n{tool_lines(tools)}")
 
     def _show_state(self) -> None:
@@ -316,9 +308,12 @@ class Session:
         if not self._turns:
             name = self._info.get("task_id", "")
             show(f"\n--- task {name} (split {self._info.get('split', '?')}, index {self._info.get('index', '?')})")
-        text = observation_text(self._observation)
+        latest = latest_words(self._observation)
+        before = len(self._observation) - len(latest)  # messages of a whole prompt
+        text = observation_text(latest)
+        earlier = f"[{before} messages before: /more]\n\n" if before else ""
         cut = f"\n[{len(text) - _SHOWN} more characters: /more]" if len(text) > _SHOWN else ""
-        show(f"\n{text[:_SHOWN]}{cut}\n")
+        show(f"\n{earlier}{text[:_SHOWN]}{cut}\n")
         if self._turns:
             step = self._turns[-1].step
             parts = {k: v for k, v in step.info.get("reward_components", {}).items() if v}
