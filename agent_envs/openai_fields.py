@@ -14,7 +14,7 @@ All of them put log-probabilities in a choice's ``logprobs.content[].logprob``.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ TOKEN_REQUEST: Mapping[str, Any] = {"logprobs": True, "return_token_ids": True}
 """Fields of a request that make a server say which tokens it saw and sampled; OpenAI's own knows the first alone."""
 
 _TOKEN_ID = "token_id:"
+_LARGEST_ID = 1 << 31
+_LARGEST = sys.float_info.max  # NaN and integers of 400 digits are beyond it too
 
 
 class SampledTokens(NamedTuple):
@@ -65,7 +67,7 @@ def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Sam
 def _ids(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return None
-    return tuple(value) if all(type(i) is int and i >= 0 for i in value) else None
+    return tuple(value) if all(type(i) is int and 0 <= i < _LARGEST_ID for i in value) else None
 
 
 def _entry_id(entry: Mapping[str, Any]) -> int | None:
@@ -77,6 +79,6 @@ def _entry_id(entry: Mapping[str, Any]) -> int | None:
 
 
 def _logprobs(values: list[Any]) -> tuple[float, ...] | None:
-    if not all(type(x) in (int, float) and math.isfinite(x) for x in values):
+    if not all(type(x) in (int, float) and -_LARGEST <= x <= _LARGEST for x in values):
         return None
     return tuple(float(x) for x in values)

@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +27,7 @@ import pytest
 
 from agent_envs.adapters.batches import build_batch
 from agent_envs.episode import StopReason, read_episodes
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import ConfigError
 from agent_envs.openai_fields import read_tokens
 from agent_envs.recording import EpisodeEnd, EpisodeStore, RecordingServer
 
@@ -44,6 +46,7 @@ class FakeVllm:
         self.knows, self.delay = knows, delay
         self.requests: list[dict] = []
         self.headers: list[dict] = []
+        self.queries: list[dict] = []
         self.closed_early = 0
         self.fail: list[int] = []  # statuses of the next answers
         self.break_off = False
@@ -96,9 +99,12 @@ class FakeVllm:
         body = await request.json()
         self.requests.append(body)
         self.headers.append(dict(request.headers))
+        self.queries.append(dict(request.query))
         if self.fail:
             status = self.fail.pop(0)
-            return web.json_response({"error": {"message": "overloaded", "code": status}}, status=status)
+            elsewhere = {"Location": "http://elsewhere.example/v1"} if status == 307 else {}
+            error = {"message": "overloaded", "code": status}
+            return web.json_response({"error": error}, status=status, headers=elsewhere)
         for field in ("logprobs", "return_token_ids"):
             if field in body and field not in self.knows:
                 message = f"Unrecognized request argument supplied: {field}"
@@ -341,6 +347,7 @@ def test_tokens_are_read_from_where_servers_put_them():
         ({"prompt_token_ids": "1"}, {"token_ids": [True], "logprobs": {"content": [3]}}, (None, None, None)),
         ({"prompt_token_ids": []}, {"token_ids": None, "logprobs": None}, (None, None, None)),
         ({}, {"logprobs": {"content": [{"token": "token_id:x", "logprob": float("nan")}]}}, (None, None, None)),
+        ({"prompt_token_ids": [1 << 63]}, {"logprobs": {"content": [{"logprob": -(10**400)}]}}, (None, None, None)),
     ]:
         assert tuple(read_tokens(completion, choice)) == expected, choice
 
@@ -576,6 +583,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ({"reward": 1, "rewards": [1]}, "either 'reward'"),
         ({"reward": float("nan")}, "finite number"),
         ({"reward": True}, "finite number"),
+        (b'{"reward": 1%s}' % (b"0" * 400), "finite number"),
         ({"rewards": [1, 2]}, "has 1 steps, got 2 rewards"),
         ({"rewards": {"7": 1}}, "no step of a call 7"),
         ({"reward": 1, "success": "yes"}, "true or false"),
@@ -614,6 +622,14 @@ def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
         ask(agent, "?")
     assert [h["Authorization"] for h in vllm.headers] == ["Bearer sk-upstream"] * 2
     assert all("X-Record-Token" not in h for h in vllm.headers)
+    other, behind = serving(tmp_path / "behind", token="open-sesame")
+    basic = base64.b64encode(b"any:open-sesame").decode()
+    for header in ("Bearer open-sesame", "bearer open-sesame", "Bearer  open-sesame", f"Basic {basic}"):
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "?"}]}
+        assert post(behind, "/episodes/t/v1/chat/completions", body, {"Authorization": header})[0] == 200
+    assert len(other.headers) == 4 and all(
+        "Authorization" not in h for h in other.headers
+    )  # the server has no use for it
     assert post(proxy, "/episodes/t/reward", {"reward": 1})[0] == 401
     assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "close-sesame"})[0] == 401
     assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "open-sesame"})[0] == 200
@@ -728,14 +744,80 @@ def test_unfinished_episodes_can_be_kept_for_the_next_start(serving, tmp_path):
     assert post(proxy, "/episodes/k/reward", {"reward": 1})[1]["steps"] == 2
 
 
+@contextlib.contextmanager
+def full_disk():
+    """No file grows any more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_told_and_nothing_goes_on_as_if(serving, tmp_path, caplog):
+    _, proxy = serving(tmp_path, episode_timeout=0.4)
+    with client(proxy, "x") as agent:
+        ask(agent, "?")
+        with full_disk():
+            with pytest.raises(openai.InternalServerError, match="cannot be written"):
+                ask(agent, "?")
+            with pytest.raises(openai.APIConnectionError):  # no stream comes to a good end that was not recorded
+                list(ask(agent, "?", stream=True))
+            assert "'x' cannot be recorded" in caplog.text
+            deadline = time.monotonic() + 5
+            while "'x' stays open" not in caplog.text and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert "x" in proxy.store.open
+    deadline = time.monotonic() + 5
+    while not proxy.store.has_ended("x") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (episode,) = episodes(tmp_path)
+    assert len(episode.steps) == 1 and episode.stop_reason is StopReason.EPISODE_TIMEOUT
+
+
+def test_what_cannot_be_written_at_the_end_goes_on_at_the_next_start(serving, tmp_path, caplog):
+    _, proxy = serving(tmp_path)
+    for name in ("one", "two"):
+        with client(proxy, name) as agent:
+            ask(agent, "?")
+    with full_disk():
+        proxy.close()
+    assert all(f"{name!r} stays open" in caplog.text for name in ("one", "two")) and proxy.store.ended == 0
+    _, proxy = serving(tmp_path)
+    assert set(proxy.store.open) == {"one", "two"}
+    assert post(proxy, "/episodes/two/reward", {"reward": 1})[1]["steps"] == 1
+
+
+def test_a_server_that_has_moved_is_named(serving, tmp_path):
+    """The official client would follow, and go on unrecorded."""
+    vllm, proxy = serving(tmp_path)
+    vllm.fail = [307]
+    with client(proxy, "m") as agent, pytest.raises(openai.InternalServerError, match="redirects to 'http://elsewhere"):
+        ask(agent, "?")
+    with openai.OpenAI(
+        base_url=proxy.url, api_key="k", default_headers={"X-Episode-Id": "m"}, default_query={"api-version": "7"}
+    ) as agent:
+        ask(agent, "?")
+    assert vllm.queries[-1] == {"api-version": "7"}
+
+
 def test_a_taken_port_and_an_address_that_is_none(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BackendError, match="cannot listen"):
-            RecordingServer("http://x/v1", str(tmp_path), port=taken.getsockname()[1]).start()
-    with pytest.raises(ConfigError, match="--upstream is an address"):
-        RecordingServer("localhost:8000", str(tmp_path))
+        for port in (taken.getsockname()[1], 99_999):
+            with pytest.raises(ConfigError, match="cannot listen"):
+                RecordingServer("http://x/v1", str(tmp_path), port=port).start()
+    for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
+        with pytest.raises(ConfigError, match="has an address such as"):
+            RecordingServer(address, str(tmp_path))
+    with pytest.raises(ConfigError, match="without a login") as caught:
+        RecordingServer("http://me:secret@x/v1", str(tmp_path))
+    assert "secret" not in str(caught.value)
+    for wrong in ({"max_request": 0}, {"call_timeout": 0}, {"episode_timeout": float("nan")}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            RecordingServer("http://x/v1", str(tmp_path), **wrong)
 
 
 def test_an_agent_of_another_framework(serving, tmp_path):

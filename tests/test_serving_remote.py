@@ -259,6 +259,58 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
         RemoteEnv(server.url)
 
 
+def test_what_a_strange_server_says_is_a_typed_error():
+    from websockets.sync.server import serve
+
+    about = {
+        "protocol": 1, "max_message": 1000, "split": "train", "num_tasks": 3, "messages": False, "parser": [],
+        "observation_length": 10, "action_length": 10, "instructions": "", "tools": [], "tool_instructions": "",
+    }  # fmt: skip
+    episode = {"text": "Begin.", "info": {}, "instructions": "", "tools": [], "tool_instructions": ""}
+    answers: list[object] = []
+
+    def answer(ws):
+        for _ in ws:
+            ws.send(json.dumps(answers.pop(0)))
+
+    with serve(answer, "127.0.0.1", 0) as strange:
+        thread = threading.Thread(target=strange.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{strange.socket.getsockname()[1]}"
+        for key, words in (("num_tasks", "num_tasks are"), ("protocol", "protocol are"), ("tools", "tools are")):
+            answers[:] = [{"type": "hello", "data": {**about, key: None}}]
+            with pytest.raises(BackendReplyError, match=words):
+                RemoteEnv(url)
+        answers[:] = [{"type": "hello", "data": {**about, "protocol": 2}}]
+        with pytest.raises(BackendReplyError, match="speaks protocol 2.*same version"):
+            RemoteEnv(url)
+        for first in (
+            [],
+            {"type": "observation"},
+            {"data": {}},
+            {"data": {"observation": {**episode, "info": 3}}},
+            {"data": {"observation": {**episode, "tools": 3}}},
+            {"data": {"observation": {**episode, "text": None}}},
+            {"data": {"observation": episode, "rng": "?"}},
+            {"type": "error", "data": {"message": "\x1b[2J", "error": "SystemExit"}},
+        ):
+            answers[:] = [{"type": "hello", "data": about}, first]
+            env = RemoteEnv(url)
+            with pytest.raises((BackendError, ConfigError)) as caught:
+                env.reset(seed=0)
+            assert "\x1b" not in str(caught.value)
+            env.close()
+        answers[:] = [{"type": "hello", "data": about}, {"data": {"observation": episode}}]
+        env = RemoteEnv(url)
+        assert env.reset(seed=0) == ("Begin.", {})
+        answers[:] = [{"data": {"observation": episode, "reward": "much"}}]
+        with pytest.raises(BackendReplyError, match="expected a number as reward"):
+            env.step("x")
+        env.close()
+        strange.shutdown()
+        thread.join()
+
+
 def test_a_server_without_room_is_asked_again(server, monkeypatch):
     env, patient = remote(server, busy_timeout=0.2), remote(server)
     env.reset(seed=0)

@@ -323,6 +323,20 @@ def test_a_client_that_writes_and_never_reads_is_cut_off():
         assert until(lambda: not server.seats)
 
 
+def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
+    """It sends few messages and stays alive: neither the limit on unanswered ones nor a ping finds it."""
+    monkeypatch.setattr("agent_envs.serving.routes._GOODBYE_SECONDS", 0.2)
+    with serving(ping=1000, idle_timeout=0.3) as server, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.connect(("127.0.0.1", server.port))
+        deaf.sendall(handshake())
+        assert deaf.recv(300)
+        content = json.dumps({"type": "mcp", "data": {"id": "x" * 8_000_000}}).encode()
+        deaf.sendall(masked(b'{"type": "reset"}'))
+        deaf.sendall(b"\x81\xff" + len(content).to_bytes(8, "big") + b"\0\0\0\0" + content)
+        assert until(lambda: not server.seats)
+
+
 def test_beyond_the_limits_there_is_a_clear_refusal():
     with serving("Test/Slow-v0", max_episodes=2, max_waiting=1) as server:
         with socket_to(server) as one, socket_to(server) as two, socket_to(server) as three:
@@ -390,6 +404,26 @@ def test_plain_requests_play_an_episode():
         status, reply = asked(server, "/AgentR1/GSM8KTol-v0/reset", {})
         assert status == 404 and TOOL in reply["detail"]
         assert asked(server, "/reset")[0] == 405
+
+
+def test_a_server_can_be_started_again_but_not_twice():
+    server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"))
+    for _ in range(2):
+        with server:
+            with pytest.raises(ConfigError, match="runs already"):
+                server.start()
+            env = RemoteEnv(server.url)
+            assert env.reset(seed=0)[0]
+            env.close()
+
+
+def test_arguments_that_fill_an_address():
+    allowed = ServedEnv(TOOL, allow=["tools"])
+    with EnvServer([allowed], port=0) as server:
+        with pytest.raises(ConfigError, match="may choose tools, got x"):
+            RemoteEnv(server.url, env_kwargs={"x": "y" * 60_000})
+        with pytest.raises(ConfigError, match="of 65536 characters"):
+            RemoteEnv(server.url, env_kwargs={"x": "y" * 70_000})
 
 
 def test_who_may_ask():
@@ -464,14 +498,14 @@ def test_servers_that_cannot_be(arguments, message):
         ServedEnv(TOOL, {"split": "test"}, allow=["split"])
 
 
-def started(folder, *options, **variables):
+def started(folder, *options, ready="serving "):
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_envs.cli", "serve", "--env", "slow_env:Test/Slow-v0", *options],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), **variables},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
     )  # fmt: skip
     line = process.stdout.readline()
-    assert line.startswith("serving "), line + process.stderr.read()
+    assert line.startswith(ready), line + process.stderr.read()
     return process, line.split()[-1]
 
 
@@ -495,6 +529,27 @@ def test_the_command_stops_when_running_steps_are_done(tmp_path):
     assert (tmp_path / "closed").read_text() == "xx"
     busy.close()
     idle.close()
+
+
+def test_a_server_that_hangs_is_a_timeout_even_for_what_does_not_fit_its_buffers(tmp_path):
+    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
+    process, url = started(tmp_path, "--port", "0")
+    env = RemoteEnv(url, timeout=0.3)
+    env.reset(seed=0)
+    process.send_signal(signal.SIGSTOP)
+    with pytest.raises(BackendSlowError, match=r"in 0\.3 seconds"):
+        env.step("x" * 30_000_000)
+    env.close()
+    process.kill()
+    process.communicate()
+
+
+def test_a_command_that_still_loads_its_environment_can_be_stopped(tmp_path):
+    (tmp_path / "slow_env.py").write_text(f"print('loading', flush=True)\nimport time; time.sleep(60)\n{SLOW_ENV}")
+    process, said = started(tmp_path, "--port", "0", ready="loading")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert said == "loading" and process.returncode == 130
 
 
 def test_a_killed_server_is_a_typed_error_and_its_successor_goes_on(tmp_path):

@@ -94,7 +94,10 @@ def run(arguments: argparse.Namespace) -> str:
         print(f"recording {arguments.upstream} at {server.url} into {arguments.out}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.wait()
-    return f"stopped: {server.store.ended} episodes in {server.store.path}"
+    left = len(server.store.open)
+    return f"stopped: {server.store.ended} episodes in {server.store.path}" + (
+        f"; {left} that have not ended go on with the next start" if left else ""
+    )
 
 
 def _secret(variable: str | None) -> str | None:

@@ -88,9 +88,9 @@ def run(arguments: argparse.Namespace) -> str:
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         signals = (signal.SIGINT, signal.SIGTERM)
+        await server.open()  # until it is open, a signal ends the process: loading an index may take minutes
         for number in signals:
             loop.add_signal_handler(number, stop.set)
-        await server.open()
         print(f"serving {', '.join(server.envs)} at {server.url}", flush=True)
         await stop.wait()
         for number in signals:  # a second one ends the process at once

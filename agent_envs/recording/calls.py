@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +21,16 @@ from agent_envs.recording.replies import (
     offered_tools,
     strip_reply,
 )
-from agent_envs.recording.store import EpisodeStore, OpenEpisode
+from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
+from agent_envs.serving.access import holds_token
 
 if TYPE_CHECKING:
     from agent_envs.recording.retokenize import Retokenizer
 
 __all__ = ["CallRecorder"]
 
+_log = logging.getLogger(__name__)
 _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token")
 _UNRECORDED = ("chat", "completions", "responses", "messages")  # what generates in other ways, and is no step
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
@@ -122,7 +126,7 @@ class CallRecorder:
 
         streaming = False
         try:
-            async with self._upstream.chat(call.request, self._passed_on(request)) as (reply, said):
+            async with self._upstream.chat(call.request, self._passed_on(request), request.query) as (reply, said):
                 kind = reply.headers.get("Content-Type", "")
                 streaming = said is None and reply.status < 400 and kind.startswith("text/event-stream")
                 if streaming:
@@ -153,11 +157,26 @@ class CallRecorder:
         return web.Response(status=reply.status, body=json.dumps(completion).encode("ascii"), headers=headers)
 
     async def _stream(self, request: Any, call: _Call, reply: Any) -> Any:
-        """Pass a stream on as it comes, event by event; the step is written down before the client hears its end."""
-        from aiohttp import ClientError, web
+        from aiohttp import web
 
         headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
         response = web.StreamResponse(status=reply.status, headers=headers)
+        try:
+            whole = await self._relay(request, response, call, reply)
+        except (OSError, FinishedError) as e:
+            _log.error("call %d of episode %r cannot be recorded: %s", call.number, call.episode.episode_id, e)
+            whole = False
+        if not whole and request.transport is not None:
+            request.transport.abort()  # an end in good order would tell the client that this was all
+        return response
+
+    async def _relay(self, request: Any, response: Any, call: _Call, reply: Any) -> bool:
+        """Pass a stream on as it comes, event by event; the step is written down before the client hears its end.
+
+        Returns whether the client got all that the server had to say.
+        """
+        from aiohttp import ClientError
+
         heard, recorded, rest = StreamedCompletion(), False, b""
         try:
             await response.prepare(request)
@@ -185,16 +204,15 @@ class CallRecorder:
                 self._store.add_failure(call.episode, call.number, said, heard.text)
             if isinstance(e, asyncio.CancelledError):
                 raise
-            if request.transport is not None:
-                request.transport.abort()  # an end in good order would tell the client that this was all
-            return response
+            return False
         if not recorded and heard.finished and heard.error is None:
             await self._record(call, heard.completion)
         elif not recorded:
             said = f"upstream: {json.dumps(heard.error)[:2000]}" if heard.error else "upstream: the stream broke off"
             self._store.add_failure(call.episode, call.number, said, heard.text)
-        await response.write_eof()
-        return response
+        with contextlib.suppress(ConnectionError):  # it is recorded, whether or not the client is there to hear its end
+            await response.write_eof()
+        return True
 
     async def _record(self, call: _Call, completion: Mapping[str, Any]) -> bool:
         """Write a call down as steps, one per choice."""
@@ -246,13 +264,9 @@ class CallRecorder:
 
     def _passed_on(self, request: Any) -> dict[str, str]:
         """The request's headers that concern the server behind."""
-        headers = {
-            name: value
-            for name, value in request.headers.items()
-            if name.lower() not in HOP_BY_HOP and name.lower() not in _OWN_HEADERS
-        }
-        if self._token is not None and headers.get("Authorization") == f"Bearer {self._token}":
-            del headers["Authorization"]
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
+        if self._token is not None and holds_token(request.headers.get("Authorization", ""), self._token):
+            headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         return headers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from agent_envs.errors import ConfigError, did_you_mean
 __all__ = ["EpisodeEnd"]
 
 _FIELDS = ("reward", "rewards", "success", "score", "info", "stop_reason", "error")
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,6 @@ class EpisodeEnd:
 
 
 def _number(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:  # nor NaN, nor an int of 400 digits
         raise ConfigError(f"{name!r} is a finite number, got {value!r:.80}")
     return float(value)

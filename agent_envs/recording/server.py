@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from typing import Any
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.episode import StopReason
+from agent_envs.errors import ConfigError, DataError
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.end import EpisodeEnd
 from agent_envs.recording.http_errors import error_reply
-from agent_envs.recording.store import EpisodeStore, FinishedError
+from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
+from agent_envs.releases import check_release
 from agent_envs.serving.access import AccessError, check_access, check_binding
 
 __all__ = ["RecordingServer"]
 
+_log = logging.getLogger(__name__)
 _END_WAIT = 60.0
 _CLOSE_WAIT = 5.0
 
@@ -63,14 +67,13 @@ class RecordingServer:
         max_request: int = 64 << 20,
         keep_open: bool = False,
     ) -> None:
-        try:
-            import aiohttp  # noqa: F401
-        except ImportError as e:
-            raise MissingExtraError("aiohttp", extra="record") from e
+        check_release("aiohttp", "3.11", "4", "record")
         check_binding(host, token)
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds is not None and not seconds > 0:
                 raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
+        if max_request < 1:
+            raise ConfigError(f"max_request must be at least a byte, got {max_request!r}")
         self._host, self._port, self._token, self._max_request = host, port, token, max_request
         self._timeout, self._keep_open = episode_timeout, keep_open
         self._upstream = Upstream(upstream, call_timeout, upstream_key)
@@ -86,7 +89,7 @@ class RecordingServer:
         self._started = threading.Event()
         self._done = threading.Event()  # a join that a signal interrupts takes the thread for ended
         self._stop = asyncio.Event()
-        self._failure: OSError | None = None
+        self._failure: BaseException | None = None
         self.url = ""
         """Address with its ``/v1``, once the server runs."""
 
@@ -94,13 +97,13 @@ class RecordingServer:
         """Begin to listen.
 
         Raises:
-            BackendError: The port is taken.
+            ConfigError: The address cannot be used.
         """
         self._thread.start()
         self._started.wait()
         if self._failure is not None:
             self.store.close()
-            raise BackendError(f"cannot listen on {self._host}:{self._port}: {self._failure}") from self._failure
+            raise self._failure
         return self
 
     def wait(self) -> None:
@@ -124,7 +127,9 @@ class RecordingServer:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except OSError as e:
+        except BaseException as e:  # raised again where start() was called
+            if self._started.is_set():
+                raise
             self._failure = e
         finally:
             self._loop.close()
@@ -152,8 +157,10 @@ class RecordingServer:
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_WAIT)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._host, self._port)
-            await site.start()
+            try:
+                await web.TCPSite(runner, self._host, self._port, backlog=1024).start()
+            except (OSError, OverflowError) as e:
+                raise ConfigError(f"cannot listen on {self._host}:{self._port}: {e}") from e
             port = runner.addresses[0][1]
             host = f"[{self._host}]" if ":" in self._host else self._host
             self.url = f"http://{host}:{port}/v1"
@@ -167,21 +174,27 @@ class RecordingServer:
         if not self._keep_open:
             said = "the recorder was stopped before the episode's reward came"
             for episode in list(self.store.open.values()):
-                self.store.finish(episode, EpisodeEnd.from_dict({"stop_reason": "error", "error": said}))
+                self._give_up(episode, EpisodeEnd(stop_reason=StopReason.ERROR, error=said))
 
     async def _flush_idle(self) -> None:
         """End the episodes that nobody ends."""
         if self._timeout is None:
             return
         said = f"no call and no reward within {self._timeout:g} seconds"
-        end = EpisodeEnd.from_dict({"stop_reason": "episode_timeout", "error": said})
+        end = EpisodeEnd(stop_reason=StopReason.EPISODE_TIMEOUT, error=said)
         while True:
             await asyncio.sleep(min(5.0, self._timeout / 4))
             for episode in self.store.idle(self._timeout):
-                try:
-                    await asyncio.to_thread(self.store.finish, episode, end)
-                except FinishedError:
-                    continue  # its reward came in this moment
+                await asyncio.to_thread(self._give_up, episode, end)
+
+    def _give_up(self, episode: OpenEpisode, end: EpisodeEnd) -> None:
+        """End an episode that nobody ends. One that cannot be written stays open, on disk, for the next time."""
+        try:
+            self.store.finish(episode, end)
+        except FinishedError:
+            pass  # its reward came in this moment
+        except (OSError, DataError) as e:
+            _log.error("episode %r stays open, it cannot be written: %s", episode.episode_id, e)
 
     async def _checked(self, request: Any, handler: Any) -> Any:
         """Every request: the token, and errors in the form that OpenAI's clients read."""

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
-import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episode import Episode, Step, to_json_types
+from agent_envs.episode import Episode, Step
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import append_line
 from agent_envs.recording.end import EpisodeEnd
+from agent_envs.recording.ended import EndedEpisodes, append_record, records
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
-
-_log = logging.getLogger(__name__)
 
 
 class FinishedError(ConfigError):
@@ -76,7 +71,6 @@ class EpisodeStore:
         self.folder, self.env_id = Path(folder), env_id
         self.path = self.folder / "episodes.jsonl"
         self.open: dict[str, OpenEpisode] = {}
-        self._ended: dict[str, str | None] = {}  # episode -> digest of what ended it
         self._lock = threading.Lock()
         try:
             (self.folder / "open").mkdir(parents=True, exist_ok=True)
@@ -89,7 +83,7 @@ class EpisodeStore:
             self._guard.close()
             raise ConfigError(f"another process records into {folder}; name another folder") from e
         try:
-            self._read_ended()
+            self._ended = EndedEpisodes(self.path, self.folder / "open" / ".ended")
             for path in sorted((self.folder / "open").glob("*.jsonl")):
                 self._read_open(path)
         except BaseException:
@@ -119,7 +113,9 @@ class EpisodeStore:
             if known is None:
                 name = hashlib.sha256(episode_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
                 known = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl", group_id, index)
-                _append(known.path, {"kind": "episode", "episode_id": episode_id, "group_id": group_id, "index": index})
+                append_record(
+                    known.path, {"kind": "episode", "episode_id": episode_id, "group_id": group_id, "index": index}
+                )
                 self.open[episode_id] = known
                 return known
         with known.lock:
@@ -129,7 +125,7 @@ class EpisodeStore:
             if (group_id is not None and known.group_id is None) or (index is not None and known.index is None):
                 known.group_id, known.index = known.group_id or group_id, index if known.index is None else known.index
                 named = {"episode_id": episode_id, "group_id": known.group_id, "index": known.index}
-                _append(known.path, {"kind": "episode", **named})
+                append_record(known.path, {"kind": "episode", **named})
         return known
 
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
@@ -141,7 +137,7 @@ class EpisodeStore:
         """
         with episode.lock:
             self._check_open(episode)
-            _append(episode.path, {"kind": "call", "number": number, "rows": rows, "tools": tools})
+            append_record(episode.path, {"kind": "call", "number": number, "rows": rows, "tools": tools})
             episode.steps += len(rows)
             episode.touched = time.monotonic()
 
@@ -151,7 +147,7 @@ class EpisodeStore:
             if episode.over:
                 return
             failure = {"call": number, "error": error} | ({} if partial is None else {"partial": partial})
-            _append(episode.path, {"kind": "failure", "failure": failure})
+            append_record(episode.path, {"kind": "failure", "failure": failure})
             episode.failed += 1
             episode.touched = time.monotonic()
 
@@ -165,7 +161,7 @@ class EpisodeStore:
         with episode.lock:
             self._check_open(episode)
             record = self._build(episode, end)
-            _append(episode.path, {"kind": "end", "end": end.to_dict()})
+            append_record(episode.path, {"kind": "end", "end": end.to_dict()})
             self._keep(record, end.digest)
             episode.over = True
             episode.path.unlink(missing_ok=True)
@@ -173,7 +169,7 @@ class EpisodeStore:
 
     def ended_by(self, episode_id: str, end: EpisodeEnd) -> bool:
         """Whether an episode was ended by just this: a request said twice is answered twice."""
-        return episode_id in self._ended and self._ended[episode_id] == end.digest
+        return self._ended.digest(episode_id) == end.digest
 
     def idle(self, seconds: float) -> list[OpenEpisode]:
         """The open episodes in which nothing has happened for so long."""
@@ -188,17 +184,16 @@ class EpisodeStore:
         if episode.over:
             raise FinishedError(f"episode {episode.episode_id!r} has ended before this came")
 
-    def _keep(self, record: Episode, digest: str | None) -> None:
+    def _keep(self, record: Episode, digest: str) -> None:
         with self._lock:
-            _append(self.path, record.to_dict())
-            self._ended[record.episode_id] = digest
+            self._ended.add(record, digest)
             self.open.pop(record.episode_id, None)
 
     def _build(self, episode: OpenEpisode, end: EpisodeEnd) -> Episode:
         """The record of an episode, its steps in the order in which their calls came."""
         calls, failures = [], []
         tools: dict[str, Any] = {}
-        for line in _lines(episode.path):
+        for _, line in records(episode.path):
             if line["kind"] == "call":
                 calls.append(line)
             elif line["kind"] == "failure":
@@ -236,18 +231,9 @@ class EpisodeStore:
             error=end.error,
         )  # fmt: skip
 
-    def _read_ended(self) -> None:
-        if not self.path.exists():
-            return
-        for record in _lines(self.path):
-            try:
-                self._ended[record["episode_id"]] = record["reset_info"].get("ended_by")
-            except (KeyError, TypeError, AttributeError) as e:
-                raise DataError(f"{self.path} holds a line that is no episode: {e!r}") from e
-
     def _read_open(self, path: Path) -> None:
         """An episode that an earlier process left; one that was being ended is brought to its end."""
-        lines = list(_lines(path))
+        lines = [line for _, line in records(path)]
         if not lines:
             path.unlink()
             return
@@ -275,24 +261,3 @@ def _last_words(messages: list[dict[str, Any]]) -> str:
     spoken = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(message["content"] for message in since if message["role"] != "system")
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    append_line(path, json.dumps(to_json_types(record)))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file, one at a time, but for a last line that a killed process did not finish.
-
-    Raises:
-        DataError: Another line cannot be read.
-    """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                _log.warning("%s: a last line of %d bytes was not finished and is dropped", path, len(line))
-                return
-            try:
-                yield json.loads(line)
-            except ValueError as e:
-                raise DataError(f"{path}, line {number}: not JSON: {e}") from e

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError
 from agent_envs.openai_fields import TOKEN_REQUEST
 
 if TYPE_CHECKING:
@@ -50,24 +50,23 @@ class Upstream:
         api_key: Sent instead of the agent's own key, or None.
 
     Raises:
-        MissingExtraError: aiohttp is not installed.
         ConfigError: The address is none.
     """
 
     def __init__(self, base_url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
+        import aiohttp
+        import yarl
+
+        wanted = "the server behind has an address such as http://localhost:8000/v1"
         try:
-            import aiohttp
-            import yarl
-        except ImportError as e:
-            raise MissingExtraError("aiohttp", extra="record") from e
-        try:
-            self.base_url = yarl.URL(base_url.rstrip("/"))
+            url = yarl.URL(base_url.rstrip("/"))
         except ValueError as e:
-            raise ConfigError(
-                f"--upstream is an address such as http://localhost:8000/v1, got {base_url!r}: {e}"
-            ) from e
-        if self.base_url.scheme not in ("http", "https") or not self.base_url.host:
-            raise ConfigError(f"--upstream is an address such as http://localhost:8000/v1, got {base_url!r}")
+            raise ConfigError(f"{wanted}, got {base_url!r:.200}: {e}") from e
+        if url.user is not None or url.password is not None:
+            raise ConfigError(f"{wanted}, without a login: its key is --upstream-key-env, or the agent's own")
+        if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
+            raise ConfigError(f"{wanted}, got {base_url!r:.200}")
+        self.base_url = url
         self._timeout = aiohttp.ClientTimeout(total=None, connect=30, sock_read=timeout)
         self._api_key = api_key
         self._stage: dict[tuple[str, bool], int] = {}
@@ -90,12 +89,15 @@ class Upstream:
     async def request(
         self, method: str, path: str, headers: Mapping[str, str], **kwargs: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Pass a request on as it is. Redirects are not followed: a key goes to no other server.
+        """Pass a request on as it is.
 
         Raises:
-            aiohttp.ClientError: Nothing answers, or the answer breaks off.
+            aiohttp.ClientError: Nothing answers, or the answer breaks off; or it leads elsewhere, where no key is sent
+                and no call would be recorded.
             TimeoutError: No byte came in time.
         """
+        import aiohttp
+
         if self._session is None:
             raise ConfigError("the upstream is not open")
         sent = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
@@ -105,11 +107,14 @@ class Upstream:
         sent["Accept-Encoding"] = "identity"
         url = self.base_url.joinpath(*path.split("/")) if path else self.base_url
         async with self._session.request(method, url, headers=sent, allow_redirects=False, **kwargs) as response:
+            if 300 <= response.status < 400 and "Location" in response.headers:
+                to = response.headers["Location"]
+                raise aiohttp.ClientError(f"it redirects to {to!r:.200}: start the recorder with that address")
             yield response
 
     @asynccontextmanager
     async def chat(
-        self, body: Mapping[str, Any], headers: Mapping[str, str]
+        self, body: Mapping[str, Any], headers: Mapping[str, str], query: Mapping[str, str]
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, bytes | None]]:
         """Ask for a completion. A server that refuses our fields is asked again with fewer.
 
@@ -121,7 +126,8 @@ class Upstream:
         """
         kind = (str(body.get("model")), bool(body.get("stream")))
         for stage in range(self._stage.get(kind, 0), len(_STAGES)):
-            async with self.request("POST", "chat/completions", headers, json={**body, **_STAGES[stage]}) as response:
+            sent = {"json": {**body, **_STAGES[stage]}, "params": query}
+            async with self.request("POST", "chat/completions", headers, **sent) as response:
                 said = None
                 if stage + 1 < len(_STAGES) and response.status in (400, 422, 501):
                     said = await response.read()

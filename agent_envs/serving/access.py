@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["TOKEN_VARIABLE", "AccessError", "check_access", "check_binding", "is_loopback", "read_token"]
+__all__ = ["TOKEN_VARIABLE", "AccessError", "check_access", "check_binding", "holds_token", "is_loopback", "read_token"]
 
 TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
 """The environment variable from which server and client take the token."""
@@ -100,8 +100,7 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")
     """
     if token is not None:
-        given = _given_token(headers.get("Authorization", ""))
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+        if not holds_token(headers.get("Authorization", ""), token):
             raise AccessError(401, "expected the server's token: Authorization: Bearer TOKEN")
         return
     if not _names_this_machine(f"//{headers.get('Host', '')}"):
@@ -109,6 +108,16 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     origin = headers.get("Origin")
     if origin is not None and not _names_this_machine(origin):
         raise AccessError(403, "requests from web pages of other machines are refused")
+
+
+def holds_token(authorization: str, token: str) -> bool:
+    """Whether a header `Authorization` brings the token.
+
+    >>> holds_token("bearer  correct horse", "correct horse"), holds_token("Bearer wrong", "correct horse")
+    (True, False)
+    """
+    given = _given_token(authorization)
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _given_token(header: str) -> str:

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import json
 import os
+import socket
+import struct
 import threading
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -20,11 +22,15 @@ from agent_envs.errors import (
     ConfigError,
 )
 from agent_envs.releases import check_release
-from agent_envs.serving.wire import MAX_MESSAGE, PROTOCOL, decode, encode, error_of
+from agent_envs.serving.wire import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, decode, encode, error_of
 from agent_envs.terminal import plain
 
 __all__ = ["Connection", "RefusedError", "StaleError", "socket_url"]
 
+_ABOUT = {
+    "protocol": int, "max_message": int, "split": str, "num_tasks": int, "messages": bool, "observation_length": int,
+    "action_length": int, "instructions": str, "tools": list, "tool_instructions": str,
+}  # fmt: skip
 _LAST_WORDS = ("IDLE_TIMEOUT", "STEP_TIMEOUT", "STOPPING")  # after these the server closes
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
@@ -60,7 +66,12 @@ def socket_url(url: str, env_id: str | None, env_kwargs: dict[str, Any]) -> str:
         query = f"?kwargs={quote(json.dumps(env_kwargs))}" if env_kwargs else ""
     except (TypeError, ValueError) as e:
         raise ConfigError(f"arguments for another machine are plain JSON values, got {env_kwargs!r:.200}") from e
-    return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{path}/ws{query}"
+    address = f"{_SCHEMES[parts.scheme]}://{parts.netloc}{path}/ws{query}"
+    if len(address) > MAX_ADDRESS:
+        raise ConfigError(
+            f"with the environment's arguments the address has {len(address)} of {MAX_ADDRESS} characters"
+        )
+    return address
 
 
 class Connection:
@@ -91,6 +102,7 @@ class Connection:
         """What the server says of its environment."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._send_timeout = 0.0
         host = urlsplit(url).hostname or ""
         local = host == "localhost" or host.startswith("127.") or host == "::1"
         try:
@@ -128,13 +140,16 @@ class Connection:
         except BaseException:
             self.close()
             raise
-        if about.get("protocol") != PROTOCOL or not isinstance(about.get("max_message"), int):
-            self.close()
-            raise BackendReplyError(
-                f"{self.where} speaks protocol {about.get('protocol')!r:.40}, agent-envs {__version__} speaks "
-                f"{PROTOCOL}: install the same version on both sides"
-            )
-        return about
+        wrong = [key for key, kind in _ABOUT.items() if type(about.get(key)) is not kind]
+        if about.get("protocol") == PROTOCOL and not wrong:
+            return about
+        self.close()
+        if wrong:
+            raise BackendReplyError(f"{self.where} does not say what its environment's {', '.join(wrong)} are")
+        raise BackendReplyError(
+            f"{self.where} speaks protocol {about.get('protocol')!r:.40}, agent-envs {__version__} speaks "
+            f"{PROTOCOL}: install the same version on both sides"
+        )
 
     def ask(self, kind: str, data: dict[str, Any], timeout: float) -> dict[str, Any]:
         """The data of the answer to a message.
@@ -162,11 +177,12 @@ class Connection:
         with self._lock:
             self.alive = False
             try:
+                self._limit_sending(timeout)
                 self._ws.send(text)
                 raw = self._ws.recv(timeout=timeout)
-            except TimeoutError as e:
-                raise BackendSlowError(f"{self.where} did not answer {kind!r} in {timeout:g} seconds") from e
-            except ConnectionClosed as e:
+            except (TimeoutError, ConnectionClosed) as e:
+                if isinstance(e, TimeoutError) or isinstance(e.__cause__, BlockingIOError):
+                    raise BackendSlowError(f"{self.where} did not answer {kind!r} in {timeout:g} seconds") from e
                 raise StaleError(f"the connection to {self.where} ended: {e}; reset() begins another episode") from e
         try:
             reply = decode(raw)
@@ -185,6 +201,14 @@ class Connection:
         if code in ("IDLE_TIMEOUT", "STOPPING"):
             raise StaleError(str(error))
         raise error
+
+    def _limit_sending(self, timeout: float) -> None:
+        """A server that hangs reads nothing: what does not fit in the buffers would be written for ever."""
+        if timeout != self._send_timeout:
+            limit = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
+            with contextlib.suppress(OSError):  # closed already, which `send` tells
+                self._ws.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            self._send_timeout = timeout
 
     def close(self) -> None:
         """End it; an `ask` that waits in another thread then fails. In a forked child it is the parent's to end."""

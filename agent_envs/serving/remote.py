@@ -115,10 +115,11 @@ class RemoteEnv(TextEnv):
         if about["messages"]:
             self.observation_space = MessagesSpace(about["observation_length"])  # type: ignore[assignment]
         self.action_space = UnicodeText(about["action_length"])
-        self._tasks = _RemoteTasks(url, about["split"], int(about["num_tasks"]))
+        self._tasks = _RemoteTasks(url, about["split"], about["num_tasks"])
         self._learn(about)
-        if about["parser"] in PARSERS:
-            self.parser = get_parser(about["parser"], self._remote_tools)
+        parser = str(about.get("parser"))
+        if parser in PARSERS:
+            self.parser = get_parser(parser, self._remote_tools)
 
     def _watch(self) -> None:
         self._lock = threading.RLock()

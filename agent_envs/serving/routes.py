@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -26,6 +26,7 @@ __all__ = ["application"]
 _log = logging.getLogger(__name__)
 _MAX_UNANSWERED = 8  # messages of one client; the protocol is question and answer
 _BODY_SECONDS = 30.0
+_GOODBYE_SECONDS = 3.0
 _PLAIN_IDLE = 300.0  # seconds; nothing else tells that a client without a connection is gone
 _STATUS = {
     "VALIDATION_ERROR": 422, "INVALID_JSON": 422, "UNKNOWN_TYPE": 422, "RESET_NEEDED": 409, "CAPACITY_REACHED": 503,
@@ -155,9 +156,10 @@ class _Routes:
         chosen = decode(request.query.get("kwargs", "{}"))
         if not isinstance(chosen, dict):
             raise ConfigError(f"kwargs is a JSON object, got {type(chosen).__name__}")
-        ws = web.WebSocketResponse(heartbeat=server.ping, max_msg_size=server.max_message, compress=False, timeout=1.0)
+        ping = server.ping if math.isfinite(server.ping) else None
+        ws = web.WebSocketResponse(heartbeat=ping, max_msg_size=server.max_message, compress=False, timeout=1.0)
         await ws.prepare(request)
-        talk = _Talk(server, ws)
+        talk = _Talk(server, ws, request.transport)
         talk.seat = server.seat(name, chosen, talk.end)
         try:
             await talk.listen()
@@ -259,9 +261,10 @@ class _Talk:
 
     seat: Seat
 
-    def __init__(self, server: EnvServer, ws: web.WebSocketResponse) -> None:
+    def __init__(self, server: EnvServer, ws: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
         self._server = server
         self._ws = ws
+        self._transport = transport
         self._inbox: deque[str | bytes] = deque()
         self._answering: asyncio.Task[None] | None = None
 
@@ -271,7 +274,7 @@ class _Talk:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
             if len(self._inbox) >= _MAX_UNANSWERED:
-                await self._ws.close(code=WSCloseCode.POLICY_VIOLATION, message=b"too many unanswered messages")
+                await self._close(WSCloseCode.POLICY_VIOLATION, "too many unanswered messages")
                 break
             self._inbox.append(message.data)
             if self._answering is None:
@@ -310,9 +313,22 @@ class _Talk:
         self._server.ending(asyncio.create_task(self._say_goodbye(error, code)))
 
     async def _say_goodbye(self, error: BaseException, code: str) -> None:
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            await self._ws.send_str(encode({"type": "error", "data": error_data(error, code)}))
-            await self._ws.close(code=WSCloseCode.GOING_AWAY, message=str(error).encode()[:120])
+        await self._close(
+            WSCloseCode.GOING_AWAY, str(error), encode({"type": "error", "data": error_data(error, code)})
+        )
+
+    async def _close(self, code: int, why: str, last: str | None = None) -> None:
+        """End the connection, after a last message; also where the client reads nothing of it."""
+        try:
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                if last is not None:
+                    await self._ws.send_str(last)
+                await self._ws.close(code=code, message=why.encode()[:120])
+        except (ConnectionError, RuntimeError):
+            pass
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
 
 
 def _refusal(code: str) -> _HTTPError:

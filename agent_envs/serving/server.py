@@ -14,7 +14,7 @@ from agent_envs.serving.access import check_binding
 from agent_envs.serving.house import House
 from agent_envs.serving.served import ServedEnv
 from agent_envs.serving.session import Session
-from agent_envs.serving.wire import MAX_MESSAGE
+from agent_envs.serving.wire import MAX_ADDRESS, MAX_MESSAGE
 from agent_envs.serving.work import PATIENCE, WorkQueue
 
 if TYPE_CHECKING:
@@ -136,12 +136,14 @@ class EnvServer:
         from agent_envs.serving.routes import application
 
         self._loop = asyncio.get_running_loop()
+        self.stopping = False
         self.work = WorkQueue(self._loop)
         for served in self.envs.values():  # one of each is made now: bad arguments and missing data are an error here
             await self.work.submit(self.house.describe, served, {}, apart=True).done
         self._runner = web.AppRunner(
-            application(self), access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0
-        )
+            application(self), access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0,
+            max_line_size=2 * MAX_ADDRESS,
+        )  # fmt: skip
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
@@ -178,7 +180,13 @@ class EnvServer:
             await asyncio.wait(self._closing, timeout=5.0)
 
     def start(self) -> None:
-        """Serve in a thread of its own, until `close`."""
+        """Serve in a thread of its own, until `close`.
+
+        Raises:
+            ConfigError: It does so already; or as `open`.
+        """
+        if self._thread is not None:
+            raise ConfigError(f"the server runs already, at {self.url}")
         ready = threading.Event()
         failure: list[BaseException] = []
 

@@ -24,6 +24,7 @@ from agent_envs.errors import (
 from agent_envs.terminal import plain
 
 __all__ = [
+    "MAX_ADDRESS",
     "MAX_MESSAGE",
     "PROTOCOL",
     "decode",
@@ -40,6 +41,9 @@ PROTOCOL = 1
 
 MAX_MESSAGE = 32 << 20
 """Bytes a message may have: room for every action an environment reads, however it is escaped."""
+
+MAX_ADDRESS = 1 << 16
+"""Characters that a WebSocket's address may have, with the environment's arguments in it."""
 
 _LONGEST = 4000  # characters of another side's error message
 
