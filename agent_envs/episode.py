@@ -210,12 +210,18 @@ def to_json_types(value: Any) -> Any:
     """``value`` with NumPy scalars and arrays, tuples, sets and enums as the types JSON has.
 
     Raises:
-        DataError: A value has no JSON form.
+        DataError: A value has no JSON form; names the keys that lead to it.
     """
     if value is None or type(value) in (str, bool, int, float):
         return value
     if isinstance(value, Mapping):
-        return {str(k): to_json_types(v) for k, v in value.items()}
+        types: dict[str, Any] = {}
+        for key, entry in value.items():
+            try:
+                types[str(key)] = to_json_types(entry)
+            except DataError as e:
+                raise DataError(f"{key!r}: {e}") from None
+        return types
     if isinstance(value, (list, tuple)):
         return [to_json_types(v) for v in value]
     if isinstance(value, (set, frozenset)):
@@ -226,7 +232,10 @@ def to_json_types(value: Any) -> Any:
         return to_json_types(value.value)
     if isinstance(value, (str, int, float)):
         return value
-    raise DataError(f"an episode holds a {type(value).__name__}, which has no JSON form")
+    raise DataError(
+        f"a value of type {type(value).__name__} has no JSON form and cannot be kept with an episode; leave it out, "
+        "or make it text, a number, a list or a mapping"
+    )
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:

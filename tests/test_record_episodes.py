@@ -21,7 +21,7 @@ import pytest
 
 import agent_envs
 from agent_envs.episode import StopReason, read_episodes
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.files import append_line
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.wrappers import RecordEpisodes
@@ -276,11 +276,27 @@ def test_a_full_disk_is_an_error_that_leaves_the_file_as_it_was(tmp_path, monkey
         ("a-{", "it may hold"),
         ("a.jsonl.gz", "packed"),
         ("~no_such_user/a.jsonl", "home"),
+        ("a\0b.jsonl", "NUL"),
+        ("a" * 300, "too long"),
+        ("/dev/null", "cannot be written"),
+        ("/dev/null/a.jsonl", "cannot be written"),
     ],
 )
 def test_paths_that_are_refused(path, said):
     with pytest.raises(ConfigError, match=said):
         RecordEpisodes(gym.make(TOOL), path)
+
+
+def test_an_info_without_a_json_form_is_named(tmp_path):
+    class Odd(gym.Wrapper):
+        def step(self, action):
+            *rest, info = self.env.step(action)
+            return *rest, {**info, "parts": {"model": object()}}
+
+    env = RecordEpisodes(Odd(gym.make(TOOL)), tmp_path / "a.jsonl")
+    env.reset(seed=0)
+    with pytest.raises(DataError, match="'parts': 'model': a value of type object has no JSON form.*leave it out"):
+        env.step("#### 1")
 
 
 def test_environments_that_are_not_over_text_are_refused(tmp_path):

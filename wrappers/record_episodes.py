@@ -82,14 +82,12 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self.tokens = tokens
         self._running: list[_Running] = []  # one episode or none: pop() decides who writes it
-        self._target()
+        self._check_target()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset; the episode that was not at its end is recorded as cut."""
         self._cut()
-        target = self._target()
-        if target.is_dir() or (target.exists() and not os.access(target, os.W_OK)):
-            raise ConfigError(f"RecordEpisodes: {target} cannot be written")
+        self._check_target()
         index = (options or {}).get("index")
         observation, info = self.env.reset(seed=seed, options=options)
         running = _Running(
@@ -189,6 +187,12 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 self.note_end(StopReason.CUT)
         self._running = []
 
+    def _check_target(self) -> None:
+        target = self._target()
+        there = next(place for place in (target, *target.absolute().parents) if place.exists())
+        if not (there.is_file() if there == target else there.is_dir()) or not os.access(there, os.W_OK):
+            raise ConfigError(f"RecordEpisodes: {target} cannot be written")
+
     def _target(self) -> Path:
         """The file that the path stands for in this process."""
         values = {"env": env_name(self).replace("/", "-"), "host": socket.gethostname(), "pid": os.getpid()}
@@ -197,9 +201,11 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 if name is not None and name not in values:
                     raise ValueError(f"there is no {{{name}}}")
             path = Path(self.path.format(**values)).expanduser()
-        except (RuntimeError, ValueError) as e:
+            if path.suffix == ".gz":
+                raise ValueError("lines cannot be added to a packed file")
+            if "\0" in str(path):
+                raise ValueError("a path holds no NUL")
+            return path / "episodes.jsonl" if path.is_dir() or self.path.endswith("/") else path
+        except (OSError, RuntimeError, ValueError) as e:
             known = ", ".join(f"{{{name}}}" for name in values)
-            raise ConfigError(f"RecordEpisodes: path {self.path!r}: {e}; it may hold {known}") from e
-        if path.suffix == ".gz":
-            raise ConfigError(f"RecordEpisodes: {path}: lines cannot be added to a packed file")
-        return path / "episodes.jsonl" if path.is_dir() or self.path.endswith("/") else path
+            raise ConfigError(f"RecordEpisodes: path {self.path!r:.300}: {e}; it may hold {known}") from e
