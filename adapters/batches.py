@@ -6,7 +6,7 @@ at its size, and every element written once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from agent_envs.episode import Episode, Step
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.prompt import PromptBuilder
 
-__all__ = ["LAST_STATE", "TokenBatch", "build_batch", "with_last_state"]
+__all__ = ["LAST_STATE", "TokenBatch", "build_batch", "micro_batches", "with_last_state"]
 
-LAST_STATE = "last_state"
+LAST_STATE = "agent_envs.last_state"
 """Key in the info of a step that no policy took: its prompt is the state after an episode that a limit cut."""
 _LAYOUTS = ("merged", "steps")
 
@@ -83,6 +83,27 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
     return _fill(steps, owner, plan)
 
 
+def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """Rows, the longest first, in parts of at most ``limit`` padded tokens; a longer row is a part of its own.
+
+    Args:
+        rows: Numbers of the rows.
+        lengths: Tokens of each row of the batch, shape [rows of the batch].
+        limit: Tokens of a part, each of its rows as long as its longest.
+
+    >>> list(micro_batches([0, 1, 2, 3], [2, 9, 3, 4], 8))
+    [[1], [3, 2], [0]]
+    """
+    part: list[int] = []
+    for row in sorted(rows, key=lambda r: -lengths[r]):
+        if part and (len(part) + 1) * lengths[part[0]] > limit:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part
+
+
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episode:
     """The episode, with one more step where a limit cut it: a critic reads the value of the state it was left in.
 
@@ -94,7 +115,8 @@ def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episod
     Raises:
         PromptError: Its chat template refuses the messages.
     """
-    if not episode.steps or not episode.steps[-1].truncated or episode.steps[-1].terminated:
+    last = episode.steps[-1] if episode.steps else None
+    if last is None or not last.truncated or last.terminated or not last.response_ids:
         return episode
     conversation = TokenConversation(PromptBuilder(tokenizer, episode.tools), episode.instructions)
     info = episode.reset_info

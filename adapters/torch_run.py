@@ -1,34 +1,44 @@
-"""What ``torch_loop`` keeps in the folder of a run: settings, the model it starts from, checkpoints, metrics."""
+"""What a run of ``torch_loop`` has: its folder with settings, checkpoints and metrics; tasks, models, optimisers."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from tqdm import tqdm
 from transformers import AutoModelForTokenClassification
 
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.torch_settings import LoopConfig
 from agent_envs.adapters.verl.metrics import Record, append_records, write_records
 from agent_envs.episode import Episode
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import write_text
+from agent_envs.generation.loading import load_model
 from agent_envs.intervals import difference, share
+from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.wrapper_specs import apply_wrappers
 
 __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
+
+_log = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
 
 
 class Run:
-    """The folder of a run.
+    """A run as it begins, or as it was left where it was stopped.
+
+    Its folder:
 
         settings.json      what it was started with
         start/             the tiny model it starts from, where no other is named
@@ -39,26 +49,18 @@ class Run:
         config: The settings; a run that is continued has the same.
 
     Raises:
-        ConfigError: The folder holds a run with other settings.
+        ConfigError: There is no such environment, model or device, or the folder holds a run with other settings.
     """
 
     def __init__(self, config: LoopConfig) -> None:
         if not config.env or not config.out:
             raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
+        device = _device(config.device)
         self.config, self.folder = config, Path(config.out)
-        settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
-        settings = json.loads(json.dumps(settings))
-        path = self.folder / "settings.json"
-        if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
-            changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
-            if changed:
-                raise ConfigError(
-                    f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, "
-                    "or delete it"
-                )
-        else:
-            write_text(path, json.dumps(settings, indent=1) + "\n")
+        self.estimator = get_estimator(config.estimator)
+        self._watch = RatioWatch(config.loss)
+        self.pool, self.held_out = task_pools(config)
+        self._keep_settings()
         checkpoint = self.folder / "checkpoint"
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to go on from, or None."""
@@ -69,7 +71,81 @@ class Run:
         """The lines of metrics.jsonl."""
         write_records(self.folder / "metrics.jsonl", self.records)
 
-    def start_model(self) -> str:
+        start = self._start_model()
+        self.tokenizer = load_tokenizer(start)
+        self.models: dict[str, Any] = {}
+        """``model``; ``critic`` where the estimator needs one; ``reference`` where there is a KL."""
+        self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
+        self.rates = {"model": config.learning_rate}
+        if self.estimator.needs_critic:
+            self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)
+            self.rates["critic"] = config.critic_learning_rate
+        adam = {"betas": (0.9, 0.98), "weight_decay": 0.0}
+        self.optimizers = {name: torch.optim.AdamW(self.models[name].parameters(), **adam) for name in self.rates}
+        """Of the models that are trained."""
+        if self.resumed:
+            state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
+            for name, optimizer in self.optimizers.items():
+                optimizer.load_state_dict(state[name])
+        if config.kl != "none":
+            self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
+
+    def iterations(self) -> Iterator[int]:
+        """Numbers of the iterations that are left; each begins with its learning rates."""
+        steps = self.config.steps
+        for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
+            for name, rate in self.rates.items():
+                for group in self.optimizers[name].param_groups:
+                    group["lr"] = rate * min(1.0, number / max(1, self.config.warmup))
+            yield number
+
+    def draw(self, number: int) -> np.ndarray:
+        """Indices of the tasks of an iteration."""
+        rng = np.random.default_rng([self.config.seed, number])
+        return rng.choice(self.pool, min(self.config.tasks, self.pool), replace=False)
+
+    def log(self, record: Record) -> None:
+        """Add a line to metrics.jsonl; say once if the ratios of the policy loss never leave 1."""
+        if "actor/ratio/moved" in record and (notice := self._watch.update(record["actor/ratio/moved"])):
+            _log.warning("%s", notice)
+        self.records.append(record)
+        append_records(self.folder / "metrics.jsonl", [record])
+
+    def save(self, number: int) -> None:
+        """Write a checkpoint where one is due; it appears whole, in the place of the last one."""
+        if number % self.config.save_every and number != self.config.steps:
+            return
+        parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
+        shutil.rmtree(parts, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        for name in self.optimizers:
+            self.models[name].save_pretrained(parts / name)
+            self.tokenizer.save_pretrained(parts / name)
+        torch.save(
+            {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}, parts / "optimizers.pt"
+        )
+        (parts / "step.json").write_text(json.dumps({"step": number}))
+        if target.exists():
+            target.rename(old)
+        parts.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _keep_settings(self) -> None:
+        settings = {k: v for k, v in dataclasses.asdict(self.config).items() if k not in _MAY_CHANGE}
+        settings = json.loads(json.dumps(settings))
+        path = self.folder / "settings.json"
+        if not path.exists():
+            write_text(path, json.dumps(settings, indent=1) + "\n")
+            return
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
+        if changed:
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, "
+                "or delete it"
+            )
+
+    def _start_model(self) -> str:
         """The model to start from; a tiny one is made and taught the format where none is named."""
         if self.config.model:
             return self.config.model
@@ -84,37 +160,19 @@ class Run:
             )  # fmt: skip
         return str(start)
 
-    def at(self, name: str, start: str) -> str:
+    def _at(self, name: str, start: str) -> str:
         """Where a model is: in the checkpoint, or else at the start."""
         return str(self.resumed / name) if self.resumed else start
 
-    def log(self, record: Record) -> None:
-        """Add a line to metrics.jsonl."""
-        self.records.append(record)
-        append_records(self.folder / "metrics.jsonl", [record])
 
-    def restore(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
-        """Give optimisers the state they were saved with."""
-        if self.resumed:
-            state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
-            for name, optimizer in optimizers.items():
-                optimizer.load_state_dict(state[name])
-
-    def save(self, step: int, models: Mapping[str, Any], tokenizer: Any,
-             optimizers: Mapping[str, torch.optim.Optimizer]) -> None:  # fmt: skip
-        """Write a checkpoint; it appears whole, in the place of the last one."""
-        parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
-        shutil.rmtree(parts, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-        for name, model in models.items():
-            model.save_pretrained(parts / name)
-            tokenizer.save_pretrained(parts / name)
-        torch.save({name: optimizer.state_dict() for name, optimizer in optimizers.items()}, parts / "optimizers.pt")
-        (parts / "step.json").write_text(json.dumps({"step": step}))
-        if target.exists():
-            target.rename(old)
-        parts.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+def _device(name: str) -> str:
+    """A device that is there; the first GPU, or else the CPU, where none is named."""
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=name)
+    except (AssertionError, NotImplementedError, RuntimeError) as e:
+        raise ConfigError(f"there is no device {name!r} here: {str(e).splitlines()[0]}") from e
+    return name
 
 
 def load_critic(path: str, device: str, seed: int = 0) -> Any:
@@ -141,7 +199,7 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
     sizes = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks else 1]:
         try:
-            env = gym.make(config.env, **{"data": config.data, **config.env_kwargs, "split": split})
+            env = gym.make(config.env, **config.env_kwargs_of(split))
         except gym.error.Error as e:
             raise ConfigError(f"{config.env!r} cannot be made: {e}") from e
         env = apply_wrappers(env, config.wrappers)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.adapters.estimators import EstimatorOptions
-from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS
+from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
+from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["LoopConfig", "read_command_line"]
@@ -86,22 +86,28 @@ class LoopConfig:
         for name in ("steps", "eval_tasks", "warmup", "warm_start", "kl_coef", "seed"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)!r}")
-        EstimatorOptions(gamma=self.gamma, lam=self.lam)  # refuses what no formula allows
+        get_estimator(self.estimator)  # these refuse what there is not, and what no formula allows
+        policy_loss(self.loss)
+        EstimatorOptions(gamma=self.gamma, lam=self.lam)
+
+    def env_kwargs_of(self, split: str) -> dict[str, Any]:
+        """What the environment is made with for a split."""
+        return {"data": self.data, **self.env_kwargs, "split": split}
 
 
-def read_command_line(argv: Sequence[str] | None, description: str) -> LoopConfig:
+def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
     """The settings that a command line gives; ``--env`` and ``--out`` must be there.
 
     Raises:
         ConfigError: A value that cannot be.
 
-    >>> read_command_line(["--env", "Toy-v0", "--out", "runs/x", "--kl", "loss"], "").kl
+    >>> read_command_line(["--env", "Toy-v0", "--out", "runs/x", "--kl", "loss"]).kl
     'loss'
     """
     parser = argparse.ArgumentParser(
         prog="python -m agent_envs.adapters.torch_loop",
         usage="%(prog)s --env ID --out DIR [options]",
-        description=description,
+        description="Train a model on an environment with plain PyTorch, on one device.",
         epilog="example: %(prog)s --env AgentR1/GSM8KTool-v0 --env-kwargs '{\"level\": 1}' "
         "--wrapper 'FormatReward(weight=0.1)' --out runs/loop",
     )

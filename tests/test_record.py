@@ -237,7 +237,9 @@ def test_a_recorded_file_becomes_a_loss_with_gradients(serving, tmp_path):
         assert post(proxy, f"/episodes/{name}/reward", {"rewards": [0.0, reward]})[0] == 200
     found = episodes(tmp_path)
     batch = build_batch(found)
-    assert len(torch_loop.assemble(found, [0, 0]).step) == 4 * 7  # the plain loop's batch has the same tokens
+    assert (
+        int((torch_loop.assemble(found, [0, 0]).step >= 0).sum()) == 4 * 7
+    )  # the plain loop's batch has the same tokens
     n = len(batch.episode)
     groups = {name: i for i, name in enumerate({e.group_id: None for e in found})}
     rows = StepRows(

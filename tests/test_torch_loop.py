@@ -15,6 +15,7 @@ import json
 import re
 import socket
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from agent_envs.adapters.torch_loop import (  # noqa: E402
     critic_loss,
     main,
     score,
+    token_log_probs,
     train,
     update,
 )
@@ -244,17 +246,23 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     if needs.needs_critic:
         given["values"] = theirs.infer(verl.critic, "values")
     ours = batch_of(episodes, critic=needs.needs_critic, baselines=baselines)
-    order = torch.argsort(ours.step, stable=True)  # ours stand row by row, verl's table step by step
+    place = (ours.step >= 0).nonzero().squeeze(1)
+    order = place[torch.argsort(ours.step[place], stable=True)]  # ours stand row by row, verl's table step by step
     old = score(verl.models["actor"], ours, c)
-    assert torch.allclose(old[ours.place[order]], given["old_log_probs"][table.tokens], atol=2e-5)
-    values = score(verl.models["critic"], ours, c, critic=True) if needs.needs_critic else None
+    assert torch.allclose(old[order], given["old_log_probs"][table.tokens], atol=2e-5)
+    values = None
+    if needs.needs_critic:
+        values = score(verl.models["critic"], ours, c, critic=True)
+        assert torch.allclose(values[order], given["values"][table.tokens], atol=2e-5)
+        values[order] += 10 * noise(len(order), 3)  # so that the clip of values acts
+        given["values"][table.tokens] += 10 * noise(len(order), 3)
 
     moved = noise(len(order), 1)
     ref = old.clone()
     given["ref_log_prob"] = given["old_log_probs"].clone()
-    ref[ours.place[order]] += noise(len(order), 2)
+    ref[order] += noise(len(order), 2)
     given["ref_log_prob"][table.tokens] += noise(len(order), 2)
-    old[ours.place[order]] += moved
+    old[order] += moved
     given["old_log_probs"][table.tokens] += moved
 
     only = dict(given) if kl == "reward" else {k: v for k, v in given.items() if k != "ref_log_prob"}
@@ -263,28 +271,33 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     scores = Scores(old, ref if kl != "none" else None, values)
     advantages, returns, _ = credit(ours, c, scores)
     assert torch.allclose(advantages[order].float(), columns["advantages"][table.tokens], atol=1e-5)
-    assert float(advantages.abs().mean()) > 0.05
+    assert float(advantages[order].abs().mean()) > 0.05
 
-    lengths = torch.bincount(ours.step, minlength=len(ours.rows.rewards))
-    weights = token_weights(weighting, lengths, ours.rows.trajectory, ours.step)
+    weights = weights_of(ours, weighting)
     assert torch.allclose(weights[order], columns[verl.policy_weights][table.tokens])
-    said, _ = accumulate(verl.models["actor"], ours, weights, actor_loss(ours, weights, advantages, scores, c), c)
+    said, _ = accumulate(verl.models["actor"], ours, weights, partial(actor_loss, ours, c, scores, advantages), c)
     expected, metrics = verl.gradients("actor", theirs, columns, c)
     assert said == pytest.approx(metrics["actor/loss"], rel=1e-4, abs=1e-6)
     assert relative(gradients(verl.models["actor"]), expected) <= 1e-4
 
     if values is not None:
         assert torch.allclose(returns[order].float(), columns["returns"][table.tokens], atol=1e-5)
-        counted = torch.ones_like(ours.step, dtype=torch.bool)
-        if needs.critic_at_action_start:
-            counted = torch.zeros_like(counted)
-            counted[order] = action_start(ours.step[order])
-        lengths = torch.bincount(ours.step[counted], minlength=len(ours.rows.rewards))
-        weights = token_weights(weighting, lengths, ours.rows.trajectory, ours.step) * counted
-        said, _ = accumulate(verl.models["critic"], ours, weights, critic_loss(ours, weights, returns, values), c)
+        first = order[action_start(ours.step[order])]
+        counted = first if needs.critic_at_action_start else order
+        weights = weights_of(
+            ours, weighting, torch.full_like(ours.step, -1).index_copy_(0, counted, ours.step[counted])
+        )
+        said, _ = accumulate(verl.models["critic"], ours, weights, partial(critic_loss, values, returns), c)
         expected, metrics = verl.gradients("critic", theirs, columns, c)
         assert said == pytest.approx(metrics["critic/vf_loss"], rel=1e-4, abs=1e-6)
         assert relative(gradients(verl.models["critic"]), expected) <= 1e-4
+
+
+def weights_of(batch, weighting, step=None):
+    """Of every token of a batch, or of those that a step is named for."""
+    step = batch.step if step is None else step
+    lengths = torch.bincount(step[step >= 0], minlength=len(batch.steps.rewards))
+    return token_weights(weighting, lengths, batch.steps.trajectory, step)
 
 
 # ------------------------------------------------------------------------------------------------ the loop itself
@@ -302,17 +315,16 @@ def test_the_cut_into_micro_batches_changes_nothing(model):
     batch = batch_of(play(7, "mixed"), critic=False)
     scores = Scores(score(model, batch, c))
     advantages, _, _ = credit(batch, c, scores)
-    lengths = torch.bincount(batch.step, minlength=len(batch.rows.rewards))
-    weights = token_weights("trajectory", lengths, batch.rows.trajectory, batch.step)
+    weights = weights_of(batch, "trajectory")
     found = []
     for limit in (10_000, 60, 1):
         cut = dataclasses.replace(c, micro_tokens=limit)
         assert torch.allclose(score(model, batch, cut), scores.old, atol=1e-5)
-        loss, metrics = accumulate(model, batch, weights, actor_loss(batch, weights, advantages, scores, cut), cut)
+        loss, metrics = accumulate(model, batch, weights, partial(actor_loss, batch, cut, scores, advantages), cut)
         found.append((loss, gradients(model), int(metrics["ppo_kl"].count)))
     for loss, grads, count in found[1:]:
         assert loss == pytest.approx(found[0][0], abs=1e-6)
-        assert count == found[0][2] == len(batch.place)
+        assert count == found[0][2] == int((batch.step >= 0).sum())
         assert relative(grads, found[0][1]) <= 1e-5
 
 
@@ -326,18 +338,52 @@ def test_mini_batches_are_whole_episodes_and_all_of_them(model_path):
     advantages, _, _ = credit(batch, c, scores)
     seen = []
 
-    def make_loss(weights):
-        seen.append(weights)
-        return actor_loss(batch, weights, advantages, scores, c)
+    def loss_of(outputs, places, weights):
+        seen.append(torch.zeros(len(batch.ids)).index_copy_(0, places, weights))
+        return actor_loss(batch, c, scores, advantages, outputs, places, weights)
 
-    metrics = update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, make_loss, seed=(1,))
+    metrics = update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, loss_of, seed=(1,))
     assert len(seen) == 4 and metrics["ratio/moved"] > 0  # from the second update on it is another policy
-    owner = batch.rows.trajectory[batch.step]
+    owner = batch.steps.trajectory[batch.step]
     for first, second in (seen[:2], seen[2:]):
         assert float(first.sum()) == pytest.approx(1) and float(second.sum()) == pytest.approx(1)
-        assert bool(((first != 0) ^ (second != 0)).all())
+        assert torch.equal((first != 0) ^ (second != 0), batch.step >= 0)
         assert not set(owner[first != 0].tolist()) & set(owner[second != 0].tolist())
     assert not torch.equal(seen[0] != 0, seen[2] != 0)
+
+    seen.clear()  # a critic of the states before acting
+    update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, loss_of, at_start=True)
+    assert torch.equal((seen[0] != 0) | (seen[1] != 0), action_start(batch.step))
+    assert float(seen[0].sum()) == pytest.approx(1)
+
+
+def test_gradients_are_clipped(model_path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    c = config(mini_batches=1, grad_clip=1e-2)
+    batch = batch_of(play(8, "grow"), critic=False)
+    scores = Scores(score(model, batch, c))
+    loss_of = partial(actor_loss, batch, c, scores, credit(batch, c, scores)[0])
+    metrics = update(model, torch.optim.SGD(model.parameters(), lr=1.0), batch, c, loss_of)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert metrics["grad_norm"] > 0.1 and float(moved.norm()) == pytest.approx(1e-2, rel=1e-2)
+
+
+def test_the_entropys_gradient_is_made_only_for_a_bonus():
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for coefficient in (0.0, 0.1):
+        log_probs, entropy = token_log_probs(logits, torch.tensor([0, 4, 2]), config(entropy_coef=coefficient))
+        assert log_probs.requires_grad and entropy.requires_grad == bool(coefficient)
+    assert torch.allclose(entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=1e-6)
+
+
+def test_an_infos_own_last_state_is_a_step_like_others():
+    (_, _, episode), *_ = play(3, "grow", groups=1, per_group=1)
+    steps = tuple(dataclasses.replace(step, info={**step.info, "last_state": True}) for step in episode.steps)
+    batch = assemble([dataclasses.replace(episode, steps=steps)], [0])
+    assert bool(batch.steps.valid.all()) and int((batch.step >= 0).sum()) == sum(len(s.response_ids) for s in steps)
 
 
 def test_broken_episodes_and_steps_without_tokens_are_left_out():
@@ -345,11 +391,14 @@ def test_broken_episodes_and_steps_without_tokens_are_left_out():
     episodes[1] = dataclasses.replace(episodes[1], stop_reason=StopReason.STEP_TIMEOUT)
     bare = dataclasses.replace(episodes[2].steps[0], prompt_ids=None, response_ids=None)
     episodes[2] = dataclasses.replace(episodes[2], steps=(bare, *episodes[2].steps))
-    batch = assemble(episodes, [0, 0, 0], baselines=[1.0, 2.0, 3.0])
-    assert batch.rows.names == [episodes[0].episode_id, episodes[2].episode_id]
-    assert batch.rows.baseline.unique().tolist() == [1.0, 3.0]
-    assert batch.rows.step[batch.rows.trajectory == 1].tolist() == list(range(1, len(episodes[2].steps)))
-    assert len(batch.place) == sum(len(s.response_ids or ()) for e in (episodes[0], episodes[2]) for s in e.steps)
+    batch = assemble(episodes, [7, 8, 9], baselines=[1.0, 2.0, 3.0])
+    assert batch.steps.group.unique().tolist() == [7, 9]
+    assert batch.steps.names == [episodes[0].episode_id, episodes[2].episode_id]
+    assert batch.steps.baseline.unique().tolist() == [1.0, 3.0]
+    assert batch.steps.step[batch.steps.trajectory == 1].tolist() == list(range(1, len(episodes[2].steps)))
+    assert int((batch.step >= 0).sum()) == sum(
+        len(s.response_ids or ()) for e in (episodes[0], episodes[2]) for s in e.steps
+    )
 
 
 def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_path):
@@ -382,7 +431,7 @@ def settings(out, start, **more):
     return LoopConfig(
         env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=start,
         tasks=2, group=2, eval_tasks=2, max_response_tokens=6, save_every=1, warmup=0, concurrency=1, entropy_coef=0.1,
-        estimator="gae", kl="reward", device="cpu", **more,
+        estimator="gae", kl="reward", device="cpu", temperature=0.7, **more,
     )  # fmt: skip
 
 
@@ -404,7 +453,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     lines = (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
     assert whole[-1]["val/episodes"] == 2 and whole[-1]["rollout/logprob_diff"] < 1e-4
-    assert "critic/vpred_mean" in whole[-1] and "reward_kl" in whole[-1]
+    assert "critic/vpred_mean" in whole[-1] and whole[1]["reward_kl"] == pytest.approx(0, abs=1e-6)
+    assert whole[-1]["reward_kl"] > 1e-6
     assert (tmp_path / "whole" / "checkpoint" / "model" / "tokenizer.json").exists()
     with pytest.raises(ConfigError, match="other settings.*seed was 0, now 1"):
         train(settings(tmp_path / "parts", model_path, steps=3, seed=1))
@@ -423,6 +473,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
         (["--tasks", "0"], "tasks must be above 0"),
         (["--env-kwargs", "[1]"], "--env-kwargs is a JSON object"),
         (["--env", "AgentR1/Nothing-v0"], "AgentR1/Nothing-v0"),
+        (["--device", "cuda:99"], "there is no device 'cuda:99' here"),
+        (["--device", "gpu"], "there is no device 'gpu' here"),
         (["--model", "no/such/folder/here"], "'no/such/folder/here' has no Hugging Face tokenizer"),
     ],
 )
@@ -430,6 +482,12 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
     known = [] if "--env" in options else ["--env", "AgentR1/GSM8K-v0"]
     assert main([*known, "--out", str(tmp_path / "run"), *options]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
+    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=5), mini_batches=1, estimator="reinforce")
+    train(c)
+    assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
 
 
 @pytest.mark.parametrize("estimator", ["remax", "gigpo"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -67,6 +67,31 @@ class StepRows:
     """gigpo with similarity: the text of each anchor number."""
     names: Sequence[str] | None = None
     """Names of trajectories by number, for error messages."""
+
+    def with_token_rewards(self, extra: torch.Tensor) -> StepRows:
+        """The rows with rewards at tokens added, such as what a KL takes; a step's own stands at its last token.
+
+        Args:
+            extra: Reward of each of ``tokens``, any value where no step trains it, float, shape [tokens].
+
+        >>> zeros, tokens = torch.zeros(2, dtype=torch.int64), TokenRows(torch.tensor([-1, 0, 0, -1, 1]))
+        >>> rows = StepRows(torch.ones(2), zeros, torch.arange(2), zeros, zeros == 0, zeros == 1, tokens=tokens)
+        >>> paid = rows.with_token_rewards(torch.full([5], -0.25))
+        >>> paid.rewards.tolist(), paid.tokens.rewards.tolist()
+        ([0.5, 0.75], [0.0, -0.25, 0.75, 0.0, 0.75])
+        """
+        if self.tokens is None:
+            raise ConfigError("rewards at tokens need StepRows with tokens")
+        step_row, rewards = self.tokens.step_row, self.rewards.double()
+        at = (step_row >= 0).nonzero().squeeze(1)  # [trained]
+        extra = torch.zeros(len(step_row), dtype=torch.float64).index_copy_(0, at, extra[at].double())
+        paid = self.tokens.rewards
+        if paid is None:
+            last = torch.zeros_like(self.trajectory).scatter_reduce_(0, step_row[at], at, "amax")  # [rows]
+            paid = torch.zeros_like(extra)
+            paid[at] = torch.where(last[step_row[at]] == at, rewards[step_row[at]], 0.0)
+        tokens = replace(self.tokens, rewards=paid + extra)
+        return replace(self, rewards=rewards.index_add(0, step_row[at], extra[at]), tokens=tokens)
 
     def name(self, trajectory: int) -> str:
         """How an error message calls a trajectory."""

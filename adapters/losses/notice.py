@@ -43,6 +43,6 @@ class RatioWatch:
             return None
         return (
             f"no ratio of the {self.loss} loss has left 1 in {self.patience} training steps: clipping never acts and "
-            "the update equals the plain policy gradient. Use at least two mini-batches per batch (a smaller "
-            "ppo_mini_batch_size) or more than one epoch (ppo_epochs)"
+            "the update equals the plain policy gradient. Use at least two mini-batches per batch (verl: a smaller "
+            "ppo_mini_batch_size; torch_loop: mini_batches) or more than one epoch (ppo_epochs; epochs)"
         )

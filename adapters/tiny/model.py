@@ -61,8 +61,9 @@ def build_model(
     return model
 
 
-def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
     """Write model and tokenizer as one Hugging Face folder, all of it or nothing: `folder` appears by a rename."""
+    folder = Path(folder)
     parts = folder.with_name(f".{folder.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(parents=True)

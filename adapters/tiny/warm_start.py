@@ -53,7 +53,7 @@ _TOKENIZER_EPISODES = 3_000
 
 
 def make_warm_model(
-    folder: Path,
+    folder: str | Path,
     env_id: str,
     *,
     steps: int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -137,11 +137,7 @@ def _less_kl(
     )
     metrics |= {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": objective.kl.value}
     objective.kl.update(kl, len(table.names))
-    at_end = table.place == (table.length - 1)[table.step_of]
-    placed = penalty.double() + torch.where(at_end, rows.rewards.double()[table.step_of], 0.0)
-    rewards = torch.zeros(len(table), dtype=torch.float64).index_add_(0, table.step_of, placed)
-    tokens = None if rows.tokens is None else replace(rows.tokens, rewards=placed)
-    return replace(rows, rewards=rewards, tokens=tokens)
+    return rows.with_token_rewards(penalty)
 
 
 def _correct(
