@@ -5,6 +5,7 @@ Behaviours pinned here:
 2. ``parse(format(call))`` is the call, for the 300 real calls and for generated ones, several in a text included.
 3. A malformed call is a failure with a reason, beside the calls that could be read.
 4. Any text is read in time in proportion to its length.
+5. Reasoning is told apart in the same way in every format, and a tag within a call's string is part of the string.
 """
 
 from __future__ import annotations
@@ -179,6 +180,7 @@ def test_generated_calls_survive(name: str) -> None:
 
 
 PIECES = [
+    "<think></think>", "<think><think></think>", "x</think>",
     "<tool_call>", "</tool_call>", "<think>", "</think>", "{", "[", '"name": "a"', '{"name": "a", "arguments": {', "}}",
     "]", "<function=a>", "<parameter=b>", "</parameter>", "<arg_key>", "<arg_value>", "[TOOL_CALLS]", "a[ARGS]", BEGIN,
     SEPARATOR, "<｜tool▁calls▁begin｜>", "<|channel|>", "<|message|>", "to=functions.a", "<|end|>", "```python\n",
@@ -200,6 +202,54 @@ def test_any_text_is_read_without_an_error_and_in_linear_time(name: str) -> None
         assert time.process_time() - started < 2, (
             piece
         )  # linear time takes hundredths; quadratic time would take minutes
+
+
+# The call of each format that holds `%s` unescaped, as models write it.
+WRITTEN = {
+    "deepseek": f'<｜tool▁calls▁begin｜>{BEGIN}search{SEPARATOR}{{"query": "%s"}}{END}<｜tool▁calls▁end｜>',
+    "fenced_python": "```python\n%s\n```\n",
+    "glm": "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>%s</arg_value>\n</tool_call>",
+    "hermes": '<tool_call>{"name": "search", "arguments": {"query": "%s"}}</tool_call>',
+    "json": '{"name": "search", "arguments": {"query": "%s"}}',
+    "llama": '{"name": "search", "parameters": {"query": "%s"}}',
+    "mistral": '[TOOL_CALLS][{"name": "search", "arguments": {"query": "%s"}}]',
+    "qwen_coder": "<tool_call>\n<function=search>\n<parameter=query>\n%s\n</parameter>\n</function>\n</tool_call>",
+    "react": "Search[%s]",
+    "search_r1": "<search>%s</search>",
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name: str) -> None:
+    parser, written = get_parser(name), WRITTEN[name]
+
+    def values(text: str) -> list[str]:
+        return [str(value).strip() for _, arguments in _read(parser, text) for value in arguments.values()]
+
+    one, no, yes = written % "one", written % "no", written % "yes"
+    for text in (
+        yes,
+        f"<think>hm</think>{yes}",
+        f"hm</think>{yes}",  # the prompt began it
+        f"<think>{no}</think>{yes}",
+        f"{no}</think>{yes}",
+        f"<think>a <think>b</think> {no}</think>{yes}",
+        f"<think>{no} <think> {no}</think>{yes}",
+        f"<think>a</think>b</think>{yes}",
+        f"<think>a</think>\n<think>{no}</think>\n{yes}",
+    ):
+        assert values(text) == ["yes"], text
+        assert "hm" not in parser.parse(text).text
+    inner = "what is <think>this</think>?"
+    assert values(f"<think>hm</think>{written % inner}") == values(written % inner) == [inner]
+    assert values(f"<think>hm</think>{written % 'what is </think>?'}") == ["what is </think>?"]
+    if name != "search_r1":  # there a tag that was begun while thinking is none of a call
+        assert values(written % "what is </think>?") == ["what is </think>?"]
+    if name in ("deepseek", "glm", "hermes", "json", "mistral", "qwen_coder"):
+        assert values(f"<think>a</think>{one}<think>{no}</think>{yes}") == ["one", "yes"]
+        assert parser.parse(f"<think>a</think>{one}<think>b</think>{yes}").reasoning == "a\nb"
+    else:  # one call in a text, or nothing between two
+        assert "no" not in values(f"<think>a</think>{one}<think>{no}</think>\n" + ("" if name == "llama" else yes))
 
 
 def test_strings_that_look_like_numbers_stay_strings() -> None:

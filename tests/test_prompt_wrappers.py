@@ -356,8 +356,12 @@ def test_policies_that_do_not_exist_are_named():
         ("[THINK]a[/THINK]go", "go"),
         (
             "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>go",
-            "<|channel|>final<|message|>go",
+            "go",
         ),
+        ("<|channel|>final<|message|>go<|return|>", "go"),
+        ("<think>a <think>b</think> c</think>go", "go"),
+        ("<think>a</think>b</think>go", "go"),
+        ("<think>a <think> b</think>go", "go"),
         ("", ""),
     ],
 )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["DeepSeekParser"]
 
@@ -32,15 +33,17 @@ class DeepSeekParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
-        reasoning, body = split_reasoning(text)
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.split(_BEGIN, MAX_CALLS + 1)
         said, begun, _ = outside.partition(_BEGIN_ALL)
         calls: list[ToolCall | ParseFailure] = []
         for part in parts:
-            calls.append(too_many() if len(calls) == MAX_CALLS else _read(part))
+            calls.append(too_many() if len(calls) == MAX_CALLS else _read_call(part))
         if begun and not calls:
             calls.append(ParseFailure(f"expected {self.describe()}", body))
-        return ParsedAction(said.strip() if calls else body, tuple(calls), reasoning)
+        return ParsedAction(said.strip() if calls else body, tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
@@ -51,7 +54,7 @@ class DeepSeekParser:
         return f"{_BEGIN_ALL}{_BEGIN}NAME{_SEPARATOR}{{...}}{_END}{_END_ALL}"
 
 
-def _read(part: str) -> ToolCall | ParseFailure:
+def _read_call(part: str) -> ToolCall | ParseFailure:
     body, closed, _ = part.rpartition(_END)
     body = body if closed else part
     name, separated, arguments = body.partition(_SEPARATOR)

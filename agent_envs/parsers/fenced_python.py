@@ -13,7 +13,7 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import split_reasoning
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["FencedPythonParser"]
 
@@ -31,18 +31,18 @@ class FencedPythonParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart: one call, or an answer."""
-        reasoning, body = split_reasoning(text)
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
         start = _OPEN.search(body)
         if start is None:
-            return ParsedAction(body, (), reasoning)
+            return ParsedAction(body)
         end = re.compile(rf"^{start[1]}[ \t]*$", re.MULTILINE).search(body, start.end())
         if end is None:
             problem = f"the code block is not closed: expected {start[1]} on a line of its own"
-            return ParsedAction(
-                body[: start.start()].strip(), (ParseFailure(problem, body[start.start() :]),), reasoning
-            )
+            return ParsedAction(body[: start.start()].strip(), (ParseFailure(problem, body[start.start() :]),))
         call = ToolCall("python", {"code": body[start.end() : end.start()]}, body[start.start() : end.end()])
-        return ParsedAction(body[: start.start()].strip(), (call,), reasoning)
+        return ParsedAction(body[: start.start()].strip(), (call,))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""

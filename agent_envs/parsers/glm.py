@@ -19,10 +19,10 @@ from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
     scan_calls,
-    split_reasoning,
     typed_argument,
     written_argument,
 )
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["GlmParser"]
 
@@ -49,11 +49,13 @@ class GlmParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
-        reasoning, body = split_reasoning(text)
-        rest, calls = scan_calls(body, _OPENING, lambda match: self._read(body, match.end()))
-        return ParsedAction(rest.strip() if calls else rest, tuple(calls), reasoning)
+        return outside_reasoning(text, self._read)
 
-    def _read(self, body: str, begin: int) -> tuple[ToolCall | ParseFailure, int]:
+    def _read(self, body: str) -> ParsedAction:
+        rest, calls = scan_calls(body, _OPENING, lambda match: self._read_call(body, match.end()))
+        return ParsedAction(rest.strip() if calls else rest, tuple(calls))
+
+    def _read_call(self, body: str, begin: int) -> tuple[ToolCall | ParseFailure, int]:
         key = re.compile(r"<arg_key>|</tool_call>|<tool_call>").search(body, begin)
         if key is None or key[0] == _OPEN:
             end = len(body) if key is None else key.start()

@@ -15,11 +15,12 @@ import re
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, too_many, written_json
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["HermesParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_TAG = re.compile(r"</?tool_call>|<think>")
+_TAG = re.compile(r"</?tool_call>")
 _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
 
@@ -42,15 +43,16 @@ class HermesParser:
         What stands in ``<think>`` blocks, or before a ``</think>`` whose beginning was in the prompt, is reasoning:
         calls in it are not made. Tags within the JSON of a call are part of its strings.
         """
-        if _OPEN not in text and "</think>" not in text:
+        return outside_reasoning(text, self._read)
+
+    def _read(self, text: str) -> ParsedAction:
+        if _OPEN not in text:
             if _CLOSE in text:
                 return ParsedAction("", (ParseFailure(f"{_CLOSE} without {_OPEN} before it", text),))
             return ParsedAction(text)
         outside: list[str] = []
-        reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
-        position, stray = _skip_open_reasoning(text, reasoning), False
-        last_thought = text.rfind("</think>")
+        position, stray = 0, False
         while (tag := _TAG.search(text, position)) is not None:
             outside.append(text[position : tag.start()])
             if tag[0] == _OPEN and len(calls) == MAX_CALLS:
@@ -59,21 +61,13 @@ class HermesParser:
             elif tag[0] == _OPEN:
                 call, position = _read_call(text, tag.start())
                 calls.append(call)
-            elif tag[0] == _CLOSE:
-                position, stray = tag.end(), True
             else:
-                end = text.find("</think>", tag.end()) if tag.end() <= last_thought else -1
-                if end < 0:  # never closed: not a block
-                    outside.append(tag[0])
-                    position = tag.end()
-                else:
-                    reasoning.append(text[tag.end() : end])
-                    position = end + len("</think>")
+                position, stray = tag.end(), True
         outside.append(text[position:])
         if stray and not calls:
             calls.append(ParseFailure(f"{_CLOSE} without {_OPEN} before it", text))
         rest = "".join(outside)
-        return ParsedAction(rest.strip() if calls else rest, tuple(calls), "\n".join(reasoning))
+        return ParsedAction(rest.strip() if calls else rest, tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
@@ -83,23 +77,6 @@ class HermesParser:
     def describe(self) -> str:
         """The format in words."""
         return f'{_OPEN}{{"name": <tool>, "arguments": {{...}}}}{_CLOSE}'
-
-
-def _skip_open_reasoning(text: str, reasoning: list[str]) -> int:
-    """Where a text goes on after a ``</think>`` whose ``<think>`` was in the prompt; 0 where there is none."""
-    end = text.find("</think>")
-    if end < 0 or text.find("<think>", 0, end) >= 0:
-        return 0
-    start = text.find(_OPEN, 0, end)
-    for _ in range(MAX_CALLS):
-        if start < 0:
-            break
-        call, after = _read_call(text, start)
-        if isinstance(call, ToolCall) and after > end:  # the tag is within a string of this call
-            return 0
-        start = text.find(_OPEN, start + 1, end)
-    reasoning.append(text[:end])
-    return end + len("</think>")
 
 
 def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:

@@ -1,4 +1,4 @@
-"""What the wire formats share: calls as JSON objects, reasoning before an action, arguments typed by their schemas."""
+"""What the wire formats share: calls as JSON objects, arguments typed by their schemas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ __all__ = [
     "check_call",
     "read_json",
     "scan_calls",
-    "split_reasoning",
     "too_many",
     "typed_argument",
     "written_argument",
@@ -27,21 +26,6 @@ MAX_CALLS = 100
 
 _DECODER = json.JSONDecoder()
 _SPACES = " \t\r\n"
-
-
-def split_reasoning(text: str) -> tuple[str, str]:
-    """What stands before the last ``</think>``, and the rest.
-
-    >>> split_reasoning("<think>hm</think>act")
-    ('hm', 'act')
-    >>> split_reasoning("act")
-    ('', 'act')
-    """
-    before, closed, after = text.rpartition("</think>")
-    if not closed:
-        return "", text
-    opening = before.find("<think>")
-    return (before if opening < 0 else before[:opening] + before[opening + len("<think>") :]).strip(), after
 
 
 def read_json(text: str, start: int) -> tuple[Any, int]:

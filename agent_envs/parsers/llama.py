@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["LlamaParser"]
 
@@ -31,7 +32,9 @@ class LlamaParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart: calls where a JSON object begins it (or follows the tag), else an answer."""
-        reasoning, body = split_reasoning(text)
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
         for token in _ENDS:
             body = body.removesuffix(token)
         before, tagged, rest = body.partition(_TAG)
@@ -39,8 +42,8 @@ class LlamaParser:
             before, rest = "", body
         if not rest.lstrip().startswith("{"):
             if tagged:
-                return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),), reasoning)
-            return ParsedAction(body, (), reasoning)
+                return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),))
+            return ParsedAction(body)
         calls: list[ToolCall | ParseFailure] = []
         position = 0
         while position < len(rest):
@@ -57,7 +60,7 @@ class LlamaParser:
                 calls.append(ParseFailure("something follows the tool call: expected ; and another one", rest[end:]))
                 break
             position = end + rest.startswith(";", end)
-        return ParsedAction(before.strip(), tuple(calls), reasoning)
+        return ParsedAction(before.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""

@@ -12,7 +12,8 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["MistralParser"]
 
@@ -34,16 +35,20 @@ class MistralParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
-        reasoning, body = _split_think(text)
+        if "[/THINK]" in text:
+            return outside_reasoning(text, self._read, opening="[THINK]", closing="[/THINK]")
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
         if not parts:
-            return ParsedAction(body, (), reasoning)
+            return ParsedAction(body)
         calls: list[ToolCall | ParseFailure] = []
         for part in parts:
-            calls += _read(part)
+            calls += _read_calls(part)
         if len(calls) > MAX_CALLS:
             calls = [*calls[:MAX_CALLS], too_many()]
-        return ParsedAction(outside.strip(), tuple(calls), reasoning)
+        return ParsedAction(outside.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
@@ -55,13 +60,7 @@ class MistralParser:
         return f'{_TAG}[{{"name": <tool>, "arguments": {{...}}}}]'
 
 
-def _split_think(text: str) -> tuple[str, str]:
-    """Mistral's reasoning models write ``[THINK]...[/THINK]``."""
-    before, closed, after = text.rpartition("[/THINK]")
-    return (before.replace("[THINK]", "", 1).strip(), after) if closed else split_reasoning(text)
-
-
-def _read(part: str) -> list[ToolCall | ParseFailure]:
+def _read_calls(part: str) -> list[ToolCall | ParseFailure]:
     named = _NAMED.match(part)
     try:
         value, end = read_json(part, named.end() if named else 0)

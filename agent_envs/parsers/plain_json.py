@@ -9,7 +9,8 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, split_reasoning, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["PlainJsonParser"]
 
@@ -31,7 +32,9 @@ class PlainJsonParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart. An object without name and arguments is no call."""
-        reasoning, body = split_reasoning(text)
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
         outside: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
         position = 0
@@ -54,9 +57,9 @@ class PlainJsonParser:
             calls += [check_call(entry, raw) for entry in (value if isinstance(value, list) else [value])]
         outside.append(body[position:])
         if not calls:
-            return ParsedAction(body, (), reasoning)
+            return ParsedAction(body)
         rest = _FENCE.sub("", "".join(outside)).replace("```", "")
-        return ParsedAction(rest.strip(), tuple(calls), reasoning)
+        return ParsedAction(rest.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""

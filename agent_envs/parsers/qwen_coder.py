@@ -21,10 +21,10 @@ from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
     scan_calls,
-    split_reasoning,
     typed_argument,
     written_argument,
 )
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["QwenCoderParser"]
 
@@ -51,16 +51,18 @@ class QwenCoderParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart."""
-        reasoning, body = split_reasoning(text)
-        outside, calls = scan_calls(body, _FUNCTION, lambda match: self._read(body, match))
+        return outside_reasoning(text, self._read)
+
+    def _read(self, body: str) -> ParsedAction:
+        outside, calls = scan_calls(body, _FUNCTION, lambda match: self._read_call(body, match))
         if not calls:
             if "<tool_call>" in body:
-                return ParsedAction("", (ParseFailure(f"expected {self.describe()}", body),), reasoning)
-            return ParsedAction(body, (), reasoning)
+                return ParsedAction("", (ParseFailure(f"expected {self.describe()}", body),))
+            return ParsedAction(body)
         rest = re.sub(r"</?tool_call>", "", outside)
-        return ParsedAction(rest.strip(), tuple(calls), reasoning)
+        return ParsedAction(rest.strip(), tuple(calls))
 
-    def _read(self, body: str, match: re.Match[str]) -> tuple[ToolCall | ParseFailure, int]:
+    def _read_call(self, body: str, match: re.Match[str]) -> tuple[ToolCall | ParseFailure, int]:
         name, position = match[1].strip(), match.end()
         types = self._types.get(name, {})
         arguments = {}

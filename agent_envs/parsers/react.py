@@ -12,6 +12,7 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["ReActParser"]
 
@@ -35,16 +36,16 @@ class ReActParser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
-        reasoning = ""
-        if "</think>" in text:
-            reasoning, _, text = text.rpartition("</think>")
+        return outside_reasoning(text, self._read)
+
+    def _read(self, text: str) -> ParsedAction:
         if not text.strip():
-            return ParsedAction("", (), reasoning)
+            return ParsedAction("")
         command = _last_command(text)
         if command is None:
-            return ParsedAction("", (ParseFailure(_EXPECTED, text),), reasoning)
+            return ParsedAction("", (ParseFailure(_EXPECTED, text),))
         start, end, name, argument = command
-        reasoning = reasoning + text[:start]
+        reasoning = text[:start]
         if name == "finish":
             return ParsedAction(argument, (), reasoning)
         return ParsedAction("", (ToolCall(name, {_ARGUMENTS[name]: argument}, text[start:end]),), reasoning)

@@ -13,6 +13,7 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["SearchR1Parser"]
 
@@ -36,22 +37,22 @@ class SearchR1Parser:
 
     def parse(self, text: str) -> ParsedAction:
         """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
-        if not text.strip():
-            return ParsedAction("", (), "")
-        body, reasoning = text, ""
-        if "</think>" in text:
-            reasoning, _, body = text.rpartition("</think>")
+        return outside_reasoning(text, self._read, in_calls=False)
+
+    def _read(self, body: str) -> ParsedAction:
+        if not body.strip():
+            return ParsedAction("")
         last_close = {tag: body.rfind(f"</{tag}>") for tag in ("search", "answer")}
         for match in _OPENING.finditer(body):
             if last_close[match[1]] < match.end():
                 continue
             end = body.find(f"</{match[1]}>", match.end())
             content = body[match.end() : end].strip()
-            reasoning += body[: match.start()]
+            reasoning = body[: match.start()]
             if match[1] == "answer":
                 return ParsedAction(content, (), reasoning)
             return ParsedAction("", (ToolCall("search", {"query": content}, body[match.start() : end]),), reasoning)
-        return ParsedAction("", (ParseFailure(_EXPECTED, text),), reasoning)
+        return ParsedAction("", (ParseFailure(_EXPECTED, body),))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that `parse` reads it."""
