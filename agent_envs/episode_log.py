@@ -6,13 +6,14 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from agent_envs.episode import Episode
 from agent_envs.errors import BackendError, ConfigError, DataError
-from agent_envs.files import numbered_lines, replacing, write_text
+from agent_envs.files import end_of_whole_lines, numbered_lines, replacing, write_text
 
 __all__ = ["EpisodeLog"]
 
@@ -82,16 +83,23 @@ class EpisodeLog:
         """
         assert self._file is not None
         line = json.dumps({**episode.to_dict(), **beside}).encode("ascii") + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._file, line) :]
-        except OSError as e:
-            raise BackendError(f"{self.path} cannot be written: {e.strerror}") from e
+        before = os.fstat(self._file).st_size
+        with _writing(self.path):
+            try:
+                while line:
+                    line = line[os.write(self._file, line) :]
+            except OSError:
+                os.ftruncate(self._file, before)  # or the next one would follow half a line
+                raise
 
     def drop(self, unwanted: Callable[[Episode], bool]) -> int:
-        """Remove episodes; how many. The file is replaced at once, so a kill leaves the old or the new one."""
+        """Remove episodes; how many. The file is replaced at once, so a kill leaves the old or the new one.
+
+        Raises:
+            BackendError: The new one cannot be written.
+        """
         dropped = 0
-        with replacing(self.path) as partial, partial.open("w", encoding="ascii") as file:
+        with _writing(self.path), replacing(self.path) as partial, partial.open("w", encoding="ascii") as file:
             for episode, row in self.read():
                 if unwanted(episode):
                     dropped += 1
@@ -101,6 +109,15 @@ class EpisodeLog:
         os.close(self._file)
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND)
         return dropped
+
+    def save(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write a JSON file into the folder, whole or not at all.
+
+        Raises:
+            BackendError: It cannot be written.
+        """
+        with _writing(self.folder / name):
+            write_text(self.folder / name, json.dumps(data, indent=1, default=str) + "\n")
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -122,7 +139,7 @@ class EpisodeLog:
         if not path.exists():
             if self.path.exists() and self.path.stat().st_size:
                 raise ConfigError(f"{self.path} holds episodes of something else; choose another folder")
-            write_text(path, json.dumps(settings, indent=1) + "\n")
+            self.save(path.name, settings)
             return
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
@@ -142,14 +159,15 @@ class EpisodeLog:
     def _cut_torn_line(self) -> None:
         """Remove what follows the last line break: a process was killed while it wrote."""
         assert self._file is not None
-        end = os.fstat(self._file).st_size
-        place = end
-        while place:
-            start = max(0, place - (1 << 16))
-            found = os.pread(self._file, place - start, start).rfind(b"\n")
-            if found >= 0:
-                place = start + found + 1
-                break
-            place = start
-        if place < end:
-            os.truncate(self._file, place)
+        size = os.fstat(self._file).st_size
+        end = end_of_whole_lines(self._file, size)
+        if end < size:
+            os.ftruncate(self._file, end)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise BackendError(f"{path} cannot be written: {e.strerror}") from e

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from agent_envs.episode_log import EpisodeLog
 from agent_envs.episode_run import close_env
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
 from agent_envs.evaluation import EpisodeScore, Evaluation, Prices, score_episode
-from agent_envs.files import write_text
 from agent_envs.policies.base import Policy
 from agent_envs.rollout import Job, check_timeouts, play_jobs
 from agent_envs.text_env import TextEnv
@@ -82,7 +80,11 @@ def evaluate(
         BackendError: `give_up_after` episodes in a row ended with an error; the folder has those that were played.
     """
     began = time.monotonic()
-    for name, number in (("n", n), ("samples", samples), ("concurrency", concurrency), ("token_budget", token_budget)):
+    counts = {
+        "n": n, "samples": samples, "concurrency": concurrency, "token_budget": token_budget,
+        "give_up_after": give_up_after,
+    }  # fmt: skip
+    for name, number in counts.items():
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be at least 1, got {number!r}")
     if seed < 0:
@@ -114,10 +116,10 @@ def evaluate(
         kept: dict[str, Episode] = {}
         if log is not None:
             if retry_errors:
-                log.drop(lambda episode: episode.stop_reason.broken)
+                log.drop(lambda episode: episode.stop_reason.broken and episode.episode_id in wanted)
             for episode, row in log.read():
                 if episode.episode_id in wanted:
-                    scores[episode.episode_id] = score_episode(episode, float(row.get("seconds", 0.0)))
+                    scores[episode.episode_id] = score_episode(episode, row.get("seconds", 0.0))
         missing = [name for name in wanted if name not in scores]
         state = _Tally(scores.values(), token_budget, give_up_after)
 
@@ -164,7 +166,7 @@ def evaluate(
             folder=None if log is None else log.folder,
         )
         if log is not None:
-            write_text(log.folder / "summary.json", json.dumps(evaluation.to_dict(), indent=1) + "\n")
+            log.save("summary.json", evaluation.to_dict())
         if state.failed:
             raise BackendError(
                 f"gave up after {give_up_after} episodes in a row that ended with an error, the last with: "

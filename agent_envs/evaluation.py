@@ -29,6 +29,11 @@ class Prices:
     cached: float | None = None
     """Of the prompt's tokens that a server had cached; None for the price of the others."""
 
+    def __post_init__(self) -> None:
+        given = [self.prompt, self.completion, *([] if self.cached is None else [self.cached])]
+        if not all(math.isfinite(price) and price >= 0 for price in given):
+            raise ConfigError(f"prices are numbers of at least 0, got {given}")
+
     def cost(self, prompt: int, completion: int, cached: int) -> float:
         """The cost of so many tokens, `cached` of the prompt's among them.
 
@@ -166,10 +171,9 @@ class Evaluation:
         return clustered_mean(_by_task(self.counted, "score"))
 
     def pass_at(self, k: int) -> Interval:
-        """The mean of pass@k over the tasks with k samples or more, with the interval of a mean over tasks."""
+        """The mean of pass@k over the tasks with k samples or more, with the interval of `success`."""
         tasks = [group for group in _by_task(self.counted, "success") if len(group) >= k]
-        value, low, high = clustered_mean([[pass_at_k(len(group), sum(group), k)] for group in tasks])
-        return Interval(value, max(0.0, low), min(1.0, high))
+        return clustered_share([[pass_at_k(len(group), sum(group), k)] for group in tasks], sum(map(len, tasks)))
 
     @property
     def cost(self) -> float | None:

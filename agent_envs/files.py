@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent_envs.errors import DataError
 
-__all__ = ["append_line", "numbered_lines", "replacing", "write_text"]
+__all__ = ["append_line", "end_of_whole_lines", "numbered_lines", "replacing", "write_text"]
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -52,7 +52,7 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
     file = _open_locked(Path(path))
     try:
         size = os.fstat(file).st_size
-        end = _end_of_whole_lines(file, size)
+        end = end_of_whole_lines(file, size)
         if end < size:
             os.ftruncate(file, end)
         written = 0
@@ -81,7 +81,7 @@ def _open_locked(path: Path) -> int:
         os.close(file)  # somebody put another file in its place meanwhile
 
 
-def _end_of_whole_lines(file: int, size: int) -> int:
+def end_of_whole_lines(file: int, size: int) -> int:
     """Where the last line that ends, ends (bytes)."""
     end, block = size, 1
     while end:

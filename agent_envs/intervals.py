@@ -117,28 +117,33 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
     return Interval(average, average - half, average + half)
 
 
-def clustered_share(groups: Sequence[Sequence[bool]]) -> Interval:
+def clustered_share(groups: Sequence[Sequence[float]], trials: int | None = None) -> Interval:
     """A share with Wilson's interval; with several values per task, that of the effective number of values.
 
-    It is p (1 - p) / se^2 with the standard error of `clustered_mean`, between the number of tasks and that of values,
-    and the number of tasks where all values are equal.
+    It is p (1 - p) / se^2 with the standard error of `clustered_mean`, between the number of tasks and `trials`, and
+    the number of tasks where all values are equal. Unlike a mean's, the interval holds what it promises where nearly
+    all tasks are solved or none is.
 
     >>> clustered_share([[True], [False]]) == share(1, 2)
     True
     >>> clustered_share([[True, True], [False, False]]) == share(1, 2)  # the second values say nothing new
     True
+    >>> clustered_share([[0.5], [0.5], [0.0], [1.0]], 8) == clustered_share([[1, 0], [1, 0], [0, 0], [1, 1]])
+    True
 
     Args:
-        groups: The values of each task; none may be empty.
+        groups: The values of each task, in [0, 1]; none may be empty.
+        trials: How many independent values they can be worth at most; by default their number.
     """
     count = sum(map(len, groups))
     tasks = len(groups)
-    if count == tasks or count == 0:
-        return share(sum(map(sum, groups)), count)
+    trials = count if trials is None else trials
+    if count == 0:
+        return share(0, 0)
     average, low, _ = clustered_mean(groups)
     error = (average - low) / t_quantile(tasks - 1) if tasks > 1 else math.inf
     effective = average * (1 - average) / error**2 if 0 < error < math.inf else tasks
-    effective = min(max(effective, tasks), count)
+    effective = min(max(effective, tasks), trials)
     return share(average * effective, effective)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: py
         result = agent_envs.evaluate(TOOL_ENV, policy, 200, env_kwargs={"split": "test"}, out=tmp_path / "run")
         policy.close()
     assert set(server.treated) == {"ok", *TROUBLES}
-    assert (result.asked, len(result.scores), result.errors) == (200, 200, 0)
+    assert (result.asked, len(result.scores), result.errors) == (200, 200, 0), result.table()
     assert {score.stop_reason for score in result.scores} == {StopReason.TERMINATED}
     episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
     assert len({episode.episode_id for episode in episodes}) == len(episodes) == 200
@@ -226,6 +227,49 @@ def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same() -> Non
             indices(3, **bad)
 
 
+def test_a_full_disk_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "--env", TOOL_ENV, "--policy", "random", "--n", "30", "--quiet", "--out", str(tmp_path / "run")]
+    path = tmp_path / "run" / "episodes.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    try:
+        assert main(command) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
+        assert path.stat().st_size <= 30_000 and path.read_bytes().endswith(b"\n")  # no half line for others to follow
+        played = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        assert main([*command, "--retry-errors"]) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+        assert main([*command[:-1], str(tmp_path / "new")]) == 1
+        assert "run.json cannot be written" in capsys.readouterr().err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == played
+    assert main(command) == 0 and path.read_bytes().startswith(played)
+
+
+def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path: Path) -> None:
+    def play(policy: Any, **more: Any) -> Any:
+        return agent_envs.evaluate(TOOL_ENV, policy, out=tmp_path / "run", concurrency=1, **more)
+
+    play(ScriptedPolicy([]), indices=[1, 2])
+    assert play(ExpertPolicy(), indices=[2, 3], retry_errors=True).errors == 0
+    kept = {episode.index: episode.stop_reason for episode in read_episodes(tmp_path / "run" / "episodes.jsonl")}
+    assert kept == {1: StopReason.ERROR, 2: StopReason.TERMINATED, 3: StopReason.TERMINATED}
+
+
+def test_what_is_secret_is_not_written_down(tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openai")
+    request = {"top_p": 0.5, "extra_headers": {"X-Key": "hush"}, "extra_query": {"sig": "hush"}}
+    with serve(_model) as server:
+        command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", server.url, "--n", "1", "--quiet"]
+        assert main([*command, "--request", json.dumps(request), "--out", str(tmp_path / "run")]) == 0
+    files = [path.read_text() for path in (tmp_path / "run").iterdir()]
+    assert len(files) == 4 and not any("hush" in text for text in [*files, capsys.readouterr().out])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["request"] == {
+        "top_p": 0.5, "extra_headers": ["X-Key"], "extra_query": ["sig"],
+    }  # fmt: skip
+
+
 def test_functions_as_environments_go_on_too(tmp_path: Path) -> None:
     def make() -> gym.Env[Any, str]:
         return gym.make(TOOL_ENV)
@@ -276,6 +320,9 @@ def test_the_figures_are_those_of_the_formulas() -> None:
     for k in (1, 2, 4):
         expected = sum(pass_at_k(4, sum(group), k) for group in groups.values()) / 20
         assert result.pass_at(k).value == pytest.approx(expected)
+    assert result.pass_at(1) == pytest.approx(result.success)
+    solved = agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), 5, samples=2)
+    assert solved.pass_at(2) == share(5, 5)  # five solved tasks are no proof that all would be
     assert set(result.to_dict()["pass_at"]) == {"1", "2", "4"}
     low, high = result.success.low, result.success.high
     assert share(20 * result.success.value, 20).low <= low <= high <= share(20 * result.success.value, 20).high
@@ -363,6 +410,8 @@ gym.register("Test/NoSplit-v0", NoSplitEnv, max_episode_steps=3)
 def test_an_environment_without_splits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--quiet"]) == 0
     assert "Test/NoSplit-v0, policy expert: 7 of 7 episodes, 7 tasks" in capsys.readouterr().out
+    assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--n", "8", "--quiet"]) == 0
+    assert "the split has 7 tasks, fewer than --n 8" in capsys.readouterr().out
 
 
 def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,6 +435,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--indices", "3-x"], "--indices: expected numbers and ranges"),
         (["--split", "tset"], "tset"),
         (["--price-in", "1", "--prices", "p.json"], "give one of them"),
+        (["--price-in", "-1"], "prices are numbers of at least 0"),
+        (["--price-out", "nan"], "prices are numbers of at least 0"),
+        (["--give-up-after", "-1"], "give_up_after must be at least 1"),
     ):
         assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--quiet", *argv]) == 2
         assert message in capsys.readouterr().err

@@ -15,12 +15,14 @@ import enum
 import gc
 import sys
 import types
+import weakref
 
 import gymnasium as gym
 import pytest
 
-from agent_envs.episode import StopReason
+from agent_envs.episode import StopReason, read_episodes
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, PromptError
+from agent_envs.evaluating import evaluate
 from agent_envs.policies import HumanPolicy
 from agent_envs.policies import tokens as token_policies
 from agent_envs.rollout import run_episode, run_episodes
@@ -404,6 +406,31 @@ def test_vllm_that_is_not_installed_names_its_extra(folder, monkeypatch):
 def test_the_n_th_episode_of_a_task_has_a_name(folder, greedy):
     base = token_policies.TokenPolicy(greedy.tokenizer, max_tokens=1, context_length=2, seed=5)
     assert [base.episode_seed(t) for t in ("a", "a", "b")] == ["5/a/0", "5/a/1", "5/b/0"]
+
+
+def test_an_evaluation_is_the_same_whether_it_was_stopped(folder, tmp_path):
+    policy = TransformersPolicy(folder, device="cpu", max_tokens=6)
+    kept = [policy.with_seed(sample) for sample in range(2)]
+    alone = weakref.ref(policy)
+    del policy
+    gc.collect()
+    assert alone() is not None  # it owns the model that the two use
+
+    def tokens(n, samples, out):
+        fresh = [one.with_seed(one.seed) for one in kept[:samples]]  # as in a new process
+        evaluate(Talk, fresh, n, samples=samples, out=out, concurrency=2)
+        return {
+            episode.episode_id: [step.response_ids for step in episode.steps]
+            for episode in read_episodes(out / "episodes.jsonl")
+        }
+
+    whole = tokens(3, 2, tmp_path / "whole")
+    assert whole["0/0"] != whole["0/1"]
+    tokens(2, 1, tmp_path / "parts")
+    assert tokens(3, 2, tmp_path / "parts") == whole
+    kept[0].close()
+    with pytest.raises(ConfigError, match="seed must be at least 0"):
+        kept[0].with_seed(-1)
 
 
 # -- a person ----------------------------------------------------------------------------------------------------------

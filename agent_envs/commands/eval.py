@@ -11,7 +11,6 @@ from agent_envs.commands.env_arguments import add_env_arguments, chosen_env
 from agent_envs.commands.policy_arguments import add_policy_arguments, chosen_policies, policy_settings
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.evaluation import Prices, read_prices
-from agent_envs.files import numbered_lines
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,7 +23,7 @@ _EPILOG = """examples:
   agentr1 eval ... --out runs/qwen                          # said again: goes on; with a larger --n: plays the rest
   agentr1 view runs/qwen                                    # the episodes as a page
 
-success has Wilson's interval, means have Student's t over tasks; docs/evaluation.md has the formulas."""
+success and pass@k have Wilson's interval, means have Student's t over tasks; docs/evaluation.md has the formulas."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> str:
     prices = _prices(arguments)
     evaluation = evaluate(
         choice.env_id,
-        chosen_policies(arguments, max(arguments.samples, 1), seed=arguments.seed, stored=_stored(arguments.out)),
+        chosen_policies(arguments, max(arguments.samples, 1), seed=arguments.seed),
         None if arguments.all else 100 if arguments.n is None else arguments.n,
         samples=arguments.samples,
         indices=indices,
@@ -105,17 +104,14 @@ def run(arguments: argparse.Namespace) -> str:
     where = f"{choice.env_id}, split {split}" if split else choice.env_id
     lines = [f"{where}, policy {who}: {evaluation.table()}"]
     played = len(evaluation.scores)
+    tasks = evaluation.asked // evaluation.samples
+    if arguments.n is not None and tasks < arguments.n:
+        lines.append(f"the split has {tasks} tasks, fewer than --n {arguments.n}")
     if played < evaluation.asked:
         lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used")
     if evaluation.folder is not None:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
     return "\n".join(lines)
-
-
-def _stored(out: str | None) -> int:
-    """How many episodes a folder has."""
-    path = None if out is None else Path(out) / "episodes.jsonl"
-    return sum(1 for _ in numbered_lines(path)) if path is not None and path.is_file() else 0
 
 
 def _indices(text: str) -> list[int]:

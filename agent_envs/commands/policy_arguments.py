@@ -32,8 +32,8 @@ class PolicyKind(NamedTuple):
     """Names of the options it cannot do without."""
     help: str
     """A few words for `--help`."""
-    seed_per_sample: bool = False
-    """Whether what it draws depends on its seed and the task alone, so that samples of a task need different seeds."""
+    seeded: bool = True
+    """Whether what it draws depends on its seed and the task alone: samples of a task then need seeds of their own."""
 
 
 def _openai(options: dict[str, Any], seed: int) -> Policy:
@@ -104,6 +104,7 @@ POLICIES: dict[str, PolicyKind] = {
         ),
         ("model",),
         "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
+        seeded=False,
     ),
     "transformers": PolicyKind(
         _transformers,
@@ -112,12 +113,10 @@ POLICIES: dict[str, PolicyKind] = {
         "a Hugging Face model or a checkpoint of `agentr1 train`, in this process, on a CPU or GPU",
     ),
     "vllm": PolicyKind(_vllm, (*_IN_PROCESS, "engine"), (), "the same in vLLM's engine, which this process starts"),
-    "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver", True),
-    "random": PolicyKind(_random, (), (), "random valid actions", True),
+    "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver"),
+    "random": PolicyKind(_random, (), (), "random valid actions"),
 }  # fmt: skip
 """What `--policy` can name."""
-
-_STRIDE = 1009  # between the seeds of two starts
 
 # What does not change what a policy answers: a stopped run may go on with other values.
 _HARMLESS = frozenset({"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device"})
@@ -195,22 +194,21 @@ def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
     return _best(kind.make(dict(options), seed), arguments)
 
 
-def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0, stored: int = 0) -> list[Policy]:
+def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0) -> list[Policy]:
     """The policy of each sample of a task: the same one, or one with a seed of its own where samples need that.
 
     Args:
         arguments: With what `add_policy_arguments` added.
         samples: Episodes per task.
-        seed: Of a policy that draws.
-        stored: Episodes that were played before; a policy that counts its episodes does not begin anew.
+        seed: Of a policy that draws; sample i has seed + i.
 
     Raises:
         ConfigError: As `chosen_policy`.
     """
     _, kind, options = _chosen(arguments)
-    if kind.seed_per_sample:
-        return [_best(kind.make(dict(options), seed + sample), arguments) for sample in range(samples)]
-    return [_best(kind.make(dict(options), seed + _STRIDE * stored), arguments)] * samples
+    policy: Any = kind.make(dict(options), seed)
+    seeded = [policy.with_seed(seed + sample) if kind.seeded else policy for sample in range(samples)]
+    return [_best(one, arguments) for one in seeded]
 
 
 def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -221,9 +219,23 @@ def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     name, _, options = _chosen(arguments)
     settings = {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
+    if "request" in settings:
+        settings["request"] = _without_secrets(json_object("--request", settings["request"]))
     if arguments.best_of is not None:
         settings |= {"best_of": arguments.best_of, "best_by": arguments.best_by or "majority"}
     return settings
+
+
+def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request's fields as they may be written down: of headers and of an address's query the names alone.
+
+    >>> _without_secrets({"top_p": 0.9, "extra_headers": {"X-Key": "secret"}})
+    {'top_p': 0.9, 'extra_headers': ['X-Key']}
+    """
+    return {
+        name: sorted(value) if name in ("extra_headers", "extra_query") and isinstance(value, Mapping) else value
+        for name, value in request.items()
+    }
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str, Any]]:

@@ -42,6 +42,10 @@ class ExpertPolicy:
     def start(self, env: gym.Env[Any, str]) -> _ExpertActor:
         return _ExpertActor(env, self.noise, self.seed)
 
+    def with_seed(self, seed: int) -> ExpertPolicy:
+        """The policy with another seed."""
+        return ExpertPolicy(self.noise, seed)
+
 
 class _ExpertActor:
     def __init__(self, env: gym.Env[Any, str], noise: float, seed: int) -> None:

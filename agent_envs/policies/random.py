@@ -42,6 +42,10 @@ class RandomPolicy:
     def start(self, env: gym.Env[Any, str]) -> _RandomActor:
         return _RandomActor(env, self.seed)
 
+    def with_seed(self, seed: int) -> RandomPolicy:
+        """The policy with another seed."""
+        return RandomPolicy(seed)
+
 
 class _RandomActor:
     def __init__(self, env: gym.Env[Any, str], seed: int) -> None:

@@ -12,7 +12,7 @@ import json
 import threading
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
@@ -66,8 +66,7 @@ class TokenPolicy:
         for name, value in (("max_tokens", max_tokens), ("context_length", context_length)):
             if value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value!r}")
-        if seed < 0:
-            raise ConfigError(f"seed must be at least 0, got {seed!r}")
+        _check_seed(seed)
         if tool_mode not in ("native", "text", None):
             raise ConfigError(f"tool_mode must be 'native', 'text' or None, got {tool_mode!r}")
         self.tokenizer = tokenizer
@@ -80,6 +79,7 @@ class TokenPolicy:
         self._builders: dict[str, PromptBuilder] = {}
         self._started: dict[str, int] = {}  # episodes of each task so far
         self._lock = threading.Lock()
+        self._model_owner: TokenPolicy | None = None  # lives as long as this one: its end is the model's
 
     def start(self, env: gym.Env[Any, str]) -> _TokenActor:
         tools = env.get_wrapper_attr("tools")
@@ -89,6 +89,20 @@ class TokenPolicy:
         if tools and builder.tools is None:
             instructions = "\n\n".join(filter(None, (instructions, env.get_wrapper_attr("tool_instructions"))))
         return _TokenActor(self, builder, instructions)
+
+    def with_seed(self, seed: int) -> Self:
+        """The same model with other random numbers, which it draws as a policy made with this seed would.
+
+        They share the model: closing one closes the other.
+
+        Raises:
+            ConfigError: The seed is negative.
+        """
+        _check_seed(seed)
+        other = copy.copy(self)
+        other.seed, other._started = seed, {}
+        other._model_owner = self
+        return other
 
     async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
         """One response to a prompt.
@@ -126,6 +140,11 @@ class TokenPolicy:
             told = _ToldBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
             self._builders[key] = native if shown else told
         return self._builders[key]
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {seed!r}")
 
 
 class _ToldBuilder(PromptBuilder):
