@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = ["Received", "TextVectorEnv"]
 
 EnvFn = Callable[[], gym.Env[Any, str]]
 Stepped = tuple[tuple[Observation, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+_LISTS = (Sequence, np.ndarray)
 
 
 class Received(NamedTuple):
@@ -294,13 +295,13 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
             raise ClosedEnvironmentError("the environments are closed")
 
     def _check_number(self, i: Any) -> None:
-        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < self.num_envs:
+        if not _is_integer(i) or not 0 <= i < self.num_envs:
             raise ConfigError(f"environments have the numbers 0 to {self.num_envs - 1}, got {i!r}")
 
     def _actions(self, actions: Sequence[str | None]) -> dict[int, str]:
         """The actions by environment, once it is sure that all can be carried out."""
         self._check_open()
-        if isinstance(actions, str) or len(actions) != self.num_envs:
+        if isinstance(actions, str) or not isinstance(actions, _LISTS) or len(actions) != self.num_envs:
             raise ConfigError(f"expected {self.num_envs} actions, each a text or None, got {actions!r:.80}")
         given: dict[int, str] = {}
         for i, action in enumerate(actions):
@@ -317,14 +318,21 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
         return given
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None or isinstance(seed, (int, np.integer)):
-            return [None if seed is None else int(seed) + i for i in self._all]
-        if isinstance(seed, str) or len(seed) != self.num_envs:
+        if seed is None:
+            return [None] * self.num_envs
+        if _is_integer(seed):
+            return [int(seed) + i for i in self._all]
+        if not isinstance(seed, _LISTS) or len(seed) != self.num_envs:
             raise ConfigError(f"seed must be an integer or {self.num_envs} of them (or None), got {seed!r:.80}")
+        for s in seed:
+            if s is not None and not _is_integer(s):
+                raise ConfigError(f"each seed must be an integer or None, got {s!r:.80}")
         return [None if s is None else int(s) for s in seed]
 
     def _reset_options(self, options: Mapping[str, Any] | None) -> tuple[np.ndarray, list[dict[str, Any] | None]]:
         """Who is reset, and with which options each."""
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError(f"options must be a mapping, got {options!r:.80}")
         common = dict(options or {})
         mask = np.asarray(common.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
@@ -336,3 +344,7 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
             if mine is not None and not isinstance(mine, Mapping):
                 raise ConfigError(f"env_options of environment {i} must be a mapping or None, got {mine!r:.80}")
         return mask, [{**common, **(mine or {})} or None for mine in each]
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

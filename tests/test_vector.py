@@ -225,14 +225,19 @@ def test_infos_keep_their_types():
         ({"env_options": [None]}, "options or None for each of 2"),
         ({"env_options": {"index": 1}}, "options or None for each of 2"),
         ({"env_options": [None, 3]}, "env_options of environment 1 must be a mapping"),
+        ([1], "options must be a mapping"),
     ],
 )
 def test_reset_options_that_do_not_fit(options, said):
     envs = make_vec(PLAIN, 2)
     with pytest.raises(ConfigError, match=said):
         envs.reset(options=options)
-    with pytest.raises(ConfigError, match="seed must be an integer or 2 of them"):
-        envs.reset(seed=[1])
+    for seed in ([1], True, 1.5, "seed", {1: 2, 3: 4}):
+        with pytest.raises(ConfigError, match="seed must be an integer or 2 of them"):
+            envs.reset(seed=seed)
+    with pytest.raises(ConfigError, match="each seed must be an integer or None, got 1.5"):
+        envs.reset(seed=[1, 1.5])
+    assert envs.reset(seed=np.array([3, 4]))[0] == envs.reset(seed=np.int64(3))[0] == envs.reset(seed=3)[0]
 
 
 def test_actions_that_cannot_be_carried_out_step_nobody():
@@ -245,7 +250,7 @@ def test_actions_that_cannot_be_carried_out_step_nobody():
     assert envs.step([None, "#### 1"])[2].tolist() == [False, True]
     with pytest.raises(ResetNeeded, match="environment 1 has come to its end: reset it"):
         envs.step([None, "a"])
-    for actions in ("ab", ["a"], [None, 3], [None, b"x"]):
+    for actions in ("ab", ["a"], [None, 3], [None, b"x"], None, 3, {"a": 1, "b": 2}):
         with pytest.raises(ConfigError, match="text or None"):
             envs.step(actions)
     assert envs.step([None, None])[1].tolist() == [0.0, 0.0]
