@@ -68,9 +68,21 @@ def test_undo_is_exact_over_the_end_of_an_episode(play, tmp_path):
     path = tmp_path / "e.jsonl"
     wrapper = ("--seed", "0", "--save", str(path), "--wrapper", "StepPenalty(penalty=0.25)")
     said = play(
-        "1 1+1", "#### 5", "/undo", "1 2+2", "/undo 9", "1 3+3", "/undo 0", "/undo x", "#### 6", options=wrapper
+        "1 1+1",
+        "#### 5",
+        "/undo",
+        "1 2+2",
+        "/undo 9",
+        "1 3+3",
+        "/undo 0",
+        "/undo x",
+        "/undo",
+        "/undo",
+        "#### 6",
+        options=wrapper,
     )
     assert said.count("--- task") == 3 and "There is nothing to take back." in said
+    assert said.count("/undo takes how many actions") == 2
     (episode,) = read_episodes(path)
     assert [step.action for step in episode.steps] == ["#### 6"] and episode.reward == -0.25
 
@@ -82,6 +94,13 @@ def test_of_a_whole_prompt_what_is_new_is_shown(play):
     assert "after ####" in first and said.count("[system]") == 2 and "[system]" in more
     assert "[3 messages before: /more]\n\n[tool]\n2\n" in two and "[5 messages before: /more]\n\n[tool]\n4\n" in four
     assert "[tool]\n2\n" in undone and "1+1" not in two.partition("\n")[2]
+
+
+def test_numbers_of_any_length_are_words_where_they_are_no_number(play):
+    long = "1" * 5000
+    said = play(f"/undo {long}", f"/task {long}", "/undo -1", f"1 {long}", long)
+    assert said.count("There is nothing to take back.") == 2 and said.count("/task takes the number") == 1
+    assert "The episode is over" in said
 
 
 def test_undo_plays_again_where_there_are_no_snapshots(play):

@@ -124,7 +124,7 @@ class Session:
         if name == "say":
             self._act(rest)
         elif name == "undo":
-            self._undo(int(rest) if rest.isdecimal() else 1)
+            self._undo(_number(rest) if rest else 1)
         elif name == "expert":
             self._expert(play=rest.startswith("p"))
         elif name in ("new", "restart", "task"):
@@ -148,10 +148,11 @@ class Session:
     def _choose(self, line: str) -> None:
         """Carry out a numbered choice, asking for its arguments, or the line as it stands."""
         number, _, rest = line.strip().partition(" ")
-        if not number.isdecimal() or not 1 <= int(number) <= len(self._choices):
+        chosen = _number(number) - 1
+        if not 0 <= chosen < len(self._choices):
             self._act(line)
             return
-        choice = self._choices[int(number) - 1]
+        choice = self._choices[chosen]
         if rest and not choice.arguments:
             self._act(line)
             return
@@ -192,12 +193,13 @@ class Session:
 
     def _another(self, name: str, rest: str) -> None:
         before = self._start
-        if name == "task" and not rest.isdecimal():
+        task = _number(rest)
+        if name == "task" and task < 0:
             show("/task takes the number of a task, such as /task 3")
             return
         if name == "new":
             self._seed += 1
-        start = {"new": (self._seed, None), "restart": before, "task": (before[0], int(rest or 0))}[name]
+        start = {"new": (self._seed, None), "restart": before, "task": (before[0], task)}[name]
         point = self._point()
         try:
             self._begin(start)
@@ -232,7 +234,7 @@ class Session:
 
     def _undo(self, count: int) -> None:
         if not self._turns or count < 1:
-            show("There is nothing to take back.")
+            show("/undo takes how many actions to take back." if self._turns else "There is nothing to take back.")
             return
         first = self._turns[-min(count, len(self._turns))]
         del self._turns[-min(count, len(self._turns)) :]
@@ -345,6 +347,11 @@ class Session:
         for number, turn in enumerate(self._turns, start=1):
             action = " ".join(turn.step.action.split())
             show(f"{number:>3} {turn.step.reward:>8.3f}  {action[:160]}{'...' if len(action) > 160 else ''}")
+
+
+def _number(text: str) -> int:
+    """The number that digits are, -1 where a text is something else or longer than any list of tasks."""
+    return int(text) if text.isdecimal() and len(text) < 19 else -1
 
 
 def _asked(argument: Argument) -> Any:
