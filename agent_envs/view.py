@@ -8,6 +8,7 @@ as text.
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import itertools
 import json
@@ -271,4 +272,9 @@ def _decoder(tokenizer: str) -> Any:
         loaded = AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as e:
         raise ConfigError(f"--tokenizer {tokenizer}: not a tokenizer: {str(e).splitlines()[0]}") from e
-    return lambda ids: [loaded.decode([token]) for token in ids]
+
+    @functools.cache
+    def piece(token: int) -> str:
+        return loaded.decode([token])
+
+    return lambda ids: [piece(token) for token in ids]

@@ -43,7 +43,7 @@ EVIL = f'<script>{OWN}</script></script><!-- <script> <img src=x onerror="{OWN}"
 
 
 def _episode(name: str = "e0", observation: Any = "look", action: str = "act", **changes: Any) -> Episode:
-    info = {"success": True, "score": 1.0, "reward_components": {"task": 1.0}, "invalid_action": False}
+    info = {"success": True, "score": 1.0, "reward_components": {"task": 1.0}, "invalid_action": False, "response_mask": [1, 0]}
     step = Step(observation, action, 1.0, True, False, info, (1, 2, 3), (4, 5), (-0.5, -0.25))
     values: dict[str, Any] = {
         "env_id": "AgentR1/GSM8K-v0", "episode_id": name, "group_id": "g", "seed": None, "index": 3,
@@ -127,6 +127,20 @@ def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path: Path) -
     assert "nan" in summary["rows"][0] and record["steps"][0]["response_logprobs"] == ["-inf"]
 
 
+def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "<b>go</b>": 4, "north": 5}, unk_token="?"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "words")
+    write_episodes(tmp_path / "a.jsonl", [_episode()])
+    view = ["view", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "page.html"), "--tokenizer"]
+    assert main([*view, str(tmp_path / "words")]) == 0
+    [record] = _contents(tmp_path / "page.html")[1]
+    assert record["steps"][0]["pieces"] == ["<b>go</b>", "north"] and record["steps"][0]["prompt_ids"] == 3
+    assert main([*view, str(tmp_path)]) == 2
+    assert "not a tokenizer" in capsys.readouterr().err
+
+
 def _browser() -> str:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
@@ -159,7 +173,7 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
     assert "reward nan" in broken and "NaN" not in page.read_text(encoding="utf-8")
     shown = ["prompt \u00b7 system", ">Go.<", "user", ">1+1?<", ">result \u00b7 tool \u00b7 calculator<", ">2<"]
     assert re.search(".*?".join(map(re.escape, shown)), plain) and str(1 << 60) in plain
-    assert "3 prompt tokens, 2 sampled tokens" in plain
+    assert "3 prompt tokens, 2 sampled tokens, 1 trained" in plain
     for dom in (plain, evil, long):
         assert "<title>owned</title>" not in dom
     body = evil[evil.index('<section id="episode">') : evil.index("</section>", evil.index('<section id="episode">'))]
