@@ -43,7 +43,13 @@ EVIL = f'<script>{OWN}</script></script><!-- <script> <img src=x onerror="{OWN}"
 
 
 def _episode(name: str = "e0", observation: Any = "look", action: str = "act", **changes: Any) -> Episode:
-    info = {"success": True, "score": 1.0, "reward_components": {"task": 1.0}, "invalid_action": False, "response_mask": [1, 0]}
+    info = {
+        "success": True,
+        "score": 1.0,
+        "reward_components": {"task": 1.0},
+        "invalid_action": False,
+        "response_mask": [1, 0],
+    }
     step = Step(observation, action, 1.0, True, False, info, (1, 2, 3), (4, 5), (-0.5, -0.25))
     values: dict[str, Any] = {
         "env_id": "AgentR1/GSM8K-v0", "episode_id": name, "group_id": "g", "seed": None, "index": 3,
