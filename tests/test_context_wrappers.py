@@ -324,6 +324,19 @@ def test_what_happens_when_a_summary_fails():
             _played(env, 1)
 
 
+def test_no_summary_is_asked_for_after_the_end():
+    asked = []
+
+    def fails(messages):
+        asked.append(messages)
+        raise OSError("no route")
+
+    env = Summarize(ChatMessages(gym.make("AgentR1/GSM8K-v0")), fn=fails, keep=0, after=0)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(env.unwrapped.expert_action())
+    assert (reward, terminated, asked, info["summary_failures"]) == (1.0, True, [], 0)
+
+
 def test_a_budget_is_kept_and_says_what_it_left_out(tokenizer):
     from transformers import AutoTokenizer
 
@@ -397,6 +410,20 @@ def test_a_budget_shortens_what_it_cannot_drop(tokenizer):
         tight.reset(seed=0)
     episode = agent_envs.run_episode(tight, agent_envs.policies.ScriptedPolicy(["a"]), seed=0)
     assert episode.stop_reason == "context_length"
+
+
+def test_a_step_that_does_not_fit_keeps_its_reward(tokenizer):
+    opening = TokenBudget(ChatMessages(gym.make(TOOL)), n=5000, tokenizer=tokenizer).reset(seed=0)[1]["prompt_tokens"]
+    env = TokenBudget(ChatMessages(gym.make(TOOL)), n=opening + 4, tokenizer=tokenizer)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(env.unwrapped.expert_action().rjust(50_000))
+    assert (reward, terminated, truncated, info["score"]) == (0.0, False, True, 0.0)
+    env.reset(seed=0)
+    answer = f"#### {env.unwrapped.task.answer}"
+    messages, *ends, info = env.step(answer)
+    assert ends == [1.0, True, False] and info["success"] and env.observation_space.contains(messages)
+    episode = agent_envs.run_episode(env, agent_envs.policies.ScriptedPolicy([_call(env, "1+1")]), seed=0)
+    assert episode.stop_reason == "truncated" and len(episode.steps) == 1
 
 
 def test_what_a_step_costs_does_not_grow_faster_than_the_prompt(tokenizer):

@@ -62,19 +62,21 @@ class ContextWrapper(gym.Wrapper[list[Message], str, list[Message], str], Record
         gym.Wrapper.__init__(self, env)
         self.last_observation: list[Message] = []
         self._said = ""
+        self._over = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
         """Reset, and show what is chosen of the prompt."""
         messages, info = self.env.reset(seed=seed, options=options)
+        self._said, self._over = "", False
         self._begin()
         return self._shown(messages, info)
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
         """Step, and show what is chosen of the prompt."""
         messages, reward, terminated, truncated, info = self.env.step(action)
-        self._said = action
+        self._said, self._over = action, terminated
         messages, info = self._shown(messages, info)
         return messages, reward, terminated, truncated, info
 

@@ -29,7 +29,8 @@ class Summarize(ContextWrapper):
 
     When a prompt has more than ``after`` exchanges, all but the last ``keep`` are summarised by ``fn`` and left out;
     the summary follows the task. The next time, the earlier summary is part of what is summarised. Each exchange is
-    summarised once, so that an episode costs one call of ``fn`` per ``after - keep + 1`` steps.
+    summarised once, so that an episode costs one call of ``fn`` per ``after - keep + 1`` steps; one that is won or lost
+    needs no other prompt, and none for its last step.
 
     ``fn`` is given messages: the opening with the earlier summary, then the exchanges to summarise. It returns a text.
 
@@ -95,7 +96,7 @@ class Summarize(ContextWrapper):
             self._summary, self._covered, covered = "", [], 0
             self._opening = copied(opening)
         left = len(exchanges) - covered
-        if left > self.after:
+        if left > self.after and not self._over:
             old = exchanges[covered : len(exchanges) - self.keep]
             if self._summarise(opening, old):
                 self._covered += [copied(exchange) for exchange in old]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
@@ -47,8 +47,8 @@ class TokenBudget(ContextWrapper):
     Raises:
         ConfigError: The tokenizer cannot be loaded or has no chat template.
 
-    An opening of more than ``n`` tokens raises ``ContextLengthExceeded``, with which rollouts end the episode as
-    ``StopReason.CONTEXT_LENGTH``.
+    An opening of more than ``n`` tokens raises ``ContextLengthExceeded`` at the reset, with which rollouts end the
+    episode as ``StopReason.CONTEXT_LENGTH``; a step of which nothing fits behind the opening truncates the episode.
 
     >>> import agent_envs
     >>> from agent_envs.wrappers import ChatMessages
@@ -78,6 +78,27 @@ class TokenBudget(ContextWrapper):
         self._sampled: tuple[str, list[int]] = ("", [])  # the last response's text and tokens, where they are known
         self._dropped = self._shortened = self._beneath = 0
         self._summaries = "Summarize" in stack_names(env)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[list[Message], dict[str, Any]]:
+        """Reset, and show the task.
+
+        Raises:
+            ContextLengthExceeded: It does not fit.
+        """
+        messages, info = super().reset(seed=seed, options=options)
+        if info["prompt_tokens"] > self.n:
+            raise ContextLengthExceeded(
+                f"TokenBudget: the instructions, the task and the tools take {info['prompt_tokens']} tokens, which "
+                f"leaves no room for a step within n={self.n}"
+            )
+        return messages, info
+
+    def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step, and show what fits; where nothing does there is no next step."""
+        messages, reward, terminated, truncated, info = super().step(action)
+        return messages, reward, terminated, truncated or (info["prompt_tokens"] > self.n and not terminated), info
 
     def note_response(self, response: Response) -> None:
         """What the policy answered, whose tokens the next prompt holds; a rollout calls it."""
@@ -198,12 +219,9 @@ class TokenBudget(ContextWrapper):
                 break
         if best is None:
             best = self._first_results(builder, messages, protected)
-        if best is None:
-            opening = builder.start(messages[:protected])
-            raise ContextLengthExceeded(
-                f"TokenBudget: the instructions, the task and the tools take {len(opening)} tokens, which leaves no "
-                f"room for a step within n={self.n}"
-            )
+        if best is None:  # too long at its shortest: the episode ends here
+            cut, count = self._cut_texts(messages, protected, _LEAST_SHOWN)
+            best = cut, builder.start(cut), count
         self._shortened += best[2]
         return best[0], best[1]
 
