@@ -497,6 +497,9 @@ def _layers(env):
         ("Summarize(fn='json:dumps', on_error='pass')", "on_error must be one of"),
         ("TokenBudget(n=0, tokenizer='x')", "n must be an integer of at least 1"),
         ("TokenBudget(n=5, tokenizer='./nowhere')", "there is no folder"),
+        ("TokenBudget(n=5, tokenizer=3)", "tokenizer must be a name, a folder or a tokenizer, got 3"),
+        ("TokenBudget(n=5, tokenizer='x', template_kwargs=3)", "template_kwargs must be a dictionary, got 3"),
+        ("Summarize(fn='json:dumps', arguments=3)", "arguments must be a dictionary, got 3"),
     ],
 )
 def test_bad_arguments_are_named(spec, message):

@@ -250,7 +250,11 @@ def test_rewards_come_to_one_size_per_kind_of_task():
     assert play(0, clip=0.05, update=False)[2] == 0.05
     with pytest.raises(ConfigError, match="the reset's info has no 'kind'; it has admissible_commands"):
         RewardNormalisation(gym.make(HOUSE, size=1), by="kind").reset(seed=0)
-    for arguments, message in (({"clip": -1}, "clip must be"), ({"by": 3}, "by and name are texts")):
+    for arguments, message in (
+        ({"clip": -1}, "clip must be"),
+        ({"by": 3}, "by and name are texts"),
+        ({"update": "no"}, "update must be"),
+    ):
         with pytest.raises(ConfigError, match=message):
             RewardNormalisation(gym.make(TOOL), **arguments)
 

@@ -57,6 +57,8 @@ class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             raise ConfigError(f"Augment: max_chars must be an integer of at least 1, got {max_chars!r}")
         if not (isinstance(fn, str) or callable(fn)):
             raise ConfigError(f"Augment: fn must be a function of observation and info or its name, got {fn!r:.100}")
+        if not isinstance(heading, str):
+            raise ConfigError(f"Augment: heading must be a text, got {heading!r}")
         check_order(env, "Augment")
         # not copied: what looks notes up is shared
         RecordConstructorArgs.__init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -31,8 +32,8 @@ class FormatReward(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env[str, str], weight: float = 0.1) -> None:
-        if not weight >= 0:
-            raise ConfigError(f"FormatReward: weight must be at least 0, got {weight}")
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+            raise ConfigError(f"FormatReward: weight must be a number of at least 0, got {weight!r}")
         RecordConstructorArgs.__init__(self, weight=weight)
         gym.Wrapper.__init__(self, env)
         self.weight = float(weight)

@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
+from agent_envs.errors import ConfigError
 from agent_envs.wrapper_order import check_order
 
 __all__ = ["PrependInstructions"]
@@ -36,6 +37,8 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
     """Empty: they are part of the observation."""
 
     def __init__(self, env: gym.Env[str, str], separator: str = "\n\n") -> None:
+        if not isinstance(separator, str):
+            raise ConfigError(f"PrependInstructions: separator must be a text, got {separator!r}")
         check_order(env, "PrependInstructions")
         RecordConstructorArgs.__init__(self, separator=separator)
         gym.Wrapper.__init__(self, env)

@@ -111,6 +111,8 @@ class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     ) -> None:
         if not all(value is None or isinstance(value, str) for value in (by, name)):
             raise ConfigError(f"RewardNormalisation: by and name are texts or None, got {by!r} and {name!r}")
+        if not isinstance(update, bool):
+            raise ConfigError(f"RewardNormalisation: update must be True or False, got {update!r}")
         if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
             raise ConfigError(f"RewardNormalisation: clip must be a number above 0 or None, got {clip!r}")
         check_order(env, "RewardNormalisation")
@@ -118,7 +120,7 @@ class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         gym.Wrapper.__init__(self, env)
         self.by = by
         self.name = name or (type(env.unwrapped).__name__ if env.unwrapped.spec is None else env.unwrapped.spec.id)
-        self.update = bool(update)
+        self.update = update
         self.clip = None if clip is None else float(clip)
         self._group, self._scale, self._return, self._over = "", 1.0, 0.0, True
 

@@ -76,6 +76,8 @@ class Summarize(ContextWrapper):
             raise ConfigError(f"Summarize: fn must be a function of messages or its name, got {fn!r:.100}")
         if arguments is not None and not isinstance(fn, str):
             raise ConfigError("Summarize: arguments= goes with the name of a function; give them to fn itself")
+        if not (arguments is None or isinstance(arguments, Mapping)):
+            raise ConfigError(f"Summarize: arguments must be a dictionary, got {arguments!r:.100}")
         super().__init__(env, fn=fn, arguments=arguments, keep=keep, after=after, on_error=on_error)
         self.keep = keep
         self.after = after

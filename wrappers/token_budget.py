@@ -67,6 +67,8 @@ class TokenBudget(ContextWrapper):
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         check_count("TokenBudget", "n", n, 1)
+        if not (template_kwargs is None or isinstance(template_kwargs, Mapping)):
+            raise ConfigError(f"TokenBudget: template_kwargs must be a dictionary, got {template_kwargs!r:.100}")
         kwargs = dict(template_kwargs or {})
         super().__init__(env, n=n, tokenizer=tokenizer, template_kwargs=kwargs or None)
         self.n = n
@@ -110,6 +112,8 @@ class TokenBudget(ContextWrapper):
     def _builder(self, tokenizer: Any) -> PromptBuilder:
         if isinstance(tokenizer, str):
             tokenizer = _load_tokenizer(tokenizer)
+        elif not callable(tokenizer):  # all of Hugging Face's can be called
+            raise ConfigError(f"TokenBudget: tokenizer must be a name, a folder or a tokenizer, got {tokenizer!r:.100}")
         try:
             return PromptBuilder(tokenizer, self.env.get_wrapper_attr("tools"), self.template_kwargs)
         except PromptError as e:
