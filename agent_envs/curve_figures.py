@@ -19,7 +19,6 @@ FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, which differ for the colour-blind too; a ninth configuration begins anew with dashes.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7f6f00", "#444444")
 _FACES = ("o", "s", "^", "D", "v", "P", "X", "*")
-_LONGEST_LABEL = 60
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -50,15 +49,15 @@ def save(figure: Any, path: Path) -> None:
         figure.savefig(partial, format=path.suffix[1:].lower(), dpi=130)
 
 
-def plain(text: str) -> str:
-    """`text` for a figure: no formulas, no control characters, of bounded length.
+def plain(text: str, longest: int = 60) -> str:
+    """`text` for a figure: no formulas, no control characters, of bounded length (characters).
 
     >>> plain("costs $5\\n")
     'costs \\\\$5 '
     """
     text = "".join(c if c.isprintable() else " " for c in text)
-    half = (_LONGEST_LABEL - 3) // 2  # names of runs differ at their ends
-    text = text if len(text) <= _LONGEST_LABEL else f"{text[:half]}...{text[-half:]}"
+    half = (longest - 3) // 2  # names of runs differ at their ends
+    text = text if len(text) <= longest else f"{text[:half]}...{text[-half:]}"
     return text.replace("$", r"\$")
 
 
@@ -118,12 +117,12 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
         if not any(drawn):
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="#777777")
         if measure.name == "success":
-            axes.set_ylim(0, 1)
+            axes.set_ylim(0, 1.08)  # with room for marks at 1
         else:
             from_zero(axes)
     _draw_correlations(last, configurations)
     _legend(figure, configurations, with_curves)
-    figure.suptitle(plain(title), fontsize=13)
+    figure.suptitle(plain(title, 120), fontsize=13)
     save(figure, path)
 
 
@@ -200,7 +199,7 @@ def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number
         found = mean(each)
         axes.plot([number + 0.12] * len(each), each, ".", color=color, alpha=0.6)
     else:
-        found = share(sum(runs[0]), len(runs[0])) if measure.name == "success" else mean(runs[0])
+        found = configuration.estimate(measure.name)
     low, high = (bound if math.isfinite(bound) else found.value for bound in (found.low, found.high))
     errors = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
     axes.errorbar([number], [found.value], yerr=errors, fmt=_FACES[number % len(_FACES)], color=color, capsize=4)
@@ -247,10 +246,10 @@ def _legend(figure: Any, configurations: Sequence[Configuration], with_curves: b
     handles = []
     for number, configuration in enumerate(configurations):
         count = len(configuration.runs)
-        label = configuration.label + (f" ({count} seeds: mean, one standard deviation)" if count > 1 else "")
-        if count > 1 and not with_curves:
-            label = f"{configuration.label} ({count} seeds)"
-        handles.append(Line2D([], [], marker=_FACES[number % len(_FACES)], label=plain(label), **_style(number)))
+        label = plain(configuration.label)
+        if count > 1:
+            label += f" ({count} seeds: mean, one standard deviation)" if with_curves else f" ({count} seeds)"
+        handles.append(Line2D([], [], marker=_FACES[number % len(_FACES)], label=label, **_style(number)))
     phases = {phase for c in configurations for run in c.runs for phase in run.curves}
     if len(phases) > 1:
         handles.append(Line2D([], [], color="#444444", linewidth=1.1, alpha=0.55, label="training episodes"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_envs.episode import Episode, StopReason
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.intervals import Interval, clustered_mean, clustered_share, pass_at_k
+from agent_envs.intervals import Interval, clustered_mean, clustered_share, grouped, pass_at_k
 from agent_envs.terminal import plain
 
 __all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
@@ -173,7 +173,7 @@ class Evaluation:
     def pass_at(self, k: int) -> Interval:
         """The mean of pass@k over the tasks with k samples or more, with the interval of `success`."""
         tasks = [group for group in _by_task(self.counted, "success") if len(group) >= k]
-        return clustered_share([[pass_at_k(len(group), sum(group), k)] for group in tasks], sum(map(len, tasks)))
+        return clustered_share([[pass_at_k(len(group), int(sum(group)), k)] for group in tasks], sum(map(len, tasks)))
 
     @property
     def cost(self) -> float | None:
@@ -262,12 +262,10 @@ class Evaluation:
         return prompt, completion, cached
 
 
-def _by_task(scores: Iterable[EpisodeScore], name: str) -> list[list[Any]]:
-    groups: dict[int, list[Any]] = {}
-    for score in scores:
-        value = {"success": score.success, "reward": score.reward, "score": score.score}[name]
-        groups.setdefault(score.index, []).append(value)
-    return list(groups.values())
+def _by_task(scores: Iterable[EpisodeScore], name: str) -> list[list[float]]:
+    scores = list(scores)
+    values = [{"success": s.success, "reward": s.reward, "score": s.score}[name] for s in scores]
+    return grouped(values, [score.index for score in scores])
 
 
 def _tasks_with(scores: Iterable[EpisodeScore], k: int) -> int:

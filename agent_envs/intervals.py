@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "clustered_mean", "clustered_share", "difference", "mean", "pass_at_k", "share", "t_quantile"]
+__all__ = [
+    "Interval",
+    "clustered_mean",
+    "clustered_share",
+    "difference",
+    "grouped",
+    "mean",
+    "pass_at_k",
+    "share",
+    "t_quantile",
+]
 
 _Z = 1.959964
 
@@ -85,6 +95,22 @@ def t_quantile(freedom: int) -> float:
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
         + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4)
     )
+
+
+def grouped(values: Iterable[float], tasks: Iterable[Hashable]) -> list[list[float]]:
+    """The values of each task, for `clustered_mean` and `clustered_share`.
+
+    >>> grouped([1.0, 0.0, 0.5], ["a", "b", "a"])
+    [[1.0, 0.5], [0.0]]
+
+    Args:
+        values: In any order.
+        tasks: The task of each.
+    """
+    groups: dict[Hashable, list[float]] = {}
+    for value, task in zip(values, tasks, strict=True):
+        groups.setdefault(task, []).append(value)
+    return list(groups.values())
 
 
 def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agent_envs.episode import StopReason
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import numbered_lines
-from agent_envs.intervals import Interval
+from agent_envs.intervals import Interval, clustered_mean, clustered_share, grouped
 from agent_envs.view import episode_paths, read_records
 
 __all__ = ["MEASURES", "Configuration", "Measure", "Run", "Spread", "correlation", "group_runs", "read_run", "spread"]
@@ -66,7 +67,9 @@ class Run:
     trials: dict[int, int] = field(default_factory=dict)
     """Held-out episodes by step."""
     episodes: dict[str, list[float]] = field(default_factory=lambda: {measure.name: [] for measure in MEASURES})
-    """By measure: the value of each episode."""
+    """By measure: the value of each episode that no error ended."""
+    tasks: list[str] = field(default_factory=list)
+    """The task of each of these episodes: several of one are no independent ones."""
     in_tokens: bool = True
     """Whether episodes' lengths are response tokens; else characters of what the policy wrote."""
 
@@ -141,6 +144,8 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             continue  # correlations are those of training
         begin = len(characters)
         for record in read_records([path]):
+            if record.get("stop_reason") == StopReason.ERROR:
+                continue  # it says nothing about the policy
             steps = record["steps"]
             try:
                 success = bool(steps[-1]["info"].get("success", False)) if steps else False
@@ -151,6 +156,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
                 raise DataError(f"{path}: an episode lacks a field or has one of the wrong kind: {e!r}") from e
             for name, value in (("success", success), ("reward", reward), ("turns", len(steps))):
                 run.episodes[name].append(float(value))
+            run.tasks.append(str(record.get("group_id") or f"episode {len(run.tasks)} of {path}"))
             tokens.append(float(sampled))
             characters.append(float(written))
         if named and without_metrics and len(characters) > begin:
@@ -193,6 +199,11 @@ class Configuration:
     def over_episodes(self, measure: str) -> list[float]:
         """The values of all episodes of all runs."""
         return [value for run in self.runs for value in run.episodes[measure]]
+
+    def estimate(self, measure: str) -> Interval:
+        """The mean over these, or their share, with the interval that `agentr1 eval` gives."""
+        groups = grouped(self.over_episodes(measure), [task for run in self.runs for task in run.tasks])
+        return clustered_share(groups) if measure == "success" else clustered_mean(groups)
 
 
 def group_runs(runs: Iterable[Run]) -> list[Configuration]:

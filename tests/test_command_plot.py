@@ -5,12 +5,14 @@ Behaviours pinned here:
 2. Every mix of what a run may lack is drawn: no held-out tasks, no episodes, a torn last line, nothing but nulls.
 3. Axes of reward, turns and length begin at 0; names with formulas, tags and control characters are text.
 4. Correlations are Pearson's with Fisher's intervals, and none where nothing changes.
+5. Intervals of evaluations are those that `agentr1 eval` and `rescore` print.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 
 import agent_envs
 from agent_envs.cli import main
-from agent_envs.episode import write_episodes
+from agent_envs.episode import StopReason, read_episodes, write_episodes
 from agent_envs.policies import ExpertPolicy
 from agent_envs.run_curves import correlation, group_runs, read_run, spread
 
@@ -149,6 +151,24 @@ def test_evaluations(tmp_path: Path, capsys) -> None:
     run = _run(tmp_path / "run", [_record(1, 0.5)])
     assert main(["plot", *paths, str(run), "--out", str(tmp_path / "b.png")]) == 2
     assert "draw runs and evaluations apart" in capsys.readouterr().err
+
+
+def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
+    """Several episodes of a task are no independent ones, and those that an error ended say nothing."""
+    options = ["--n", "30", "--samples", "4", "--demo-noise", "0.3", "--quiet", "--json"]
+    env = "AgentR1/GSM8KTool-v0"
+    assert main(["eval", "--env", env, "--policy", "expert", "--out", str(tmp_path / "run"), *options]) == 0
+    said = json.loads(capsys.readouterr().out)
+    episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
+    broken = replace(episodes[0], stop_reason=StopReason.ERROR, error="the server is down")
+    write_episodes(tmp_path / "more.jsonl", [*episodes, broken])
+    (configuration,) = group_runs([read_run(tmp_path / "more.jsonl")])
+    for name in ("success", "reward"):
+        shown = said[name]
+        assert configuration.estimate(name) == pytest.approx((shown["value"], shown["low"], shown["high"]))
+    assert main(["rescore", str(tmp_path / "run"), "--out", str(tmp_path / "new.jsonl"), "--quiet"]) == 0
+    value, low, high = configuration.estimate("reward")
+    assert f"{value:.3f} [{low:.3f}, {high:.3f}]" in capsys.readouterr().out
 
 
 def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:

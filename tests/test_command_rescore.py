@@ -188,5 +188,5 @@ def test_a_large_file_is_never_in_memory(stored: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_of_one_episode() -> None:
-    comparison = Comparison(old={"A": [1.0]}, new={"A": [0.5]}, solved={"A": [True, False]})
+    comparison = Comparison(old={"A": [1.0]}, new={"A": [0.5]}, solved={"A": [True, False]}, tasks={"A": ["t"]})
     assert comparison.table().splitlines()[1].split()[:3] == ["A", "1", "1.000"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_envs.errors import ConfigError
-from agent_envs.intervals import Interval, mean, share
+from agent_envs.intervals import Interval, mean
 from agent_envs.run_curves import MEASURES, Configuration, correlation, group_runs, read_run
 
 __all__ = ["EPILOG", "add_arguments", "run", "tables"]
@@ -71,10 +71,9 @@ def tables(configurations: Sequence[Configuration]) -> str:
         if not any(each.curves for each in configuration.runs):
             said = []
             for measure in MEASURES:
-                values = configuration.over_episodes(measure.name)
-                interval = share(sum(values), len(values)) if measure.name == "success" else mean(values)
-                said.append(f"{measure.name} {_shown(interval)}")
-            lines.append(f"{configuration.label:{width}}  {len(values)} episodes  {'  '.join(said)}")
+                said.append(f"{measure.name} {_shown(configuration.estimate(measure.name))}")
+            count = len(configuration.over_episodes("success"))
+            lines.append(f"{configuration.label:{width}}  {count} episodes  {'  '.join(said)}")
     lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}"]
     lines[-1] += "".join(f"  {measure.name:<22}" for measure in MEASURES[1:]).rstrip()
     for configuration in configurations:

@@ -18,7 +18,7 @@ from agent_envs.commands.env_arguments import EnvChoice, add_env_arguments, chos
 from agent_envs.episode import Episode
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
-from agent_envs.intervals import Interval, mean, share
+from agent_envs.intervals import Interval, clustered_mean, grouped
 from agent_envs.loading import load_function
 from agent_envs.rescoring import RewardFunction, replay, reward_by
 from agent_envs.view import episode_paths, read_records
@@ -67,6 +67,8 @@ class Comparison:
     """Returns now, by environment."""
     solved: dict[str, list[bool]] = field(default_factory=dict)
     """Of each episode whether it succeeded, as stored and now, by environment."""
+    tasks: dict[str, list[str]] = field(default_factory=dict)
+    """The task of each episode, by environment: several of one are no independent ones."""
     replayed: int = 0
     """Episodes played again."""
     different: int = 0
@@ -83,21 +85,26 @@ class Comparison:
         for table, value in ((self.old, before.reward), (self.new, after.reward)):
             table.setdefault(before.env_id, []).append(value)
         self.solved.setdefault(before.env_id, []).extend((before.success, after.success))
+        self.tasks.setdefault(before.env_id, []).append(f"{before.env_id} {before.group_id or before.episode_id}")
 
     def table(self) -> str:
         """Mean returns before and after, their difference episode by episode, and success, with 95 % intervals."""
-        rows = [(name, self.old[name], self.new[name], self.solved[name]) for name in sorted(self.old)]
+        rows = [
+            (name, self.old[name], self.new[name], self.solved[name], self.tasks[name]) for name in sorted(self.old)
+        ]
         if len(rows) > 1:
-            rows.append(("all", *([x for row in rows for x in row[place]] for place in (1, 2, 3))))  # type: ignore[arg-type]
+            rows.append(("all", *([x for row in rows for x in row[place]] for place in (1, 2, 3, 4))))  # type: ignore[arg-type]
         width = max(len(row[0]) for row in rows)
         head = f"{'old return':<24}  {'new return':<24}  {'difference':<25}  success, old -> new"
         lines = [f"{'':{width}}  {'episodes':>8}  {head}"]
-        for name, old, new, solved in rows:
-            change = mean([b - a for a, b in zip(old, new, strict=True)])
-            before, after = (share(sum(solved[place::2]), len(old)) for place in (0, 1))
+        for name, old, new, solved, tasks in rows:
+            change = [b - a for a, b in zip(old, new, strict=True)]
+            shown = [_shown(clustered_mean(grouped(values, tasks))) for values in (old, new)]
+            change_shown = _shown(clustered_mean(grouped(change, tasks)), "+")
+            before, after = (sum(solved[place::2]) / len(old) for place in (0, 1))
             lines.append(
-                f"{name:{width}}  {len(old):>8}  {_shown(mean(old)):<24}  {_shown(mean(new)):<24}  "
-                f"{_shown(change, '+'):<25}  {before.value:.3f} -> {after.value:.3f}"
+                f"{name:{width}}  {len(old):>8}  {shown[0]:<24}  {shown[1]:<24}  "
+                f"{change_shown:<25}  {before:.3f} -> {after:.3f}"
             )
         return "\n".join(lines)
 
