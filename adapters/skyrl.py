@@ -60,7 +60,7 @@ def make_rows(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
-    seed: int | None = None,
+    seed: int = 0,
     env_class: str = ENV_CLASS,
     tool_role: str = "tool",
 ) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def make_rows(
         indices: Task indices within the split that ``env_kwargs`` names.
         env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
         wrappers: Specs such as ``FormatReward(weight=0.1)``, the first innermost.
-        seed: Seed of every reset, or None.
+        seed: Seed of every reset: with the index it settles how an episode begins.
         env_class: The name it is registered under.
         tool_role: ``"tool"`` or, for chat templates without it, ``"user"``: the role of tools' results.
 

@@ -100,8 +100,8 @@ class _Environment:
         if key not in self._envs:
             self._envs[key] = self._make(json.loads(key))
         self._env = self._envs[key]
-        try:
-            observation, self.record.info = self._env.reset(options={"index": int(index)})
+        try:  # with a seed: what an environment draws is the same for a whole group
+            observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
         except (IndexError, ConfigError):
             raise
         except Exception:  # noqa: BLE001  a broken environment is an episode that is not scored, not the end of a run

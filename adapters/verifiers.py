@@ -45,7 +45,7 @@ def load_environment(
     wrappers: Sequence[str] = (),
     tool_mode: Literal["native", "text"] = "native",
     max_turns: int | None = None,
-    seed: int | None = None,
+    seed: int = 0,
 ) -> VerifiersTextEnv:
     """The entry that ``verifiers.load_environment`` and ``vf-eval`` look for.
 
@@ -60,7 +60,7 @@ def load_environment(
         tool_mode: ``"native"``: the server gets the tools and returns calls; ``"text"``: the system message tells the
             tools, and the model's text holds the calls.
         max_turns: Turns after which an episode is truncated; None for the environment's own limit alone.
-        seed: Seed of every reset, or None.
+        seed: Seed of every reset: with the index it settles how an episode begins, as the dataset's prompt shows it.
 
     Raises:
         ConfigError: There is no such environment, or the arguments do not fit.
@@ -119,7 +119,7 @@ class _Maker:
     env_kwargs: dict[str, Any]
     wrappers: tuple[str, ...]
     tool_mode: str
-    seed: int | None
+    seed: int
 
     def make(self, split: str) -> gym.Env[Any, str]:
         try:

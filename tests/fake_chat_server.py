@@ -149,7 +149,12 @@ def completion(said: str | list[dict[str, Any]]) -> dict[str, Any]:
             {"id": f"call-{i}", "type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}}
             for i, call in enumerate(said)
         ]
-    usage = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 40}}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 10,
+        "total_tokens": 110,
+        "prompt_tokens_details": {"cached_tokens": 40},
+    }
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 

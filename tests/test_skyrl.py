@@ -130,6 +130,17 @@ def test_rows_go_through_a_dataset_and_back(tmp_path):
         env.close()
 
 
+def test_what_an_environment_draws_is_in_the_rows_prompt(monkeypatch):
+    from agent_envs.envs.gsm8k import GSM8KEnv
+
+    begin = GSM8KEnv._begin
+    monkeypatch.setattr(GSM8KEnv, "_begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
+    (row,) = skyrl.make_rows("AgentR1/GSM8K-v0", [0])
+    env = skyrl_gym.make("agentr1", extras=row)
+    assert env.init(row["prompt"])[0] == row["prompt"]
+    env.close()
+
+
 def test_defaults_come_from_the_trainers_configuration():
     omegaconf = pytest.importorskip("omegaconf")
     config = omegaconf.OmegaConf.create({"env_id": "AgentR1/GSM8K-v0", "env_kwargs": {"split": "test"}})

@@ -274,6 +274,14 @@ def test_rows_name_their_task_and_may_change_the_split():
         envs.environment_dataset("Test/Journey-v0", [0], env_kwargs={"split": "train", "x": object()})
 
 
+def test_what_an_environment_draws_is_the_same_for_a_group(monkeypatch):
+    monkeypatch.setattr(JourneyEnv, "_begin", lambda self, task: (f"{task.number} {self.np_random.random()}", None))
+    cls = envs.environment_class("Test/Journey-v0")
+    group = [cls() for _ in range(3)]
+    assert len({environment.reset(index=2) for environment in group}) == 1
+    assert group[0].reset(index=2) == group[1].reset(index=2)  # and again in a later step
+
+
 @pytest.mark.parametrize("name", ["reset", "get_reward", "record", "_hidden"])
 def test_names_that_trl_reads_otherwise_are_refused(monkeypatch, name):
     monkeypatch.setattr(JourneyEnv, "tools", [{"type": "function", "function": {"name": name, "parameters": {}}}])

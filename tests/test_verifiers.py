@@ -179,6 +179,23 @@ def test_a_backend_that_fails_is_an_infrastructure_error(monkeypatch):
     assert env._running == {}
 
 
+def test_what_an_environment_draws_is_in_the_datasets_prompt(monkeypatch):
+    from agent_envs.envs.gsm8k import GSM8KEnv
+
+    begin = GSM8KEnv._begin
+    monkeypatch.setattr(GSM8KEnv, "_begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
+    env = vf.load_environment(MODULE, gym_id="AgentR1/GSM8K-v0", num_eval=1)
+
+    async def start():
+        state = await env.init_state(dict(env.get_eval_dataset()[0]), fake_client({}, True, []), "m")
+        await env.setup_state(state)
+        shown = env._running[state["trajectory_id"]].conversation.messages
+        await env.close_env(state)
+        return shown
+
+    assert env.get_eval_dataset()["prompt"][0][-1]["content"] == asyncio.run(start())[-1]["content"]
+
+
 def test_groups_are_scored_and_splits_are_what_they_say():
     env = vf.load_environment(MODULE, gym_id="AgentR1/GSM8K-v0", num_train=4, num_eval=3, seed=1)
     train, held_out = env.get_dataset(), env.get_eval_dataset()
