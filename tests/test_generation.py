@@ -388,6 +388,60 @@ def test_a_server_of_padded_batches():
         assert_same(request, model)
 
 
+@pytest.mark.parametrize("kind", ["slots", "padded"])
+def test_a_response_that_nobody_waits_for_ends(kind):
+    """A step's time-out must not keep a slot, or a batch, for as long as the longest response takes."""
+    made = (
+        engine(length=256)
+        if kind == "slots"
+        else PaddedEngine(build_model(), max_length=256, max_rows=8, stop_token_ids=[])
+    )
+    taken, step = [], made._requests.make
+    made._requests.make = lambda *args: taken.append(step(*args)) or taken[-1]
+    server = GenerateServer(made)
+
+    async def main():
+        endless = SamplingParams(240, ignore_eos=True)
+        waiting = [asyncio.create_task(server.generate([5, 6, 7 + i], endless)) for i in range(3)]
+        while len(taken) < 3 or not taken[0].token_ids:
+            await asyncio.sleep(0.001)
+        for task in waiting:
+            task.cancel()
+        late = asyncio.create_task(server.generate([9], endless))
+        await asyncio.sleep(0)
+        late.cancel()  # before the server has seen it
+        return await server.generate([5, 6], SamplingParams(3, ignore_eos=True))
+
+    last = asyncio.run(main())
+    server.close()
+    assert len(last.token_ids) == 3 and not made.busy
+    assert all(len(request.token_ids) < 240 for request in taken)
+
+
+def test_rows_whose_positions_depend_on_their_company_run_alone():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32, bos_token_id=None, eos_token_id=STOP, dtype="float32",
+        rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0},
+    )  # fmt: skip
+    e = make_engine(transformers.LlamaForCausalLM(config), max_length=128, max_rows=4, stop_token_ids=[STOP])
+    assert type(e) is PaddedEngine and e.max_rows == 1
+    short, long = [5, 6, 7], list(range(3, 63))
+    alone = e.submit(short, SamplingParams(8, temperature=0.0, ignore_eos=True))
+    e.run()
+    beside = [e.submit(prompt, SamplingParams(8, temperature=0.0, ignore_eos=True)) for prompt in (short, long)]
+    e.run()
+    assert beside[0].log_probs == pytest.approx(alone.log_probs, abs=1e-5)
+
+
+def test_temperatures_at_the_edges():
+    assert SamplingParams.from_dict({"temperature": 1e-9}, 4).temperature == 0.0  # divided by it, logits overflow
+    for bad in (float("nan"), -0.1):
+        with pytest.raises(ConfigError, match="temperature >= 0"):
+            SamplingParams.from_dict({"temperature": bad}, 4)
+
+
 def test_the_context_a_model_was_made_for():
     assert context_length(build_model()) == 256
     assert context_length(small("gpt2")) == 1024

@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _LOW_PRECISION_TOLERANCE = 0.05
 
+_BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
+"""Rotary embeddings that change with the longest sequence of a batch: a row would depend on its company."""
+
 
 def load_model(
     name: str,
@@ -88,6 +91,9 @@ def make_engine(
     """
     stops = list(stop_token_ids)
     reason = _unfit(model)
+    alone = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
+    if alone:
+        reason, max_rows = f"its rotary embedding ({alone[0]}) depends on the longest sequence, so each runs alone", 1
     if reason is None:
         prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
         with torch.inference_mode():
@@ -106,6 +112,12 @@ def make_engine(
     return PaddedEngine(
         model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, pad_token_id=pad_token_id, seed=seed
     )
+
+
+def _rope_types(config: Any) -> set[str]:
+    """The kinds of rotary embedding that a config names: one, or one for each kind of layer."""
+    rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    return {str(row.get("rope_type")) for row in (rope, *rope.values()) if isinstance(row, dict)}
 
 
 def _unfit(model: Any) -> str | None:

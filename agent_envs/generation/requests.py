@@ -35,6 +35,8 @@ class Completion:
     """Log-probability of each sampled token under the temperature-scaled softmax over the whole vocabulary (nats)."""
     stop_reason: str = ""
     """``completed`` (a stop token or the length limit) or ``aborted``."""
+    cancelled: bool = False
+    """Whether nobody waits for it any more: it ends at its next token. Any thread may say so."""
     versions: tuple[int | None, int | None] = (None, None)
     """Weight versions at the first and at the last sampled token."""
 
@@ -44,7 +46,9 @@ class Completion:
         return self.prompt_ids + self.token_ids
 
     def ends(self, stop_token_ids: Collection[int]) -> bool:
-        """Whether its last token ends it: a stop token, or the last one it may have."""
+        """Whether its last token ends it: a stop token, or the last one it may have, or that is waited for."""
+        if self.cancelled:
+            return True
         token = self.token_ids[-1]
         stopped = token in stop_token_ids or token in self.params.stop_token_ids
         return (stopped and not self.params.ignore_eos) or len(self.token_ids) == len(self.uniforms)

@@ -7,7 +7,7 @@ by the temperature, whatever ``top_k`` or ``top_p`` then exclude (at temperature
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "detokenize": (True, False, None),
     "skip_special_tokens": (True, False, None),
 }
+
+
+_GREEDY = 1e-5  # a temperature below it takes the most likely token, as in vLLM; logits divided by it would overflow
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,12 @@ class SamplingParams:
                 raise ConfigError(f"unknown sampling setting {name!r}.{did_you_mean(name, known)}")
         values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
         out = cls(max_tokens=int(min(limit, default=default_max_tokens)), **values)
-        if out.temperature < 0 or not 0 < out.top_p <= 1 or out.max_tokens < 1 or out.top_k < -1:
+        if not out.temperature >= 0 or not 0 < out.top_p <= 1 or out.max_tokens < 1 or out.top_k < -1:
             raise ConfigError(
                 "expected temperature >= 0, 0 < top_p <= 1, top_k >= -1 and max_tokens >= 1, got "
                 f"{out.temperature}, {out.top_p}, {out.top_k} and {out.max_tokens}"
             )
-        return out
+        return out if out.temperature >= _GREEDY else replace(out, temperature=0.0)
 
 
 def sample(

@@ -37,13 +37,24 @@ class GenerateServer:
         self._thread.start()
 
     async def generate(self, prompt_ids: list[int], params: SamplingParams) -> Completion:
-        """Generate one response, batched with whatever else is running.
+        """Generate one response, batched with whatever else is running; a cancelled one ends at its next token.
 
         Raises:
             ConfigError: The prompt is empty or leaves no room for a token.
             BackendError: The model failed.
         """
-        return await self._ask(lambda done: self._engine.submit(prompt_ids, params, on_done=done))
+        submitted: list[Completion] = []
+
+        def cancel() -> None:
+            for request in submitted:
+                request.cancelled = True
+
+        try:
+            return await self._ask(lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done)))
+        except asyncio.CancelledError:
+            cancel()
+            self._commands.put(cancel)  # it may be submitted only now
+            raise
 
     def close(self, *, wait: bool = True) -> None:
         """Stop the thread, and wait until it has; whoever still waits for a response gets a BackendError."""
