@@ -128,3 +128,11 @@ def test_a_server_from_the_command_line(server: Any, capsys: pytest.CaptureFixtu
     assert len(server.requests) == 4 * 2 * 4
     assert "3,200 prompt" in capsys.readouterr().out
     assert main(["eval", "--env", ENV, "--policy", "random", "--best-by", "reward"]) == 2
+
+
+def test_the_tokens_of_every_candidate_count(server: Any) -> None:
+    pytest.importorskip("openai")
+    policy = agent_envs.policies.OpenAIPolicy("m", base_url=server.url, max_episode_tokens=440)  # 110 a request
+    episode = agent_envs.run_episode(gym.make(ENV), BestOfN(policy, 4), seed=0)
+    assert episode.stop_reason is StopReason.TOKEN_LIMIT and len(episode.steps) == 1 and len(server.requests) == 4
+    policy.close()

@@ -240,7 +240,7 @@ class _OpenAIActor:
         self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
         self._said: dict[str, _Said] = {}  # by the action
-        self._used_tokens = 0
+        self._used_tokens: list[int] = []  # by each request of the episode; forks add to the same
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
         said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
         instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
@@ -259,10 +259,10 @@ class _OpenAIActor:
             self._messages, self._call_ids = [], []
         self._show(new)
         limit = self._policy.max_episode_tokens
-        if limit is not None and self._used_tokens >= limit:
-            raise TokenLimitReached(f"the episode has used {self._used_tokens} of {limit} tokens")
+        if limit is not None and sum(self._used_tokens) >= limit:
+            raise TokenLimitReached(f"the episode has used {sum(self._used_tokens)} of {limit} tokens")
         reply = await self._policy.complete(self._messages, self._tools)
-        self._used_tokens += _token_count(reply, self._messages)
+        self._used_tokens.append(_token_count(reply, self._messages))
         texts = [reply.text] if reply.text else []
         said = list(texts)
         kept = []
