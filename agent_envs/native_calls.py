@@ -21,8 +21,8 @@ FormatCall = Callable[[str, dict[str, Any]], str]
 def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tuple[str, bool]:
     """A call in the environment's wire format, and whether its arguments were a JSON object.
 
-    Arguments that are not stay as the model wrote them, in the place where they belong: the environment's parser says
-    what is wrong with them.
+    Arguments that are not stay as the model wrote them, in the place where they belong, and where a format writes each
+    by its name, as one that no tool has: the environment says what is wrong with them.
 
     >>> call_text("add", '{"a": 1}', lambda name, arguments: f"{name} {json.dumps(arguments)}")
     ('add {"a": 1}', True)
@@ -37,8 +37,8 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
         value = None
     if isinstance(value, dict):
         return format_call(name, value), True
-    before, _, after = format_call(name, {}).rpartition("{}")
-    return before + arguments + after, False
+    before, braces, after = format_call(name, {}).rpartition("{}")
+    return before + arguments + after if braces else format_call(name, {"arguments": arguments}), False
 
 
 def answer_calls(call_ids: Sequence[str], messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent_envs.messages import ParseFailure, ToolCall
 
-__all__ = ["ParsedAction", "Parser"]
+__all__ = ["ParsedAction", "Parser", "only_argument"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,14 @@ class Parser(Protocol):
 
     def describe(self) -> str:
         """The format in words, for instructions and error texts."""
+
+
+def only_argument(call: ToolCall, name: str | None) -> str:
+    """What a format writes that has room for one argument: that one; where it is missing, what there is instead.
+
+    >>> only_argument(ToolCall("search", {"query": "Rome"}), "query")
+    'Rome'
+    >>> only_argument(ToolCall("search", {"q": "Rome"}), "query")
+    '{"q": "Rome"}'
+    """
+    return str(call.arguments[name]) if name in call.arguments else json.dumps(call.arguments)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.base import ParsedAction, only_argument
 from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["FencedPythonParser"]
@@ -46,7 +46,7 @@ class FencedPythonParser:
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
-        code = str(call.arguments["code"])
+        code = only_argument(call, "code")
         longest = max((len(run) for run in re.findall(r"^`{3,}", code, re.MULTILINE)), default=2)
         fence = "`" * (longest + 1)
         return f"{fence}python\n{code if code.endswith(chr(10)) else code + chr(10)}{fence}"

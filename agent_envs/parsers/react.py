@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.base import ParsedAction, only_argument
 from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["ReActParser"]
@@ -52,7 +52,7 @@ class ReActParser:
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that `parse` reads it."""
-        return f"{call.name}[{' '.join(str(call.arguments[_ARGUMENTS[call.name]]).split())}]"
+        return f"{call.name}[{' '.join(only_argument(call, _ARGUMENTS.get(call.name)).split())}]"
 
     def describe(self) -> str:
         """The format in words."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.base import ParsedAction, only_argument
 from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["SearchR1Parser"]
@@ -56,7 +56,7 @@ class SearchR1Parser:
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that `parse` reads it."""
-        return f"<search>{call.arguments['query']}</search>"
+        return f"<search>{only_argument(call, 'query')}</search>"
 
     def describe(self) -> str:
         """The format in words."""
