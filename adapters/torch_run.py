@@ -203,6 +203,7 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
         except gym.error.Error as e:
             raise ConfigError(f"{config.env!r} cannot be made: {e}") from e
         env = apply_wrappers(env, config.wrappers)
+        env.reset(options={"index": 0})  # a wrapper that refuses every task is told now
         sizes.append(int(env.unwrapped.num_tasks))  # type: ignore[attr-defined]
         env.close()
     if not config.eval_tasks:

@@ -22,6 +22,7 @@ from agent_envs.cli import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
 from agent_envs.adapters.verl.config import Paths, build, choose_tasks
 from agent_envs.adapters.verl.process import last_error, run_verl
 from agent_envs.adapters.verl.settings import _compose, settle, verl_overrides
@@ -41,6 +42,35 @@ def _options(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
+    "wrappers",
+    [
+        ["ChatMessages", "SlidingWindow(k=1)"],
+        ["ChatMessages", "TokenBudget(n=3000, tokenizer={folder!r})"],
+        ["ChatMessages(reasoning='strip')", "Summarize(fn='json:dumps')"],
+        ["MalformedCalls(policy='retry')", "StripReasoning", "RebuildPrompt"],
+    ],
+)
+def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tokenizer(build_tokenizer(["a"]), tmp_path)
+    specs = [spec.format(folder=str(tmp_path)) if "{folder" in spec else spec for spec in wrappers]
+    given = [part for spec in specs for part in ("--wrapper", spec)]
+    assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
+    capsys.readouterr()
+    config, preset = build(**_options(wrappers=specs))  # type: ignore[arg-type]
+    assert config.wrappers == (*specs, "FormatReward(weight=0.1)")
+    assert choose_tasks(config, preset).train
+
+
+def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tokenizer(build_tokenizer(["a"]), tmp_path / "tokenizer")
+    budget = f"TokenBudget(n=20, tokenizer={str(tmp_path / 'tokenizer')!r})"
+    given = ["train", "--env", ENV, "--out", str(tmp_path / "run"), "--wrapper", "ChatMessages", "--wrapper", budget]
+    assert main(given) == 2
+    assert "leaves no room for a step within n=20" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean 'AgentR1/GSM8KTool-v0'?"),
@@ -52,6 +82,9 @@ def _options(**changes: object) -> dict[str, object]:
         (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
         (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
         (["--wrapper", "FormatReward(weight"], "a wrapper is written"),
+        (["--wrapper", "SlidingWindow(k=2)"], "In this order: ChatMessages, SlidingWindow"),
+        (["--wrapper", "ChatMessages", "--wrapper", "RebuildPrompt"], "In this order: RebuildPrompt, ChatMessages"),
+        (["--wrapper", "RewardNormalisation(by='kind')"], "the reset's info has no 'kind'"),
         (["--env-kwargs", "{level: 1}"], "--env-kwargs is not valid JSON"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "use --split"),

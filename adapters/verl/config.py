@@ -21,6 +21,7 @@ __all__ = [
     "RunConfig",
     "Tasks",
     "build",
+    "check_reset",
     "choose_tasks",
     "first_line",
     "make_env",
@@ -57,7 +58,7 @@ class RunConfig:
     demo_env_kwargs: dict[str, Any]
     """What the environment of the demonstrations, on generated tasks, is made with."""
     wrappers: tuple[str, ...]
-    """Specs, innermost first; those of the preset included."""
+    """Specs, innermost first; those of the preset are outermost."""
     out: Path
     model: str | None
     """A Hugging Face folder or name; None for a tiny model made on the spot."""
@@ -168,6 +169,15 @@ def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
     return apply_wrappers(env, config.wrappers)
 
 
+def check_reset(env: gym.Env[Any, str]) -> None:
+    """Begin one episode, so that wrappers that refuse every one are told before training.
+
+    Raises:
+        AgentEnvsError: What a wrapper says of the task: a budget without room, a key that info does not have.
+    """
+    env.reset(options={"index": 0})
+
+
 def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | None = None) -> Tasks:
     """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
 
@@ -179,6 +189,7 @@ def choose_tasks(config: RunConfig, preset: Preset, *, tasks_per_step: int | Non
         ConfigError: Unknown split, or too few tasks to hold any out.
     """
     env = make_env(config)
+    check_reset(env)
     count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
     env.close()
     held_out = [] if split == "all" else _held_out_splits(config, split)
@@ -309,7 +320,7 @@ def build(
         split=split,
         env_kwargs=kwargs,
         demo_env_kwargs=demo_kwargs,
-        wrappers=(*chosen.wrappers, *wrappers),
+        wrappers=(*wrappers, *chosen.wrappers),  # rewards go above what decides which steps there are
         out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo}-seed{seed}"),
         model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
         seed=seed,

@@ -23,6 +23,7 @@ from agent_envs.adapters.verl.config import (
     RunConfig,
     Tasks,
     build,
+    check_reset,
     choose_tasks,
     make_env,
 )
@@ -34,6 +35,7 @@ from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.exit_status import run_command
 from agent_envs.files import write_text
 from agent_envs.intervals import difference, share
+from agent_envs.messages import observation_text
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
@@ -139,7 +141,9 @@ def _explained(config: RunConfig, preset: Preset) -> str:
         f"{preset.episodes_per_task} episodes; data {config.data!r}, arguments {json.dumps(config.env_kwargs)}"
     ]
     try:
-        make_env(config).close()
+        env = make_env(config)
+        check_reset(env)
+        env.close()
     except DataError as e:
         if config.data != "official":
             raise
@@ -209,7 +213,7 @@ def _make_model(config: RunConfig, preset: Preset, tasks: Tasks, folder: Path) -
     if config.data != "generated":
         # The demonstrations are generated tasks; the tokenizer is made for the real ones too.
         env = make_env(config)
-        texts = [env.reset(options={"index": index})[0] for index in tasks.train[:1000]]
+        texts = [observation_text(env.reset(options={"index": index})[0]) for index in tasks.train[:1000]]
         env.close()
     make_warm_model(
         folder,
