@@ -7,15 +7,17 @@ holds theirs as well.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
 from agent_envs.errors import ConfigError
 from agent_envs.text_env import Snapshot, TextEnv
 
-__all__ = ["EnvSnapshot", "restore", "snapshot"]
+__all__ = ["EnvSnapshot", "Forgetful", "restore", "snapshot", "tried"]
 
 # What Gymnasium's Wrapper and RecordConstructorArgs keep: arguments and caches, not state; and `_shared`, where a
 # wrapper keeps what it does not own alone, such as a tokenizer.
@@ -32,6 +34,14 @@ class EnvSnapshot:
     """Class name and state of each wrapper, outermost first."""
     env: Snapshot
     """The environment's own snapshot."""
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """A wrapper whose record outlives a snapshot, in a file say."""
+
+    def forget(self) -> None:
+        """Record nothing until the next reset, or until a snapshot from before is restored."""
 
 
 def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
@@ -75,6 +85,23 @@ def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[Any, dict[str, 
     observation, info = base.restore(point.env)
     shown = (state["last_observation"] for _, state in point.wrappers if "last_observation" in state)
     return copy.deepcopy(next(shown, observation)), info
+
+
+@contextmanager
+def tried(env: gym.Env[Any, str]) -> Iterator[None]:
+    """Within it actions are tried: at its end the environment is as before, and no wrapper has recorded them.
+
+    Raises:
+        ConfigError: The innermost environment is no ``TextEnv``.
+    """
+    point = snapshot(env)
+    for wrapper in _chain(env)[1]:
+        if isinstance(wrapper, Forgetful):
+            wrapper.forget()
+    try:
+        yield
+    finally:
+        restore(env, point)
 
 
 def _chain(env: gym.Env[Any, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:

@@ -10,6 +10,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -21,6 +22,7 @@ from agent_envs.episode import StopReason
 from agent_envs.errors import ConfigError, EmptyGeneration
 from agent_envs.policies import BestOfN, ExpertPolicy, RandomPolicy, Response
 from agent_envs.policies.best_of import score_logprob, score_majority
+from agent_envs.wrappers import RecordEpisodes
 
 ENV = "AgentR1/GSM8KTool-v0"
 
@@ -92,6 +94,14 @@ def test_trying_candidates_leaves_no_trace() -> None:
     assert [s.info for s in episode.steps] == [s.info for s in plain.steps]
     lake = agent_envs.run_episode(gym.make(ENV, max_episode_steps=2), BestOfN(RandomPolicy(), 4, "reward"), seed=0)
     assert lake.stop_reason in (StopReason.TRUNCATED, StopReason.TERMINATED) and len(lake.steps) <= 2
+
+
+def test_what_is_tried_is_not_recorded(tmp_path: Path) -> None:
+    recorded = RecordEpisodes(gym.make("AgentR1/GSM8K-v0"), path=str(tmp_path / "e.jsonl"))
+    policy = Canned(["#### -5", "#### -6", "#### -7"])
+    episode = agent_envs.run_episode(recorded, BestOfN(policy, 3, "reward"), seed=0)
+    (stored,) = agent_envs.read_episodes(tmp_path / "e.jsonl")
+    assert [step.action for step in stored.steps] == [step.action for step in episode.steps] == ["#### -5"]
 
 
 def test_candidates_that_fail() -> None:

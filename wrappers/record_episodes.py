@@ -172,6 +172,10 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         except OSError as e:
             raise BackendError(f"RecordEpisodes: an episode cannot be added to {target}: {e}") from e
 
+    def forget(self) -> None:
+        """Record nothing until the next reset, or until a snapshot from before is restored."""
+        self._running = []
+
     def close(self) -> None:
         """Record the episode that was not at its end as cut, and close."""
         try:

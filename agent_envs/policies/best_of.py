@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from agent_envs.background import run_in_thread
-from agent_envs.branching import restore, snapshot
+from agent_envs.branching import tried
 from agent_envs.errors import ConfigError, EpisodeStop, PolicyError, did_you_mean
 from agent_envs.messages import Observation
 from agent_envs.policies.base import Policy, Response
@@ -70,15 +70,11 @@ def score_reward(
     Raises:
         ConfigError: The environment cannot be branched.
     """
-    point = snapshot(env)
     rewards: dict[str, float] = {}
-    try:
-        for candidate in candidates:
-            if candidate.text not in rewards:
+    for candidate in candidates:
+        if candidate.text not in rewards:
+            with tried(env):
                 rewards[candidate.text] = float(env.step(candidate.text)[1])
-                restore(env, point)
-    finally:
-        restore(env, point)
     return [rewards[candidate.text] for candidate in candidates]
 
 
