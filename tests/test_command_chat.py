@@ -249,7 +249,8 @@ def test_a_checkpoint_is_converted_once_by_verl(tmp_path, monkeypatch):
     assert hugging_face_folder(model, cache) == model
 
 
-def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path):
+@pytest.mark.parametrize("merger", ["one that fails", pytest.param("verl's", marks=pytest.mark.slow)])
+def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, monkeypatch, merger):
     pytest.importorskip("verl")
     from agent_envs.adapters.verl.checkpoints import find_actor, hugging_face_folder
 
@@ -261,6 +262,9 @@ def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path):
     assert find_actor(run).parent.name == "global_step_10"
     (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("9")
     assert find_actor(run).parent.name == "global_step_9"
+    if merger != "verl's":  # which takes seconds to be imported
+        run_process, fails = subprocess.run, "import sys; sys.exit('there is nothing in huggingface')"
+        monkeypatch.setattr(subprocess, "run", lambda _, **how: run_process([sys.executable, "-c", fails], **how))
     with pytest.raises(BackendError, match=r"merger cannot convert .*exit status 1(?s:.*)huggingface"):
         hugging_face_folder(run, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []

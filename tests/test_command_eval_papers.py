@@ -98,6 +98,14 @@ def test_several_files_and_compressed_ones(tmp_path, capsys):
         assert "b.jsonl.gz cannot be read" in capsys.readouterr().err
 
 
+def test_folders_and_a_last_line_that_was_cut_off(tmp_path, capsys):
+    path = write(tmp_path / "episodes.jsonl", episode([("A", 1)]))
+    with open(path, "a", encoding="utf-8") as file:
+        file.write('{"env_id": "Age')
+    report, _ = table(capsys, str(tmp_path))
+    assert report["episodes"] == 1
+
+
 def test_episodes_that_an_error_ended(tmp_path, capsys):
     broken = {"env_id": ENV, "reset_info": {}, "steps": [], "stop_reason": "error"}
     path = write(tmp_path / "a.jsonl", episode([("A", 1)]), episode([], stop="error"), broken)

@@ -44,7 +44,8 @@ def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, vari
         "night_shop/env.py", "pyproject.toml", "tests/test_night_shop.py",
     }  # fmt: skip
     assert " passed" in _run(folder, "pytest", "-q", "-p", "no:cacheprovider")
-    assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
+    if variant:  # which files there are makes no difference to the trainer
+        assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
     _run(folder, "ruff", "check", "--no-cache", ".")
     _run(folder, "ruff", "format", "--no-cache", "--check", ".")
     assert not list(tmp_path.glob(".*")), "nothing temporary is left"

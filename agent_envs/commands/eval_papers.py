@@ -20,6 +20,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import numbered_lines
 from agent_envs.papers.base import title_key
 from agent_envs.rewards.papers import f1
+from agent_envs.view import episode_paths
 
 __all__ = [
     "DEPTHS",
@@ -37,7 +38,7 @@ __all__ = [
 EPILOG = """\
 examples:
   agentr1 eval --env AgentR1/PaperSearch-v0 --policy expert --n 50 --out runs/papers
-  agentr1 eval-papers runs/papers/episodes.jsonl --thresholds 0,0.5 --top-k 25,10
+  agentr1 eval-papers runs/papers --thresholds 0,0.5 --top-k 25,10
 """
 
 THRESHOLDS = tuple(n / 10 for n in range(10))
@@ -82,15 +83,22 @@ def read_scored_episodes(path: Path) -> Iterator[ScoredEpisode]:
     """The episodes of an episodes.jsonl (.gz too), read one at a time.
 
     Raises:
-        DataError: The file cannot be read, or a line is no episode of paper search; names the file and the line.
+        DataError: The file cannot be read, or a line is no episode of paper search; names the file and the line. A last
+            line that was cut off is left out.
     """
     for number, line in numbered_lines(path):
-        yield _scored(line, f"{path}, line {number}")
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as e:
+            if not line.endswith(b"\n"):  # a run that was killed while it wrote
+                break
+            raise DataError(f"{where}: not an episode of paper search, not even JSON: {e}") from e
+        yield _scored(row, where)
 
 
-def _scored(line: bytes, where: str) -> ScoredEpisode:
+def _scored(row: Any, where: str) -> ScoredEpisode:
     try:
-        row = json.loads(line)
         infos = [row["reset_info"], *(step["info"] for step in row["steps"])]
         failed = row["stop_reason"] == "error"
         if failed and not infos[0]:  # it could not even begin
@@ -178,7 +186,12 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval-papers`."""
     parser.epilog = EPILOG
-    parser.add_argument("episodes", nargs="+", metavar="EPISODES", help="episodes.jsonl files (.gz too)")
+    parser.add_argument(
+        "episodes",
+        nargs="+",
+        metavar="PATH",
+        help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--thresholds", metavar="LIST", help="least scores, such as 0,0.4 (default: 0 to 0.9)")
     parser.add_argument("--top-k", metavar="LIST", help="most papers, such as 100,25 (default: 10000,100,50,25)")
@@ -197,8 +210,8 @@ def run(arguments: argparse.Namespace) -> str:
     tasks: set[str] = set()
 
     def read() -> Iterator[ScoredEpisode]:
-        for name in arguments.episodes:
-            for episode in read_scored_episodes(Path(name)):
+        for path in episode_paths(arguments.episodes):
+            for episode in read_scored_episodes(path):
                 noted["errors"] += episode.failed
                 if episode.failed and arguments.skip_errors:
                     continue
