@@ -20,23 +20,25 @@ from agent_envs.parsers.search_r1 import SearchR1Parser
 
 __all__ = ["parse_recorded"]
 
-# One of the strings is in every text that the parser finds something in; where two find the same, the first is right.
-_MARKS: tuple[tuple[Parser, tuple[str, ...]], ...] = (
-    (HarmonyParser(), ("<|channel|>",)),
-    (DeepSeekParser(), ("<｜tool▁call",)),
-    (MistralParser(), ("[TOOL_CALLS]", "[/THINK]")),
-    (HermesParser(), ("<tool_call>", "</think>")),
-    (QwenCoderParser(), ("<function=",)),
-    (GlmParser(), ("<tool_call>",)),
-    (SearchR1Parser(), ("</search>",)),
-    (LlamaParser(), ("<|python_tag|>", '"parameters"')),
-    (PlainJsonParser(), ('"arguments"', '"parameters"')),
+_HERMES, _LLAMA, _MISTRAL, _PLAIN = HermesParser(), LlamaParser(), MistralParser(), PlainJsonParser()
+# A mark of each parser is in every text that it finds something in; where two find the same, the first is right.
+_MARKS: tuple[tuple[str, Parser], ...] = (
+    ("<|channel|>", HarmonyParser()),
+    ("<｜tool▁call", DeepSeekParser()),
+    ("[TOOL_CALLS]", _MISTRAL),
+    ("[/THINK]", _MISTRAL),
+    ("<tool_call>", _HERMES),
+    ("</think>", _HERMES),
+    ("<function=", QwenCoderParser()),
+    ("<tool_call>", GlmParser()),
+    ("</search>", SearchR1Parser()),
+    ("<|python_tag|>", _LLAMA),
+    ('"parameters"', _LLAMA),
+    ('"arguments"', _PLAIN),
+    ('"parameters"', _PLAIN),
 )
 # Formats that are only told from a text's own words by the tools there are.
-_BY_TOOL: dict[str, tuple[Parser, str]] = {
-    "python": (FencedPythonParser(), "```"),
-    "lookup": (ReActParser(), "["),
-}
+_BY_TOOL: dict[str, tuple[str, Parser]] = {"python": ("```", FencedPythonParser()), "lookup": ("[", ReActParser())}
 
 
 def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | None:
@@ -57,10 +59,10 @@ def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | Non
     >>> parse_recorded("The answer is 4.") is None
     True
     """
-    parsers = [parser for parser, marks in _MARKS if any(mark in text for mark in marks)]
-    parsers += [parser for tool, (parser, mark) in _BY_TOOL.items() if tool in tools and mark in text]
+    parsers = [parser for mark, parser in _MARKS if mark in text]
+    parsers += [parser for tool, (mark, parser) in _BY_TOOL.items() if tool in tools and mark in text]
     best = None
-    for parsed in (parser.parse(text) for parser in parsers):
+    for parsed in (parser.parse(text) for parser in dict.fromkeys(parsers)):
         if any(isinstance(call, ToolCall) for call in parsed.calls):
             return parsed
         if best is None or (parsed.calls and not best.calls):
