@@ -11,8 +11,8 @@ from types import ModuleType
 from agent_envs._version import __version__
 from agent_envs.branching import EnvSnapshot, restore, snapshot
 from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
-from agent_envs.evaluating import evaluate
 from agent_envs.evaluation import Evaluation
+from agent_envs.evaluation_run import evaluate
 from agent_envs.frames import episodes_to_frame
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs

@@ -22,7 +22,7 @@ import pytest
 
 from agent_envs.episode import StopReason, read_episodes
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, PromptError
-from agent_envs.evaluating import evaluate
+from agent_envs.evaluation_run import evaluate
 from agent_envs.policies import HumanPolicy
 from agent_envs.policies import tokens as token_policies
 from agent_envs.rollout import run_episode, run_episodes

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     """Evaluate; what to tell the user."""
-    from agent_envs.evaluating import evaluate
+    from agent_envs.evaluation_run import evaluate
     from agent_envs.text_env import TextEnv
 
     if sum((arguments.n is not None, arguments.all, arguments.indices is not None)) > 1:
