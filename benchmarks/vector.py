@@ -73,10 +73,12 @@ def rates(
     env_id: str, n: int, seconds: float, wrappers: tuple[Callable[..., Any], ...]
 ) -> dict[str, tuple[float, ...]]:
     """For each kind: environment steps per second, best and median of tenths of a second, and the seconds until the
-    first reset is done. The kinds take turns, so that other programs slow all of them down alike."""
+    first reset is done. The kinds take turns, so that other programs slow all of them down alike, and each turn begins
+    new episodes: some steps take the longer the more there were before."""
     made: dict[str, Any] = {}
     ready: dict[str, float] = {}
     chunks: dict[str, list[float]] = {}
+    gym.make(env_id).reset(seed=0)  # what all environments of a process share is loaded here
     for kind in KINDS:
         started = time.perf_counter()
         made[kind] = _made(kind, env_id, n, wrappers)
@@ -87,6 +89,7 @@ def rates(
     until = time.perf_counter() + seconds * len(KINDS)
     while time.perf_counter() < until:
         for kind, envs in made.items():
+            envs.reset(seed=0)
             steps, started = 0, time.perf_counter()
             while time.perf_counter() - started < CHUNK_SECONDS:
                 envs.step(actions)
