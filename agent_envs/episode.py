@@ -56,6 +56,12 @@ class StopReason(StrEnum):
         return self in (StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT)
 
 
+def _check(values: Mapping[str, Any], **kinds: type | tuple[type, ...]) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(values[name], kind):
+            raise TypeError(f"{name} is {values[name]!r:.80}")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One transition: what the policy saw, what it did, what came of it."""
@@ -90,6 +96,7 @@ class Step:
         """The step that ``to_dict`` wrote."""
         values = {f.name: data[f.name] for f in fields(cls) if f.name != "usage"}
         values["usage"] = data.get("usage")  # records of before have none
+        _check(values, action=str, reward=(int, float), info=dict)
         for name in ("prompt_ids", "response_ids", "response_logprobs"):
             values[name] = None if values[name] is None else tuple(values[name])
         return cls(**values)
@@ -165,6 +172,7 @@ class Episode:
             raise DataError(f"expected an episode with schema_version {SCHEMA_VERSION}, got {version!r}")
         try:
             values = {f.name: data[f.name] for f in fields(cls)}
+            _check(values, env_id=str, episode_id=str, group_id=str, reset_info=dict)
             values["steps"] = tuple(Step.from_dict(step) for step in values["steps"])
             values["tools"] = tuple(values["tools"])
             values["stop_reason"] = StopReason(values["stop_reason"])

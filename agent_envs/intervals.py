@@ -129,17 +129,18 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
         groups: The values of each task; none may be empty.
 
     Returns:
-        Mean and interval by Student's t over the tasks; infinite ends where there is one task alone, NaN for none.
+        Mean and interval by Student's t over the tasks; infinite ends where there is one task alone, NaN for none and
+        where values are not finite.
     """
-    count = sum(map(len, groups))
-    if count == 0:
-        return Interval(math.nan, -math.inf, math.inf)
-    average = math.fsum(value for group in groups for value in group) / count
-    tasks = len(groups)
-    if tasks == 1:
+    count, tasks = sum(map(len, groups)), len(groups)
+    try:
+        average = math.fsum(value for group in groups for value in group) / count
+        squares = math.fsum(math.fsum(value - average for value in group) ** 2 for group in groups)
+        half = t_quantile(tasks - 1) * math.sqrt(tasks / (tasks - 1) * squares) / count if tasks > 1 else math.inf
+    except (ArithmeticError, ValueError):  # no values, infinite ones of both signs, or such as no sum can hold
+        average, half = math.nan, math.inf
+    if not half < math.inf:
         return Interval(average, -math.inf, math.inf)
-    squares = math.fsum(math.fsum(value - average for value in group) ** 2 for group in groups)
-    half = t_quantile(tasks - 1) * math.sqrt(tasks / (tasks - 1) * squares) / count
     return Interval(average, average - half, average + half)
 
 

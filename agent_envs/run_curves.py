@@ -149,7 +149,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             steps = record["steps"]
             try:
                 success = bool(steps[-1]["info"].get("success", False)) if steps else False
-                reward = math.fsum(step["reward"] for step in steps)
+                reward = float(sum(step["reward"] for step in steps))
                 sampled = sum(len(step.get("response_ids") or ()) for step in steps)
                 written = sum(len(step["action"]) for step in steps)
             except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
@@ -260,15 +260,15 @@ def spread(values: Sequence[float]) -> Spread:
 def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
     """Pearson's correlation with its 95 % interval by Fisher's transformation (1921).
 
-    Pairs with a value that is no number are left out. None where there are fewer than four pairs, or one of the two
-    never changes.
+    Pairs with a value that is no number, or beyond all measure, are left out. None where there are fewer than four
+    pairs, or one of the two never changes.
 
     >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 4, 5])
     >>> [round(value, 2) for value in found]
     [0.77, -0.34, 0.98]
     """
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    both = np.isfinite(a) & np.isfinite(b)
+    both = (abs(a) < _LARGEST) & (abs(b) < _LARGEST)
     a, b = a[both], b[both]
     if len(a) < 4 or a.std() < 1e-12 or b.std() < 1e-12:
         return None

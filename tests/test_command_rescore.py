@@ -171,6 +171,33 @@ def test_files(stored: Path, tmp_path: Path, capsys) -> None:
     assert not (tmp_path / "a.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("stored_as", "written", "message"),
+    [
+        ('"reward": 1.0', '"reward": null', "a field of the wrong kind: reward is None"),
+        ('"reward": 1.0', '"reward": "1"', "a field of the wrong kind: reward is '1'"),
+        ('"action": "', '"action": 5, "said": "', "a field of the wrong kind: action is 5"),
+        ('"info": {', '"info": null, "more": {', "a field of the wrong kind: info is None"),
+        ('"reset_info": {', '"reset_info": [], "more": {', "a field of the wrong kind: reset_info is []"),
+        ('"reward": 1.0', '"reward": 1e308', ""),  # a sum that no number holds has no mean
+        ('"reward": 1.0', '"reward": -Infinity', ""),
+        ('"reward": 1.0', '"reward": NaN', ""),
+    ],
+)
+def test_fields_of_other_kinds(
+    stored: Path, tmp_path: Path, capsys, stored_as: str, written: str, message: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    text = stored.read_text(encoding="utf-8")
+    assert stored_as in text
+    (tmp_path / "odd.jsonl").write_text(text.replace(stored_as, written), encoding="utf-8")
+    status = main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"])
+    assert status == (2 if message else 0) and message in capsys.readouterr().err
+    if not message:
+        for command, suffix in (("view", "html"), ("plot", "png")):
+            assert main([command, str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / f"a.{suffix}")]) == 0
+
+
 def test_a_large_file_is_never_in_memory(stored: Path, tmp_path: Path) -> None:
     lines = [line for line in stored.read_text().splitlines() if ENV in line]
     row = json.loads(lines[0])

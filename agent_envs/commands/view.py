@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
+
+from agent_envs.errors import DataError
 
 __all__ = ["EPILOG", "add_arguments", "run"]
 
@@ -40,6 +43,10 @@ def run(arguments: argparse.Namespace) -> str:
     from agent_envs.view import episode_paths, read_records, write_view
 
     records = read_records(episode_paths(arguments.episodes))
+    first = next(records, None)
+    if first is None:
+        raise DataError(f"{', '.join(arguments.episodes)}: there is no whole episode yet")
+    records = itertools.chain([first], records)
     shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
     title = arguments.title or str(arguments.episodes[0])
     count = write_view(shown, arguments.out, title=title, tokenizer=arguments.tokenizer)
