@@ -157,19 +157,30 @@ def _specs(name, tokenizer):
     return [spec.format(tokenizer=tokenizer) if "{tokenizer" in spec else spec for spec in STACKS[name]]
 
 
+def _mistake(action, rng):
+    """A right action with a part of it lost, doubled or replaced; reasoning, which a wrapper may take off, apart."""
+    start = rng.randrange(len(action))
+    end = start + rng.randrange(1, 9)
+    return rng.choice([
+        "", "<tool_call>{oops", "\x00 \ud800", action * 2, f"{action[:start]}{action[end:]}", action[:start],
+        f"{action[:start]}{rng.choice('é中{<]')}{action[end:]}",
+    ])  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def plain():
     """Of each id the actions of an episode with mistakes, and its rewards and ends."""
-    played = {}
+    seed = random.randrange(1000)
+    print("seed", seed)  # noqa: T201
+    rng, played = random.Random(seed), {}
     for env_id in agent_envs.ENV_IDS:
         env = gym.make(env_id)
         env.reset(seed=3)
-        actions = ["<tool_call>{oops", "<tool_call>\x00 \ud800"] if env.spec.max_episode_steps > 4 else []
-        for action in actions:
-            env.step(action)
+        actions: list[str] = []
         while (action := env.unwrapped.expert_action()) is not None:
-            actions.append(action)
-            if any(env.step(action)[2:4]):
+            mistaken = len(actions) < 12 and env.spec.max_episode_steps > 4 and rng.random() < 0.4
+            actions.append(_mistake(action, rng) if mistaken else action)
+            if any(env.step(actions[-1])[2:4]):
                 break
         played[env_id] = actions, _play(gym.make(env_id), actions)[1]
     return played

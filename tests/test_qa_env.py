@@ -28,6 +28,7 @@ from agent_envs.datasets.qa_corpus import generated_retriever
 from agent_envs.episode import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
+from agent_envs.parsers import PARSERS
 from agent_envs.retrieval import BM25Retriever, SearchServer, StaticRetriever
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 
@@ -71,6 +72,16 @@ def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: in
         if info["success"] and not (style == "search_r1" or info["question_type"] == "yesno"):
             assert info["supporting_recall"] == 1.0
     assert wins >= 99
+
+
+@pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react"}))
+def test_calls_in_any_format_find_the_answer(parser: str) -> None:
+    env = gym.make(HOTPOT, parser=parser)
+    reward, steps, info = play(env, 3)
+    assert reward == 1.0 and steps > 1 and info["searches"] > 0
+    env.reset(options={"index": 3})
+    *_, info = env.step(base(env).format_call("search", {"query": "1984"}))
+    assert not info["tool_results"][0]["error"]  # a number where the format has no quotes is still a text
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -479,6 +490,10 @@ def test_a_forced_first_search(rows: str) -> None:
         ({"data": "no/such.json"}, DataError, "there is no file or folder"),
         ({"style": "react", "reward": "qa_format"}, ConfigError, "goes with style='tool'"),
         ({"style": "react", "force_first_search": True}, ConfigError, "goes with style='tool'"),
+        ({"parser": "herms"}, ConfigError, "Did you mean 'hermes'"),
+        ({"parser": "react"}, ConfigError, "'react' can only write"),
+        ({"parser": "json", "style": "react"}, ConfigError, "style='react' has a form of its own"),
+        ({"parser": "json", "reward": "qa_format"}, ConfigError, "reward='qa_format' has a form of its own"),
         ({"corpus": "a", "retriever": "b"}, ConfigError, "has its own"),
         ({"corpus": 5}, ConfigError, "corpus must be the path of a passages.jsonl or of an index, got 5"),
         ({"corpus": ""}, ConfigError, "corpus must be the path"),

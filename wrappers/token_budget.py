@@ -36,7 +36,8 @@ class TokenBudget(ContextWrapper):
 
     Tokens are those of the chat template with the environment's tools. Where prompts grow, they hold the policy's texts
     as they were sampled: a rollout tells which tokens (``note_response``); from a loop that does not, they are those
-    that the tokenizer gives the texts, of which a model may sample a few more.
+    that the tokenizer gives the texts, of which a model may sample a few more. A template that shows no tools does not
+    count them either: put ``ChatMessages(tools="text")`` beneath.
 
     Args:
         env: An environment over messages: ``ChatMessages`` beneath.

@@ -36,6 +36,7 @@ __all__ = ["HotpotQAEnv", "QAEnv"]
 
 STYLES = ("tool", "react", "search_r1")
 REWARDS = ("em", "f1", "qa_format", "sub_em")
+_PARSERS = {"tool": "hermes", "react": "react", "search_r1": "search_r1"}
 _TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
 _SHOWN_ANSWER = 200
 
@@ -89,6 +90,7 @@ class QAEnv(ToolEnv):
         corpus: str | os.PathLike[str] | None = None,
         retriever: str | os.PathLike[str] | Retriever | None = None,
         style: str = "tool",
+        parser: str | None = None,
         reward: str = "em",
         hops: int | str | None = None,
         articles: int = 1000,
@@ -104,6 +106,9 @@ class QAEnv(ToolEnv):
         if style != "tool" and (reward == "qa_format" or force_first_search):
             wanted = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
             raise ConfigError(f"{wanted} goes with style='tool', got style={style!r}")
+        if parser is not None and (style != "tool" or (reward == "qa_format" and parser != "hermes")):
+            other = "reward='qa_format'" if style == "tool" else f"style={style!r}"
+            raise ConfigError(f"{other} has a form of its own: leave out parser={parser!r}")
         if type(force_first_search) is not bool:
             raise ConfigError(f"force_first_search must be True or False, got {force_first_search!r}")
         if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and os.fspath(corpus)):
@@ -136,10 +141,14 @@ class QAEnv(ToolEnv):
         self.passage_chars = passage_chars
         self.top_k = top_k
         self.instructions = _INSTRUCTIONS[style]
-        parser = "hermes" if style == "tool" else style
         # The tools come with the index, which the first reset opens: making an environment is cheap.
         super().__init__(
-            tools=ToolRegistry(), parser=parser, max_parallel_calls=max_calls, split=split, data=data, **kwargs
+            tools=ToolRegistry(),
+            parser=parser or _PARSERS[style],
+            max_parallel_calls=max_calls,
+            split=split,
+            data=data,
+            **kwargs,
         )
 
     # -- what is searched ----------------------------------------------------------------------------------------
@@ -330,6 +339,7 @@ class HotpotQAEnv(QAEnv):
     - `retriever`: "bm25" (default) or "lucene", which index the corpus; or what searches in a corpus of its own: the
       address of a search server, the folder of an index, a `Retriever`.
     - `style`, `reward`: see above.
+    - `parser`: the form of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in style "search_r1").
     - `tool_timeout`: see `ToolEnv`.
 
