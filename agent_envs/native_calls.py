@@ -41,11 +41,11 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
     return before + arguments + after if braces else format_call(name, {"arguments": arguments}), False
 
 
-def answer_calls(call_ids: Sequence[str], messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """What an environment said, with a result under each call's id.
+def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """What an environment said, with a result under each call's id and the rest from the user.
 
     Args:
-        call_ids: Ids of the calls that were made, in order; empty where there were none.
+        call_ids: Ids of the calls that were made, in order, None for one that is shown as text; empty without calls.
         messages: The environment's new messages.
 
     >>> answer_calls(["c1"], [{"role": "tool", "name": "add", "content": "4"}])
@@ -61,5 +61,7 @@ def answer_calls(call_ids: Sequence[str], messages: Sequence[Message]) -> list[d
         # A wrapper changed the observation, or there were calls in the text too: every id needs an answer.
         shown = "\n".join(message["content"] for message in messages)
         results, others = [shown] + ["(shown with the first call)"] * (len(call_ids) - 1), []
-    answers = zip(call_ids, results, strict=True)
-    return [{"role": "tool", "tool_call_id": i, "content": content} for i, content in answers] + others
+    answers = list(zip(call_ids, results, strict=True))
+    told = [{"role": "tool", "tool_call_id": i, "content": content} for i, content in answers if i is not None]
+    rest = [content for i, content in answers if i is None]
+    return told + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others

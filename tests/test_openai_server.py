@@ -205,6 +205,23 @@ def test_half_characters_do_not_end_an_episode(serve: Any, fake_chat: Any) -> No
     unsendable.close()
 
 
+def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
+    """A server may return calls where the tools were told in the prompt: they are calls all the same, shown as text."""
+    server = serve(lambda request: [CALL] if len(request["messages"]) < 3 else "#### 42")
+    policy = OpenAIPolicy("m", base_url=server.url, tool_mode="text", max_retries=0)
+    env = gym.make(ENV)
+    episode = agent_envs.run_episode(env, policy, seed=0)
+    assert [step.action for step in episode.steps] == [
+        env.get_wrapper_attr("format_call")(CALL["name"], CALL["arguments"]), "#### 42",
+    ]  # fmt: skip
+    shown = server.requests[1]["messages"]
+    assert shown[2:] == [
+        {"role": "assistant", "content": episode.steps[0].action},
+        {"role": "user", "content": "42"},
+    ]
+    policy.close()
+
+
 def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_server, "_LONGEST_REPLY", 1 << 20)
     packed = gzip.compress(b" " * (3 << 20) + b"{}")

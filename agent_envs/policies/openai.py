@@ -24,7 +24,7 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.messages import Message, Observation
-from agent_envs.native_calls import call_text
+from agent_envs.native_calls import answer_calls, call_text
 from agent_envs.policies.base import Response
 from agent_envs.policies.openai_reply import Reply
 from agent_envs.policies.openai_server import OpenAIServer
@@ -228,7 +228,7 @@ class _Said(NamedTuple):
     entry: dict[str, Any]
     """As message."""
     call_ids: list[str | None]
-    """Ids of its calls; None for one whose arguments were no JSON."""
+    """Ids of its calls; None for one that is shown as text: its arguments are no JSON, or no tools were sent."""
     calls: str
     """The calls in the environment's wire format, at the end of the action; "" where one was no JSON."""
 
@@ -236,8 +236,9 @@ class _Said(NamedTuple):
 class _OpenAIActor:
     def __init__(self, policy: OpenAIPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
-        self._tools = env.get_wrapper_attr("tools") if policy.tool_mode == "native" else []
-        self._format_call = env.get_wrapper_attr("format_call") if self._tools else None
+        tools = env.get_wrapper_attr("tools")
+        self._tools = tools if policy.tool_mode == "native" else []
+        self._format_call = env.get_wrapper_attr("format_call") if tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
         self._said: dict[str, _Said] = {}  # by the action
         self._used_tokens: list[int] = []  # by each request of the episode; forks add to the same
@@ -270,12 +271,13 @@ class _OpenAIActor:
         for call in reply.calls:
             text, well_formed = call_text(call.name, call.arguments, self._format_call)
             texts.append(text)
-            if well_formed:
+            restored = well_formed and bool(self._tools)
+            if restored:
                 function = {"name": call.name, "arguments": call.arguments.strip() or "{}"}
                 kept.append({"id": call.id, "type": "function", "function": function})
             else:
-                said.append(text)  # servers refuse a history with arguments that are not JSON
-            call_ids.append(call.id if well_formed else None)
+                said.append(text)  # servers refuse a history with arguments that are no JSON, or calls without tools
+            call_ids.append(call.id if restored else None)
         if not texts:
             raise EmptyGeneration(
                 f"model {self._policy.model!r} returned no text and no call (finish_reason {reply.finish_reason!r})"
@@ -296,16 +298,21 @@ class _OpenAIActor:
     def _show(self, new: Sequence[Message]) -> None:
         """Add messages as the server takes them: own responses with their calls, results under the calls' ids."""
         between: list[Message] = []  # what came after the last response
+
+        def answer() -> None:
+            self._messages += answer_calls(self._call_ids, between)
+            self._call_ids = []
+            between.clear()
+
         for message in new:
             if message["role"] != "assistant":
                 between.append(message)
                 continue
-            self._messages += self._answers(between)
-            between = []
+            answer()
             said = self._recognised(message)
             self._call_ids = said.call_ids
             self._messages.append(said.entry)
-        self._messages += self._answers(between)
+        answer()
 
     def _recognised(self, message: Message) -> _Said:
         """An own response among the messages of an environment, also where its reasoning was taken out."""
@@ -317,23 +324,3 @@ class _OpenAIActor:
                 before = content[: -len(said.calls)].rstrip("\n")
                 return said._replace(entry={**said.entry, "content": before})
         return _Said({**message}, [], "")
-
-    def _answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """A result under each call's id, the rest from the user."""
-        ids, self._call_ids = self._call_ids, []
-        results = [m["content"] for m in messages if m["role"] == "tool"]
-        others: list[dict[str, Any]] = [{**m} for m in messages if m["role"] != "tool"]
-        if not ids:
-            return others + ([{"role": "user", "content": "\n".join(results)}] if results else [])
-        if len(results) != len(ids):
-            # A wrapper changed the observation, or there were calls in the text too: every id needs an answer.
-            shown = "\n".join(m["content"] for m in messages)
-            results, others = [shown] + ["(shown with the first call)"] * (len(ids) - 1), []
-        answers = list(zip(ids, results, strict=True))
-        tools = [
-            {"role": "tool", "tool_call_id": call_id, "content": content}
-            for call_id, content in answers
-            if call_id is not None
-        ]
-        rest = [content for call_id, content in answers if call_id is None]
-        return tools + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others
