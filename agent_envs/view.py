@@ -237,6 +237,8 @@ def _shown_step(step: Mapping[str, Any], tools: Sequence[str], decode: Any) -> d
                 for call in parsed.calls
             ],
         }
+    if ids is None and step.get("usage"):
+        shown["usage"] = {str(k): v for k, v in step["usage"].items()}
     if ids is not None:
         prompt_ids = step.get("prompt_ids")
         shown |= {

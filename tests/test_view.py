@@ -38,6 +38,7 @@ CHAT = [
     {"role": "assistant", "content": "I add."},
     {"role": "tool", "name": "calculator", "content": "2"},
 ]
+USED = Step("o", "a", 0.0, False, True, usage={"prompt_tokens": 70, "completion_tokens": 9})
 OWN = "document.title='owned'"
 EVIL = f'<script>{OWN}</script></script><!-- <script> <img src=x onerror="{OWN}"> \x1b[31m\x00 &lt;'
 
@@ -168,7 +169,7 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
         _episode("plain", action=thought, observation=CHAT[:2], final_observation=CHAT, seed=1 << 60),
         _episode(EVIL, observation=EVIL, action=EVIL + "\u202e", reset_info={"task_id": EVIL}, error=EVIL, env_id=EVIL),
         _episode("long", observation="x" * 1_000_000),
-        _episode("broken", steps=(replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25)),)),
+        _episode("broken", steps=(USED, replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25)))),
     ]
     page = tmp_path / "page.html"
     write_view([e.to_dict() for e in episodes], page, title=EVIL)
@@ -176,7 +177,11 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
     assert re.search(r'data-ready="\d+"', plain)
     assert "4 of 4 episodes, 100.0 % solved" in plain
     assert ">hidden</pre>" in plain and "call: calculator" in plain and ">e: 1+1</pre>" in plain and "task 1" in plain
-    assert "reward nan" in broken and "NaN" not in page.read_text(encoding="utf-8")
+    assert (
+        "70 prompt tokens, 9 sampled tokens" in broken
+        and "reward nan" in broken
+        and "NaN" not in page.read_text(encoding="utf-8")
+    )
     shown = ["prompt \u00b7 system", ">Go.<", "user", ">1+1?<", ">result \u00b7 tool \u00b7 calculator<", ">2<"]
     assert re.search(".*?".join(map(re.escape, shown)), plain) and str(1 << 60) in plain
     assert "3 prompt tokens, 2 sampled tokens, 1 trained" in plain
