@@ -42,7 +42,7 @@ __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
 
 DESCRIPTION = "Train a model on an environment with verl's own trainer. The same command continues a stopped run."
 
-EPILOG = """\
+_EPILOG = """\
 examples:
   agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine           # a tiny model on the CPU, in minutes
   agentr1 train --env AgentR1/HotpotQA-v0 --algo gigpo --preset gpu-8 --model Qwen/Qwen3-4B-Instruct-2507
@@ -56,7 +56,7 @@ docs/training.md explains the files of a run, the presets and what a step row is
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `agentr1 train`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add("--env", metavar="ID", help="environment, such as AgentR1/GSM8KTool-v0")
     add("--algo", help="algorithm, such as grpo, ppo, steppo or gigpo (default: the preset's, or grpo)")

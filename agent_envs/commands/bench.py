@@ -24,9 +24,9 @@ from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.policies.base import Policy
 from agent_envs.registration import ENV_IDS
 
-__all__ = ["EPILOG", "Measured", "add_arguments", "format_table", "measure", "run"]
+__all__ = ["Measured", "add_arguments", "format_table", "measure", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 Each environment is measured in a process of its own, in one thread. Episodes are played one after the other for
 --seconds; time counts within `step` and `reset` alone, not within the policy. The first reset also loads what all
 environments of a process share (an index, a catalogue), which is "shared MB"; "kB/env" is what each of --envs more
@@ -77,7 +77,7 @@ class Measured:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 bench`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
     add(

@@ -25,7 +25,7 @@ from agent_envs.terminal import plain, read_text, show, tolerant_streams, tool_l
 
 __all__ = ["Chat", "add_arguments", "run"]
 
-_EXAMPLE = """\
+_EPILOG = """\
 examples:
   a run's last checkpoint, with the tools that it was trained with:
     agentr1 chat --env AgentR1/HotpotQA-v0 --checkpoint runs/hotpotqa
@@ -43,7 +43,7 @@ _COMMANDS = "/tools, /reset, /quit"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 chat`."""
-    parser.epilog = _EXAMPLE
+    parser.epilog = _EPILOG
     add_env_arguments(parser)
     add_policy_arguments(parser)
     add = parser.add_argument_group("conversation").add_argument

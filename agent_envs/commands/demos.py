@@ -21,9 +21,9 @@ from agent_envs.errors import ConfigError, DataError, MissingExtraError, PolicyE
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
 
-__all__ = ["EPILOG", "Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
+__all__ = ["Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
 
-EPILOG = """\
+_EPILOG = """\
 A row has `messages` (system, user, assistant, tool; tool calls are in the assistant's text, as the environment reads
 them) and `tools` (where the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT take them; beside them
 `env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`, the number of messages before the first
@@ -52,7 +52,7 @@ _BATCH = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 demos`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
     add("--out", metavar="FILE", required=True, help="what to write: FILE.jsonl or FILE.parquet; it appears whole")

@@ -24,7 +24,6 @@ from agent_envs.view import episode_paths
 
 __all__ = [
     "DEPTHS",
-    "EPILOG",
     "THRESHOLDS",
     "PaperScores",
     "ScoredEpisode",
@@ -35,7 +34,7 @@ __all__ = [
     "score_table",
 ]
 
-EPILOG = """\
+_EPILOG = """\
 examples:
   agentr1 eval --env AgentR1/PaperSearch-v0 --policy expert --n 50 --out runs/papers
   agentr1 eval-papers runs/papers --thresholds 0,0.5 --top-k 25,10
@@ -185,7 +184,7 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 eval-papers`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     parser.add_argument(
         "episodes",
         nargs="+",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 The tasks are alfworld, papersearch and webshop; the files are those that the original programs load.
 
 examples:
@@ -18,7 +18,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 generate`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     parser.add_argument("task", help="name of the task, such as alfworld")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; nothing in it is overwritten")
     parser.add_argument("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")

@@ -6,9 +6,9 @@ import argparse
 import shutil
 from pathlib import Path
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 A document is a line {"id": ..., "title": ..., "text": ...}, {"id": ..., "text": ...} or {"id": ..., "contents": ...};
 `contents` is indexed as it stands, otherwise the title in quotes and the text.
 
@@ -21,7 +21,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 index`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl file (.gz too) of documents, or a folder of them")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index; it must not exist")
     parser.add_argument("--backend", choices=("bm25", "lucene"), default="bm25", help="default: %(default)s")

@@ -16,9 +16,9 @@ from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_me
 from agent_envs.registration import ENV_IDS
 from agent_envs.terminal import plain
 
-__all__ = ["EPILOG", "EXTRAS", "Extra", "add_arguments", "describe", "run"]
+__all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 Every environment plays generated tasks at once, without a network. Official data is used by data="official", or --data
 official, after `agentr1 prepare TASK`; any environment also takes the path of files in the released format. An extra is
 only needed for what stands beside it.
@@ -64,7 +64,7 @@ _USUAL = ("data",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 list`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add(
         "names", nargs="*", metavar="NAME", help="words of ids, or module:ID of your own (default: all of this package)"

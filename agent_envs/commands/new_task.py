@@ -18,9 +18,9 @@ from string import Template
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
-__all__ = ["EPILOG", "add_arguments", "check_name", "render", "run"]
+__all__ = ["add_arguments", "check_name", "render", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 The task it writes is played at once: orders in a shop, whose prices are asked for by commands, or with --tools by tool
 calls with a process reward. It has generated data with disjoint splits, rows of files, an expert, a demonstrator that
 errs, tests (the contract of text environments among them) and a page. Change it into yours.
@@ -46,7 +46,7 @@ _MAX_STEPS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 new-task`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="the package's name in lower case, such as my_task")
     add("--tools", action="store_true", help="actions are tool calls (default: commands)")

@@ -12,9 +12,9 @@ from agent_envs.commands.play_session import Session
 from agent_envs.errors import ConfigError
 from agent_envs.terminal import tolerant_streams
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 You see what a policy sees: the instructions, the observation, and the actions on offer. A number chooses one of them (a
 tool's arguments are asked for: "1", or "1 12*7" at once); everything else you write is your action, word for word.
 
@@ -31,7 +31,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 play`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
     add("--index", type=int, metavar="N", help="play task N of the split (default: one is drawn)")

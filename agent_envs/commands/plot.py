@@ -10,9 +10,9 @@ from agent_envs.errors import ConfigError
 from agent_envs.intervals import Interval, mean
 from agent_envs.run_curves import MEASURES, Configuration, correlation, group_runs, read_run
 
-__all__ = ["EPILOG", "add_arguments", "run", "tables"]
+__all__ = ["add_arguments", "run", "tables"]
 
-EPILOG = """\
+_EPILOG = """\
 A PATH is a training run's folder (metrics.jsonl, and its episodes), a metrics.jsonl, an evaluation's folder or its
 episodes.jsonl. Runs that differ in their seed alone (by run.json, else by their names without "seed3") are one
 configuration: their mean, with one standard deviation over seeds. Lines with marks are held-out tasks, thin ones the
@@ -28,7 +28,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 plot`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add("runs", nargs="+", metavar="PATH", help="runs, or evaluations")
     add("--out", metavar="FILE", default="curves.png", help="a .png, .svg or .pdf (default: %(default)s)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 The tasks are alfworld, gsm8k, hotpotqa, 2wiki, musique, papersearch and webshop. Environments play what is in place
 with data="official", or --data official.
 
@@ -19,7 +19,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 prepare`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     parser.add_argument("task", help="name of the task, such as gsm8k")
     parser.add_argument("--from", dest="source", metavar="PATH", help="released files on this machine, when offline")
     parser.add_argument(

@@ -12,7 +12,7 @@ from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
 
-_EXAMPLE = """\
+_EPILOG = """\
 example:
   vllm serve Qwen/Qwen3-4B-Instruct-2507                # any OpenAI-compatible server
   agentr1 record --upstream http://localhost:8000/v1 --out runs/mine
@@ -26,7 +26,7 @@ runs/mine/episodes.jsonl.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 record`."""
-    parser.epilog = _EXAMPLE
+    parser.epilog = _EPILOG
     parser.add_argument("--upstream", required=True, metavar="URL", help="the model's server, with its /v1")
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="where episodes.jsonl goes; continues what is there"

@@ -23,9 +23,9 @@ from agent_envs.loading import load_function
 from agent_envs.rescoring import RewardFunction, replay, reward_by
 from agent_envs.view import episode_paths, read_records
 
-__all__ = ["EPILOG", "Comparison", "add_arguments", "run"]
+__all__ = ["Comparison", "add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 Without --reward the recorded actions are played again, each episode on its own task, in the environment of the run.json
 beside the episodes (that of `agentr1 eval` and `train`) with the arguments given here in place of its own, and the
 wrappers given here around its own. --bare forgets run.json. What was observed is compared with what is stored: where it
@@ -45,7 +45,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 rescore`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
     add("--out", metavar="FILE", required=True, help="the episodes with their new rewards; the file appears whole")

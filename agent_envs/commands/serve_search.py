@@ -6,9 +6,9 @@ import argparse
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 examples:
   agentr1 serve-search wiki-index
   curl -d '{"queries": ["tallest lighthouse"], "topk": 3}' http://127.0.0.1:8000/retrieve
@@ -18,7 +18,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 serve-search`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus to index first")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")

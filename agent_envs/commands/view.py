@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agent_envs.errors import DataError
 
-__all__ = ["EPILOG", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-EPILOG = """\
+_EPILOG = """\
 Open the file in any browser. The list filters by environment, family, end, success and return; an episode shows each
 step with its prompt, thought, call, result and reward, and with its tokens where they were recorded.
 
@@ -23,7 +23,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `agentr1 view`."""
-    parser.epilog = EPILOG
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add(
         "episodes",
