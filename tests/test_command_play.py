@@ -96,6 +96,11 @@ def test_of_a_whole_prompt_what_is_new_is_shown(play):
     assert "[tool]\n2\n" in undone and "1+1" not in two.partition("\n")[2]
 
 
+def test_tools_that_are_told_in_words_are_called_by_number_too(play):
+    said = play("1 6*7", options=("--seed", "0", "--wrapper", "ChatMessages(tools='text')"))
+    assert "1 calculator(expression)" in said and "[user]\n42\n" in said
+
+
 def test_numbers_of_any_length_are_words_where_they_are_no_number(play):
     long = "1" * 5000
     said = play(f"/undo {long}", f"/task {long}", "/undo -1", f"1 {long}", long)

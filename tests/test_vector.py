@@ -174,10 +174,7 @@ def test_whole_prompts_go_through_vectors(mode):
     if mode == "ours":
         envs = make_vec(TOOL, 2, wrappers=["ChatMessages", "SlidingWindow(k=1)"])
     else:
-        envs = gym.make_vec(
-            TOOL, 2, mode, wrappers=[lambda env: SlidingWindow(ChatMessages(env), k=1)],
-            vector_kwargs={"shared_memory": False} if mode == "async" else {},
-        )  # fmt: skip
+        envs = gym.make_vec(TOOL, 2, mode, wrappers=[lambda env: SlidingWindow(ChatMessages(env), k=1)])
     single = SlidingWindow(ChatMessages(gym.make(TOOL)), k=1)
     observations, infos = envs.reset(seed=0)
     assert observations[0] == single.reset(seed=0)[0] and infos["index"].shape == (2,)

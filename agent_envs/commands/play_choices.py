@@ -59,7 +59,7 @@ class Choice:
 
 def choices(env: gym.Env[Any, str], info: Mapping[str, Any]) -> list[Choice]:
     """The actions that an environment offers: the tools' calls, or the commands that its info lists."""
-    tools = env.get_wrapper_attr("tools") if env.has_wrapper_attr("tools") else []
+    tools = _tools(env)
     commands = _commands(info)
     if tools and commands and env.has_wrapper_attr("format_command"):
         as_call = env.get_wrapper_attr("format_command")
@@ -67,6 +67,12 @@ def choices(env: gym.Env[Any, str], info: Mapping[str, Any]) -> list[Choice]:
     if tools and env.has_wrapper_attr("format_call"):
         return [_call(env, tool["function"]) for tool in tools]
     return commands
+
+
+def _tools(env: gym.Env[Any, str]) -> list[Any]:
+    """The tools on offer, also where a wrapper tells them in words and has none for a chat template."""
+    tools: list[Any] = env.get_wrapper_attr("tools") if env.has_wrapper_attr("tools") else []
+    return _tools(env.env) if not tools and isinstance(env, gym.Wrapper) else tools
 
 
 def _commands(info: Mapping[str, Any]) -> list[Choice]:
