@@ -22,7 +22,7 @@ from agent_envs.episode import to_json_types
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.messages import Message, Observation
 from agent_envs.releases import check_release
-from agent_envs.wrapper_specs import apply_wrappers
+from agent_envs.wrapper_specs import make_text_env
 
 try:
     import skyrl_gym
@@ -92,7 +92,7 @@ def make_rows(
     except TypeError as e:
         raise ConfigError(f"env_kwargs and wrappers must be JSON values: {e}") from e
     rows = []
-    env = _make(env_id, dict(env_kwargs or {}), wrappers)
+    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers)
     try:
         for index in indices:
             observation, info = env.reset(seed=seed, options={"index": int(index)})
@@ -131,7 +131,7 @@ class SkyRLTextEnv(BaseTextEnv):
         kwargs, wrappers = (
             _decoded(settings.get(name), kind) for name, kind in (("env_kwargs", dict), ("wrappers", list))
         )
-        self.env = _make(settings["env_id"], kwargs, wrappers)
+        self.env = make_text_env(settings["env_id"], kwargs, wrappers)
         self._index, self._seed = settings.get("index"), settings.get("seed")
         self._conversation = Conversation(_instructions(self.env))
         self._return = 0.0
@@ -193,14 +193,6 @@ class SkyRLTextEnv(BaseTextEnv):
         if self.tool_role == "tool":
             return new
         return [{**message, "role": "user"} if message["role"] == "tool" else message for message in new]
-
-
-def _make(env_id: str, kwargs: dict[str, Any], wrappers: Sequence[str]) -> gym.Env[Any, str]:
-    try:
-        env = gym.make(env_id, **kwargs)
-    except gym.error.Error as e:
-        raise ConfigError(f"{env_id!r} cannot be made: {e}") from e
-    return apply_wrappers(env, wrappers)
 
 
 def _instructions(env: gym.Env[Any, str]) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -26,7 +25,7 @@ from agent_envs.files import write_text
 from agent_envs.generation.loading import load_model
 from agent_envs.intervals import difference, share
 from agent_envs.policies.tokens import load_tokenizer
-from agent_envs.wrapper_specs import apply_wrappers
+from agent_envs.wrapper_specs import make_text_env
 
 __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
 
@@ -198,11 +197,7 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
     """
     sizes = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks else 1]:
-        try:
-            env = gym.make(config.env, **config.env_kwargs_of(split))
-        except gym.error.Error as e:
-            raise ConfigError(f"{config.env!r} cannot be made: {e}") from e
-        env = apply_wrappers(env, config.wrappers)
+        env = make_text_env(config.env, config.env_kwargs_of(split), config.wrappers)
         env.reset(options={"index": 0})  # a wrapper that refuses every task is told now
         sizes.append(int(env.unwrapped.num_tasks))  # type: ignore[attr-defined]
         env.close()

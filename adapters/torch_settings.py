@@ -86,6 +86,8 @@ class LoopConfig:
         for name in ("steps", "eval_tasks", "warmup", "warm_start", "kl_coef", "seed"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+        if "split" in self.env_kwargs:
+            raise ConfigError("the splits are split and eval_split (--split, --eval-split), not one of env_kwargs")
         get_estimator(self.estimator)  # these refuse what there is not, and what no formula allows
         policy_loss(self.loss)
         EstimatorOptions(gamma=self.gamma, lam=self.lam)

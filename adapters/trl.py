@@ -37,7 +37,7 @@ from agent_envs.adapters.tool_methods import CallableSpec, tool_method
 from agent_envs.adapters.trl_common import as_json, check_version, make_dataset
 from agent_envs.adapters.trl_rollout import EpisodeRollout, rollout_dataset
 from agent_envs.errors import ConfigError
-from agent_envs.wrapper_specs import apply_wrappers
+from agent_envs.wrapper_specs import make_text_env
 
 __all__ = [
     "EnvironmentRecord",
@@ -116,7 +116,7 @@ class _Environment:
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, str]:
         env_id, common, wrappers = self._choice
-        env = apply_wrappers(gym.make(env_id, **{**json.loads(common), **kwargs}), wrappers)
+        env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
         if tuple(env.get_wrapper_attr("tools")) != self._specs:
             raise ConfigError(
                 f"{env_id} has other tools with {dict(kwargs)!r} than the environment class was made with"
@@ -157,11 +157,12 @@ def environment_class(
         wrappers: Specs such as ``"AsTool"``, the first innermost.
 
     Raises:
-        ConfigError: It has no tools, a tool has a name that TRL or this class has taken, or TRL has another version.
+        ConfigError: There is no such environment, it has no tools, a tool has a name that TRL or this class has taken,
+            or TRL has another version.
     """
     check_version()
     kwargs = as_json(env_kwargs or {})
-    env = apply_wrappers(gym.make(env_id, **json.loads(kwargs)), wrappers)
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
     specs = tuple(env.get_wrapper_attr("tools"))
     env.close()
     if not specs:
@@ -192,7 +193,7 @@ def environment_dataset(
     class's, so that a held-out dataset is one with ``env_kwargs={"split": "test"}``.
     """
     kwargs = as_json(env_kwargs or {})
-    env = apply_wrappers(gym.make(env_id, **json.loads(kwargs)), wrappers)
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
     instructions = env.get_wrapper_attr("instructions")
     env.close()
     system = [{"role": "system", "content": instructions}] if instructions else []

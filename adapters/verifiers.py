@@ -23,7 +23,7 @@ from agent_envs.episode import to_json_types
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError
 from agent_envs.native_calls import answer_calls, call_text
 from agent_envs.releases import check_release
-from agent_envs.wrapper_specs import apply_wrappers
+from agent_envs.wrapper_specs import make_text_env
 
 try:
     import verifiers as vf
@@ -122,11 +122,7 @@ class _Maker:
     seed: int
 
     def make(self, split: str) -> gym.Env[Any, str]:
-        try:
-            env = gym.make(self.gym_id, split=split, **self.env_kwargs)
-        except gym.error.Error as e:
-            raise ConfigError(f"{self.gym_id!r} cannot be made: {e}") from e
-        return apply_wrappers(env, self.wrappers)
+        return make_text_env(self.gym_id, {**self.env_kwargs, "split": split}, self.wrappers)
 
     def conversation(self, env: gym.Env[Any, str]) -> Conversation:
         said = ["instructions"] if self.tool_mode == "native" else ["instructions", "tool_instructions"]

@@ -12,9 +12,10 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
+from agent_envs.registration import ENV_IDS
 from agent_envs.wrapper_order import check_stock
 
-__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "parse_wrapper"]
+__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "make_text_env", "parse_wrapper"]
 
 WRAPPERS: dict[str, str] = {
     "AsTool": "agent_envs.wrappers.as_tool:AsTool",
@@ -136,3 +137,47 @@ def env_maker(
         return apply_wrappers(env, wrappers)
 
     return make_env
+
+
+def make_text_env(env_id: str, env_kwargs: Mapping[str, Any], wrappers: Iterable[WrapperSpec]) -> gym.Env[Any, Any]:
+    """An environment of text in its wrappers, as commands and trainers are told of it: what cannot be is one message.
+
+    Args:
+        env_id: What ``gymnasium.make`` takes: "Id" or "module:Id".
+        env_kwargs: Its keyword arguments.
+        wrappers: Applied in order, the last one outermost.
+
+    Raises:
+        ConfigError: There is no such environment, it does not take these arguments, or it is none of text.
+    """
+    try:
+        env = gym.make(env_id, **env_kwargs)
+    except gym.error.DependencyNotInstalled as e:
+        raise ConfigError(f"{env_id} cannot be made: {_first_line(e)}") from e
+    except ModuleNotFoundError as e:
+        raise ConfigError(f"unknown environment {env_id!r}: {_first_line(e)}") from e
+    except gym.error.Error as e:
+        raise ConfigError(f"unknown environment {env_id!r}.{_meant(env_id)}") from e
+    except TypeError as e:
+        raise ConfigError(f"{env_id} does not take these arguments: {_first_line(e)}") from e
+    env = apply_wrappers(env, wrappers)
+    if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
+        env.close()
+        raise ConfigError(
+            f"{env_id} is no environment of text: it has no instructions and tools. One with discrete actions becomes "
+            "one with the wrapper TextGame"
+        )
+    return env
+
+
+def _meant(env_id: str) -> str:
+    """The id that differs in case, namespace or version alone; else the usual hint."""
+    bare = env_id.rpartition("/")[2].partition("-v")[0].lower()
+    for known in ENV_IDS:
+        if known.rpartition("/")[2].partition("-v")[0].lower() == bare:
+            return f" Did you mean {known!r}?"
+    return did_you_mean(env_id, ENV_IDS)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]

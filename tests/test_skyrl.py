@@ -152,7 +152,7 @@ def test_defaults_come_from_the_trainers_configuration():
 def test_what_cannot_work_says_why():
     with pytest.raises(ConfigError, match="names no env_id"):
         skyrl_gym.make("agentr1", extras={})
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="unknown environment 'AgentR1/Nothing-v0'"):
         skyrl.make_rows("AgentR1/Nothing-v0", [0])
     with pytest.raises(ConfigError, match="tool_role"):
         skyrl.make_rows("AgentR1/GSM8K-v0", [0], tool_role="robot")

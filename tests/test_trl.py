@@ -270,6 +270,15 @@ def test_rows_name_their_task_and_may_change_the_split():
         envs.environment_class("Test/Journey-v0", wrappers=["ChatMessages"])().reset(index=0)
     with pytest.raises(ConfigError, match="has no tools.*AsTool"):
         envs.environment_class("AgentR1/WebShop-v0")
+    for make in (envs.environment_class, lambda *args, **kwargs: envs.environment_dataset(*args, [0], **kwargs)):
+        with pytest.raises(ConfigError, match="unknown environment 'Test/Jorney-v0'"):
+            make("Test/Jorney-v0")
+        with pytest.raises(ConfigError, match="unknown environment 'no_such:Mine-v0': No module named 'no_such'"):
+            make("no_such:Mine-v0")
+        with pytest.raises(ConfigError, match="does not take these arguments.*levle"):
+            make(GSM, env_kwargs={"levle": 1})
+        with pytest.raises(ConfigError, match="no environment of text.*TextGame"):
+            make("CartPole-v1")
     with pytest.raises(ConfigError, match="JSON values"):
         envs.environment_dataset("Test/Journey-v0", [0], env_kwargs={"split": "train", "x": object()})
 

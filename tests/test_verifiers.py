@@ -206,7 +206,9 @@ def test_groups_are_scored_and_splits_are_what_they_say():
 def test_what_cannot_work_says_why():
     load = importlib.import_module(MODULE).load_environment
     for arguments, said in [
-        ({"gym_id": "AgentR1/Nothing-v0"}, "cannot be made"),
+        ({"gym_id": "AgentR1/Nothing-v0"}, "unknown environment 'AgentR1/Nothing-v0'"),
+        ({"gym_id": "CartPole-v1"}, "CartPole-v1 does not take these arguments"),
+        ({"env_kwargs": {"levle": 1}}, "does not take these arguments.*levle"),
         ({"tool_mode": "telepathy"}, "tool_mode"),
         ({"max_turns": 0}, "max_turns"),
         ({"wrappers": ["Nothing"]}, "unknown wrapper"),

@@ -14,9 +14,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import ConfigError, did_you_mean
-from agent_envs.registration import ENV_IDS
-from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
+from agent_envs.errors import ConfigError
+from agent_envs.wrapper_specs import make_text_env, parse_wrapper
 
 __all__ = ["EnvChoice", "add_env_arguments", "chosen_env", "json_object"]
 
@@ -41,22 +40,7 @@ class EnvChoice:
         Raises:
             ConfigError: There is no such environment, it does not take these arguments, or it is none of text.
         """
-        try:
-            env = gym.make(self.env_id, **{**self.env_kwargs, **kwargs})
-        except gym.error.DependencyNotInstalled as e:
-            raise ConfigError(f"{self.env_id} cannot be made: {_first_line(e)}") from e
-        except (gym.error.Error, ModuleNotFoundError) as e:
-            raise ConfigError(f"unknown environment {self.env_id!r}.{_meant(self.env_id)}") from e
-        except TypeError as e:
-            raise ConfigError(f"{self.env_id} does not take these arguments: {_first_line(e)}") from e
-        env = apply_wrappers(env, self.wrappers)
-        if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
-            env.close()
-            raise ConfigError(
-                f"{self.env_id} is no environment of text: it has no instructions and tools. One with discrete actions "
-                "becomes one with --wrapper TextGame"
-            )
-        return env
+        return make_text_env(self.env_id, {**self.env_kwargs, **kwargs}, self.wrappers)
 
 
 def add_env_arguments(
@@ -123,16 +107,3 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{option} must be a JSON object, got {text!r}")
     return dict(value)
-
-
-def _meant(env_id: str) -> str:
-    """The id that differs in case, namespace or version alone; else the usual hint."""
-    bare = env_id.rpartition("/")[2].partition("-v")[0].lower()
-    for known in ENV_IDS:
-        if known.rpartition("/")[2].partition("-v")[0].lower() == bare:
-            return f" Did you mean {known!r}?"
-    return did_you_mean(env_id, ENV_IDS)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
