@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
 from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["DeepSeekParser"]
@@ -43,7 +43,9 @@ class DeepSeekParser:
             calls.append(too_many() if len(calls) == MAX_CALLS else _read_call(part))
         if begun and not calls:
             calls.append(ParseFailure(f"expected {self.describe()}", body))
-        return ParsedAction(said.strip() if calls else body, tuple(calls))
+        if not calls:
+            return no_calls(body, (_SEPARATOR, _END, _END_ALL), self.describe())
+        return ParsedAction(said.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""

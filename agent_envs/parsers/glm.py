@@ -18,6 +18,7 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
+    no_calls,
     scan_calls,
     typed_argument,
     written_argument,
@@ -53,7 +54,9 @@ class GlmParser:
 
     def _read(self, body: str) -> ParsedAction:
         rest, calls = scan_calls(body, _OPENING, lambda match: self._read_call(body, match.end()))
-        return ParsedAction(rest.strip() if calls else rest, tuple(calls))
+        if not calls:
+            return no_calls(body, (_CLOSE, "<arg_key>", "<arg_value>", _END_VALUE), self.describe())
+        return ParsedAction(rest.strip(), tuple(calls))
 
     def _read_call(self, body: str, begin: int) -> tuple[ToolCall | ParseFailure, int]:
         key = re.compile(r"<arg_key>|</tool_call>|<tool_call>").search(body, begin)

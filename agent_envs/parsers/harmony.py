@@ -12,12 +12,13 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
 
 __all__ = ["HarmonyParser"]
 
 _MESSAGE = "<|message|>"
-_ENDS = re.compile(r"<\|end\|>|<\|call\|>|<\|return\|>")
+_CALL = "<|call|>"
+_ENDS = re.compile(r"<\|end\|>|<\|return\|>|(?<=<\|call\|>)")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,200})")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
@@ -37,11 +38,12 @@ class HarmonyParser:
         if _MESSAGE not in text:
             if "<|channel|>" in text:
                 return ParsedAction("", (ParseFailure(f"a message has no {_MESSAGE}", text),))
-            return ParsedAction(text)
+            return no_calls(text, (_CALL,), self.describe())
         said: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
         for message in _ENDS.split(text):
+            message, called, _ = message.partition(_CALL)
             header, begun, content = message.partition(_MESSAGE)
             if not begun:
                 said.append(header.replace("<|start|>assistant", ""))
@@ -52,6 +54,8 @@ class HarmonyParser:
                     calls.append(too_many())
                     break
                 calls.append(_read(recipient[1], content))
+            elif called:
+                calls.append(ParseFailure(f"{_CALL} ends a message to no tool: expected {self.describe()}", message))
             elif channel is not None and channel[1] == "analysis":
                 reasoning.append(content)
             else:
@@ -61,11 +65,11 @@ class HarmonyParser:
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
         body = written_json(call.arguments)
-        return f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{_MESSAGE}{body}<|call|>"
+        return f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{_MESSAGE}{body}{_CALL}"
 
     def describe(self) -> str:
         """The format in words."""
-        return f"<|channel|>commentary to=functions.NAME <|constrain|>json{_MESSAGE}{{...}}<|call|>"
+        return f"<|channel|>commentary to=functions.NAME <|constrain|>json{_MESSAGE}{{...}}{_CALL}"
 
 
 def _read(name: str, content: str) -> ToolCall | ParseFailure:

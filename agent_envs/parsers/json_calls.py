@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.parsers.base import ParsedAction
 
 __all__ = [
     "MAX_CALLS",
     "argument_types",
     "check_call",
+    "no_calls",
     "read_json",
     "scan_calls",
     "too_many",
@@ -98,6 +100,25 @@ def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | Pa
     if not isinstance(arguments, dict):
         return ParseFailure(f"the {key} must be a JSON object, got {_kind(arguments)}", raw)
     return ToolCall(name, arguments, raw)
+
+
+def no_calls(body: str, marks: Sequence[str], form: str) -> ParsedAction:
+    """A text in which no call begins: an answer, or what is left of a call, which is none.
+
+    Args:
+        body: The text.
+        marks: What only calls hold.
+        form: The form of a call, for the policy to read.
+
+    >>> no_calls("So it is 4.", ["</call>"], "<call>...</call>").calls
+    ()
+    >>> no_calls("4</call>", ["</call>"], "<call>...</call>").calls[0].error
+    '</call> without the beginning of a call: expected <call>...</call>'
+    """
+    mark = next((mark for mark in marks if mark in body), None)
+    if mark is None:
+        return ParsedAction(body)
+    return ParsedAction("", (ParseFailure(f"{mark} without the beginning of a call: expected {form}", body),))
 
 
 def too_many() -> ParseFailure:

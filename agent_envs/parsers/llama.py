@@ -8,6 +8,8 @@ are read too), and ``<|python_tag|>`` may stand before them.
 
 from __future__ import annotations
 
+import re
+
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
@@ -16,6 +18,7 @@ from agent_envs.parsers.thinking import outside_reasoning
 __all__ = ["LlamaParser"]
 
 _TAG = "<|python_tag|>"
+_CALL = re.compile(r'\{\s*"name"\s*:\s*"[^"]{1,200}"\s*,\s*"(?:parameters|arguments)"\s*:')
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
@@ -31,7 +34,7 @@ class LlamaParser:
     name = "llama"
 
     def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart: calls where a JSON object begins it (or follows the tag), else an answer."""
+        """Take a policy's text apart: calls where a JSON object begins it, follows the tag or has a call's form."""
         return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
@@ -39,7 +42,9 @@ class LlamaParser:
             body = body.removesuffix(token)
         before, tagged, rest = body.partition(_TAG)
         if not tagged:
-            before, rest = "", body
+            begun = _CALL.search(body)
+            start = 0 if begun is None else begun.start()
+            before, rest = body[:start], body[start:]
         if not rest.lstrip().startswith("{"):
             if tagged:
                 return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),))

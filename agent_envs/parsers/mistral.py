@@ -12,7 +12,7 @@ import re
 
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.base import ParsedAction
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
 from agent_envs.parsers.thinking import outside_reasoning
 
 __all__ = ["MistralParser"]
@@ -42,7 +42,7 @@ class MistralParser:
     def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
         if not parts:
-            return ParsedAction(body)
+            return no_calls(body, ("[ARGS]",), self.describe())
         calls: list[ToolCall | ParseFailure] = []
         for part in parts:
             calls += _read_calls(part)

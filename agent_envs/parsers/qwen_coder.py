@@ -20,6 +20,7 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
+    no_calls,
     scan_calls,
     typed_argument,
     written_argument,
@@ -58,7 +59,7 @@ class QwenCoderParser:
         if not calls:
             if "<tool_call>" in body:
                 return ParsedAction("", (ParseFailure(f"expected {self.describe()}", body),))
-            return ParsedAction(body)
+            return no_calls(body, ("</tool_call>", _CLOSE_FUNCTION, "<parameter=", _CLOSE_PARAMETER), self.describe())
         rest = re.sub(r"</?tool_call>", "", outside)
         return ParsedAction(rest.strip(), tuple(calls))
 
