@@ -23,7 +23,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def spread(values: Sequence[float], unit: float, digits: int) -> str:
+    """The median of all runs, the least and the most."""
+    middle, least, most = (unit * value for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle:.{digits}f} ({least:.{digits}f}, {most:.{digits}f})"
+
+
 def serve_openenv(env_id: str) -> None:
     """openenv-core's own server, as its documentation has it, with uvicorn's defaults."""
     import gymnasium as gym
@@ -252,8 +258,11 @@ def main() -> None:
     names = ("agentr1 serve", "openenv-core")
     servers = {name: started(name, options.env, cores[-1]) for name in names}
     try:
-        print(f"{options.env}, server on one core, median of {options.repeats} runs of {options.seconds:g} s (least)\n")
-        print(f"{'server':16}{'clients':>8}{'steps/s':>18}{'p50 ms':>9}{'p99 ms':>9}{'CPU us/step':>13}")
+        print(
+            f"{options.env}, server on one core, {options.repeats} runs of {options.seconds:g} s: median (least, most)"
+        )
+        print(f"load {os.getloadavg()[0]:.1f} on {len(cores)} cores before the benchmark\n")
+        print(f"{'server':16}{'clients':>8}{'steps/s':>24}{'p50 ms':>9}{'p99 ms':>20}{'CPU us/step':>13}")
         for count in CONNECTIONS:
             runs: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in names}
             for _ in range(options.repeats):
@@ -266,11 +275,11 @@ def main() -> None:
                     runs[name].append((rate, times[len(times) // 2], times[int(len(times) * 0.99)], cpu))
             for name in names:
                 rates, p50, p99, cpu = zip(*runs[name], strict=True)
-                shown = f"{statistics.median(rates):.0f} ({min(rates):.0f})"
-                middle, late, spent = (statistics.median(values) for values in (p50, p99, cpu))
-                print(f"{name:16}{count:8d}{shown:>18}{middle * 1e3:9.2f}{late * 1e3:9.2f}{spent * 1e6:13.0f}")
+                rate, late = spread(rates, 1.0, 0), spread(p99, 1e3, 1)
+                middle, spent = statistics.median(p50) * 1e3, statistics.median(cpu) * 1e6
+                print(f"{name:16}{count:8d}{rate:>24}{middle:9.2f}{late:>20}{spent:13.0f}")
             ratios = [ours[0] / theirs[0] for ours, theirs in zip(*runs.values(), strict=True)]
-            print(f"{'ratio':16}{'':8}{f'{statistics.median(ratios):.2f} ({min(ratios):.2f})':>18}\n")
+            print(f"{'ratio':16}{'':8}{spread(ratios, 1.0, 2):>24}\n")
         for name in names:
             process, port = servers[name]
             print(f"{name:16}{asyncio.run(hold(port, HELD, actions, process.pid)):8.0f} kB per episode, {HELD} at once")

@@ -186,7 +186,7 @@ for i in range(store.ended, 100000):
 def test_kills_at_any_moment_lose_and_double_nothing(tmp_path):
     """Each time the writer is killed after a few more episodes, wherever it then is."""
     said: list[str] = []
-    for rounds in range(4):
+    for rounds in range(3):
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])},

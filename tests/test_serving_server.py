@@ -13,6 +13,7 @@ import base64
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -62,6 +64,7 @@ class SlowEnv(TextEnv):
     def _act(self, action):
         kind, _, seconds = action.partition(" ")
         if kind == "sleep":
+            open("begun", "w").close()
             time.sleep(float(seconds))
         return Outcome("done " + action)
     def close(self):
@@ -292,8 +295,10 @@ def test_clients_that_vanish_free_their_places():
             assert until(lambda: server.house.taken == 0)
         with socket_to(server) as ask:  # in the middle of a step
             ask({"type": "reset"})
+            begun = Path("begun")
+            begun.unlink(missing_ok=True)
             ask.ws.send('{"type": "step", "data": {"text": "sleep 0.5"}}')
-            time.sleep(0.1)
+            assert until(begun.exists)
             ask.ws.socket.shutdown(socket.SHUT_RDWR)
             assert until(lambda: not server.seats) and server.house.taken == 1
             assert until(lambda: server.house.taken == 0)
@@ -498,11 +503,14 @@ def test_servers_that_cannot_be(arguments, message):
         ServedEnv(TOOL, {"split": "test"}, allow=["split"])
 
 
-def started(folder, *options, ready="serving "):
+def started(folder, *options, ready="serving ", open_files=1024):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_envs.cli", "serve", "--env", "slow_env:Test/Slow-v0", *options],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}, preexec_fn=limit,
     )  # fmt: skip
     line = process.stdout.readline()
     assert line.startswith(ready), line + process.stderr.read()
@@ -511,13 +519,16 @@ def started(folder, *options, ready="serving "):
 
 def test_the_command_stops_when_running_steps_are_done(tmp_path):
     (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
-    process, url = started(tmp_path, "--port", "0")
+    process, url = started(tmp_path, "--port", "0", open_files=20)
+    crowd = [RemoteEnv(url) for _ in range(20)]
+    for env in crowd:
+        env.close()
     busy, idle = RemoteEnv(url), RemoteEnv(url, connect_timeout=0.2)
     busy.reset(seed=0)
     idle.reset(seed=0)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(busy.step, "sleep 1")
-        time.sleep(0.3)
+        assert until((tmp_path / "begun").exists)
         process.send_signal(signal.SIGTERM)
         assert running.result()[0] == "done sleep 1"
     with pytest.raises(BackendDownError, match="stops|ended"):

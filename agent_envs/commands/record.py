@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
 from typing import Any
 
+from agent_envs.commands.open_files import allow_open_files
 from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EPILOG = """\
 example:
   vllm serve Qwen/Qwen3-4B-Instruct-2507                # any OpenAI-compatible server
@@ -89,11 +90,18 @@ def run(arguments: argparse.Namespace) -> str:
         max_request=arguments.max_request_mb << 20,
         keep_open=arguments.keep_open,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+
+    def stop(*_: Any) -> None:
+        for number in _SIGNALS:  # a second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
+        server.stop()
+
+    allow_open_files()
     with server:
+        for number in _SIGNALS:
+            signal.signal(number, stop)
         print(f"recording {arguments.upstream} at {server.url} into {arguments.out}", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.wait()
+        server.wait()
     left = len(server.store.open)
     return f"stopped: {server.store.ended} episodes in {server.store.path}" + (
         f"; {left} that have not ended go on with the next start" if left else ""
@@ -106,7 +114,3 @@ def _secret(variable: str | None) -> str | None:
     if not os.environ.get(variable):
         raise ConfigError(f"the environment variable {variable} is not set")
     return os.environ[variable]
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from agent_envs.commands.env_arguments import add_env_arguments, chosen_env, json_object
+from agent_envs.commands.open_files import allow_open_files
 from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
@@ -84,6 +85,8 @@ def run(arguments: argparse.Namespace) -> str:
         idle_timeout=arguments.idle_timeout,
         ping=arguments.ping,
     )
+
+    allow_open_files()
 
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()

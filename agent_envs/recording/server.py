@@ -111,10 +111,15 @@ class RecordingServer:
         while not self._done.wait(0.5):
             pass
 
-    def close(self) -> None:
-        """Let calls under way come to their end for some seconds, end or keep the open episodes, and stop."""
+    def stop(self) -> None:
+        """Ask it to close; a signal's handler may do so too. `wait` returns when it has."""
         if self._started.is_set() and not self._done.is_set():
             self._loop.call_soon_threadsafe(self._stop.set)
+
+    def close(self) -> None:
+        """Let calls under way come to their end for some seconds, end or keep the open episodes, and stop."""
+        self.stop()
+        if self._started.is_set():
             self._done.wait()
         self.store.close()
 

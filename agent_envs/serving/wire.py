@@ -67,7 +67,7 @@ def encode(value: Any) -> str:
     >>> encode({"text": "\\ud800", "reward": np.float64(0.5)})
     '{"text": "\\\\ud800", "reward": 0.5}'
     """
-    return json.dumps(value, default=_plain)
+    return _ENCODER.encode(value)
 
 
 def decode(text: str | bytes) -> Any:
@@ -86,6 +86,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} cannot be sent as JSON: {value!r:.80}")
+
+
+_ENCODER = json.JSONEncoder(default=_plain)
 
 
 def error_data(error: BaseException, code: str = "") -> dict[str, Any]:

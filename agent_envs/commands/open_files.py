@@ -1,0 +1,18 @@
+"""Room for many connections: a process may open as many files as the system lets it, not as few as it begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+__all__ = ["allow_open_files"]
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit on open files, often 1024, to the hard one.
+
+    >>> allow_open_files()
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS allows less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
