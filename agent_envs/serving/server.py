@@ -142,7 +142,7 @@ class EnvServer:
             await self.work.submit(self.house.describe, served, {}, apart=True).done
         self._runner = web.AppRunner(
             application(self), access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0,
-            max_line_size=2 * MAX_ADDRESS,
+            max_line_size=MAX_ADDRESS,
         )  # fmt: skip
         await self._runner.setup()
         try:
