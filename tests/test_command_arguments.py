@@ -97,6 +97,8 @@ def test_an_openai_policy_from_the_command_line() -> None:
         (["--policy", "random", "--logprobs"], "--logprobs is not read by --policy random"),
         (["--policy", "expert", "--demo-noise", "2"], "in \\[0, 1\\]"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--request", "7"], "--request must be a JSON object"),
+        (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url is an address such as http://"),
+        (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
     ],
 )
 def test_options_that_do_not_fit_a_policy(argv: list[str], message: str) -> None:

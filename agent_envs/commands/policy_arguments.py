@@ -39,6 +39,9 @@ class PolicyKind(NamedTuple):
 def _openai(options: dict[str, Any], seed: int) -> Policy:
     from agent_envs.policies import OpenAIPolicy
 
+    url = options.get("base_url")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--base-url is an address such as http://localhost:8000/v1, got {url!r:.200}")
     request = json_object("--request", options.pop("request", None))
     if "top_p" in options:
         request["top_p"] = options.pop("top_p")
@@ -244,6 +247,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
     if name is None:
         folder = arguments.model is not None and arguments.base_url is None and os.path.isdir(arguments.model)
         name = "transformers" if folder or arguments.checkpoint is not None else "openai"
+        if name == "openai" and arguments.base_url is None and _is_path(arguments.model):
+            raise ConfigError(f"--model {arguments.model}: there is no such folder")
     if name not in POLICIES:
         raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
     kind = POLICIES[name]
@@ -256,6 +261,11 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
         if option not in given:
             raise ConfigError(f"--policy {name} needs {_spelled(option)}: {kind.help}")
     return name, kind, given
+
+
+def _is_path(model: str | None) -> bool:
+    """Whether a model can only be meant as a folder."""
+    return model is not None and (os.path.isabs(model) or model.startswith(("./", "../", "~")))
 
 
 def _spelled(option: str) -> str:
