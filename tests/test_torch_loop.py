@@ -15,6 +15,7 @@ import json
 import re
 import socket
 import warnings
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -384,6 +385,20 @@ def test_an_infos_own_last_state_is_a_step_like_others():
     steps = tuple(dataclasses.replace(step, info={**step.info, "last_state": True}) for step in episode.steps)
     batch = assemble([dataclasses.replace(episode, steps=steps)], [0])
     assert bool(batch.steps.valid.all()) and int((batch.step >= 0).sum()) == sum(len(s.response_ids) for s in steps)
+
+
+def test_the_columns_that_the_page_shows(root):
+    """docs/torch_loop.md: prompt 1 2 answered with 3 4, then 9 with 5."""
+    first = Step("o", "a", 0.0, False, False, {}, (1, 2), (3, 4), (-0.5, -0.5))
+    last = Step("o", "a", 1.0, True, False, {}, (1, 2, 3, 4, 9), (5,), (-0.5,))
+    episode = Episode("Toy-v0", "e", "g", None, 0, "", (), {}, (first, last), "", StopReason.TERMINATED)
+    batch = assemble([episode], [0])
+    columns = {"ids": batch.ids, "step": batch.step, "weight": weights_of(batch, "trajectory")}
+    page = (root / "docs" / "torch_loop.md").read_text(encoding="utf-8")
+    for name, column in columns.items():
+        (cells,) = re.findall(rf"^\| `?{name}[^|]*\|(.*)\|$", page, flags=re.MULTILINE)
+        assert [float(Fraction(cell)) for cell in cells.split("|")] == column.tolist()
+    assert batch.row.tolist() == [0] * 6 and batch.start.tolist() == [2, 5]
 
 
 def test_broken_episodes_and_steps_without_tokens_are_left_out():
