@@ -96,6 +96,21 @@ def test_of_a_whole_prompt_what_is_new_is_shown(play):
     assert "[tool]\n2\n" in undone and "1+1" not in two.partition("\n")[2]
 
 
+def test_ctrl_c_at_an_argument_takes_the_choice_back(monkeypatch, capsys):
+    lines = iter(["1\n", KeyboardInterrupt, "#### 5\n"])
+
+    class Keys(io.StringIO):
+        def readline(self, *_):
+            if (line := next(lines, "")) is KeyboardInterrupt:
+                raise line
+            return line
+
+    monkeypatch.setattr(sys, "stdin", Keys())
+    assert main(["play", "--env", TOOL, "--seed", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "expression (" in said and "Nothing was done.\n1> #### 5" in said and "over after 1 step" in said
+
+
 def test_tools_that_are_told_in_words_are_called_by_number_too(play):
     said = play("1 6*7", options=("--seed", "0", "--wrapper", "ChatMessages(tools='text')"))
     assert "1 calculator(expression)" in said and "[user]\n42\n" in said

@@ -164,6 +164,9 @@ class Session:
             except ValueError as e:
                 show(f"{argument.name}: {e}; nothing was done")
                 return
+            except KeyboardInterrupt:
+                show("\nNothing was done.")
+                return
             if value is not None:
                 values[argument.name] = value
         self._act(choice.write(values))
