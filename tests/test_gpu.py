@@ -71,3 +71,19 @@ def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path: Path) ->
     for name in ("cuda", "vllm"):
         same = sum(one == other for one, other in zip(tokens[name], tokens["cpu"], strict=True))
         assert same >= 28, f"{name}: {same} of 32 episodes"
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 0.05)])
+def test_the_pytorch_loop_on_a_gpu(tmp_path: Path, dtype: str, tolerance: float) -> None:
+    from agent_envs.adapters.torch_loop import train
+    from agent_envs.adapters.torch_settings import LoopConfig
+
+    records = train(LoopConfig(
+        env=ENV, env_kwargs={"level": 1}, out=str(tmp_path / "run"), device="cuda", dtype=dtype, estimator="gae",
+        loss="steppo", kl="loss", entropy_coef=0.01, steps=2, tasks=4, group=4, eval_tasks=8, warm_start=100,
+    ))  # fmt: skip
+    assert [record["step"] for record in records] == [0, 1, 2]
+    for record in records[1:]:
+        assert record["rollout/logprob_diff"] < tolerance
+        assert all(math.isfinite(record[name]) for name in ("actor/grad_norm", "critic/grad_norm", "actor/kl"))
+    assert records[-1]["actor/grad_norm"] > 0
