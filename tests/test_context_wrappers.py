@@ -423,6 +423,18 @@ def test_a_budget_shortens_what_it_cannot_drop(tokenizer):
     assert episode.stop_reason == "context_length"
 
 
+def test_results_without_room_are_left_out_and_counted_once(tokenizer):
+    env = TokenBudget(ChatMessages(gym.make(TOOL, max_parallel_calls=40)), n=5000, tokenizer=tokenizer)
+    n = env.reset(seed=0)[1]["prompt_tokens"] + 150
+    env = TokenBudget(ChatMessages(gym.make(TOOL, max_parallel_calls=40)), n=n, tokenizer=tokenizer)
+    env.reset(seed=0)
+    messages, *_, info = env.step(_call(env, "1+1") * 40)
+    shown = len(messages) - 3
+    assert 1 < shown < 40 and info["prompt_tokens"] <= n and _roles(messages) == "sua" + "t" * shown
+    assert messages[-1]["content"] == f"2\n[{40 - shown} more results are left out]"
+    assert info["shortened_messages"] == 1 + (40 - shown) + 1  # the text of the calls, the results, the note
+
+
 def test_a_step_that_does_not_fit_keeps_its_reward(tokenizer):
     opening = TokenBudget(ChatMessages(gym.make(TOOL)), n=5000, tokenizer=tokenizer).reset(seed=0)[1]["prompt_tokens"]
     env = TokenBudget(ChatMessages(gym.make(TOOL)), n=opening + 4, tokenizer=tokenizer)

@@ -273,6 +273,9 @@ def test_instances_and_threads_share_the_statistics():
     for thread in threads:
         thread.join()
     assert return_statistics(name).counts["b"] == 50
+    for odd in (float("nan"), float("inf"), float("-inf")):
+        return_statistics(name).add("b", odd)
+    assert return_statistics(name).counts["b"] == 50 and return_statistics(name).scale("b") == (201 / 51) ** 0.5
 
 
 def test_branches_of_an_episode_keep_its_scale():

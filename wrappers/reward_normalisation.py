@@ -27,7 +27,9 @@ class ReturnStatistics:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, group: str, episode_return: float) -> None:
-        """Count an episode."""
+        """Count an episode; a return that is no finite number would spoil all that follow, and is left out."""
+        if not math.isfinite(episode_return):
+            return
         with self._lock:
             self.counts[group] = self.counts.get(group, 0) + 1
             self.squares[group] = self.squares.get(group, 0.0) + episode_return**2

@@ -18,10 +18,10 @@ from agent_envs.policies.base import Response
 from agent_envs.prompt import PromptBuilder
 from agent_envs.wrapper_order import stack_names
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
+from agent_envs.wrappers.shortening import shorten, split_summary
 
 __all__ = ["TokenBudget"]
 
-_LEAST_SHOWN = 16  # characters of a shortened message
 _TOKEN_CHARS = 64  # no token stands for more characters, runs of blanks aside: longer texts need not be counted
 
 
@@ -80,7 +80,7 @@ class TokenBudget(ContextWrapper):
         self._prompt_ids: list[int] = []
         self._sampled: tuple[str, list[int]] = ("", [])  # the last response's text and tokens, where they are known
         self._dropped = self._shortened = self._beneath = 0
-        self._summaries = "Summarize" in stack_names(env)
+        self._summary = SUMMARY if "Summarize" in stack_names(env) else ""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -198,57 +198,18 @@ class TokenBudget(ContextWrapper):
         chosen = prompt(low)
         self._dropped += low
         ids = self._fits(builder, chosen)
-        return self._shortened_to_fit(builder, chosen, protected=len(opening)) if ids is None else (chosen, ids)
+        if ids is not None:
+            return chosen, ids
+        cut, count = shorten(
+            chosen, len(opening), fits=lambda told: self._fits(builder, told) is not None, summary=self._summary
+        )
+        self._shortened += count
+        return cut, self._prompt(builder, cut)
 
     def _given_opening(self, shown: list[Message]) -> list[Message]:
         if not self._given:
             return shown
         return split_exchanges(self._given)[0]
-
-    def _shortened_to_fit(
-        self, builder: PromptBuilder, messages: list[Message], protected: int
-    ) -> tuple[list[Message], list[int]]:
-        """Cut every text of more than so many characters, with the most characters that fit."""
-        longest = max(len(m["content"]) for m in messages)
-        low, high = 0, longest  # low fits or is the least there is, high does not fit
-        best: tuple[list[Message], list[int], int] | None = None
-        while True:
-            middle = (low + high) // 2
-            cut, count = self._cut_texts(messages, protected, max(middle, _LEAST_SHOWN))
-            ids = self._fits(builder, cut)
-            if ids is not None:
-                best, low = (cut, ids, count), middle
-            else:
-                high = middle
-            if high - low <= max(1, low // 64) or middle <= _LEAST_SHOWN:
-                break
-        if best is None:
-            best = self._first_results(builder, messages, protected)
-        if best is None:  # too long at its shortest: the episode ends here
-            cut, count = self._cut_texts(messages, protected, _LEAST_SHOWN)
-            best = cut, builder.start(cut), count
-        self._shortened += best[2]
-        return best[0], best[1]
-
-    def _first_results(
-        self, builder: PromptBuilder, messages: list[Message], protected: int
-    ) -> tuple[list[Message], list[int], int] | None:
-        """The most results of a text with many calls that fit, and a note of how many there are; None for none."""
-        cut, count = self._cut_texts(messages, protected, _LEAST_SHOWN)
-        low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the policy's text first
-        best = None
-        while low <= high:
-            middle = (low + high) // 2
-            left = len(cut) - protected - middle
-            last = cut[protected + middle]
-            note: Message = {**last, "content": f"{last['content']}\n[{left - 1} more results are left out]"}
-            chosen = [*cut[: protected + middle], note]
-            ids = self._fits(builder, chosen)
-            if ids is not None:
-                best, low = (chosen, ids, count + left - 1), middle + 1
-            else:
-                high = middle - 1
-        return best
 
     def _noted(self, opening: list[Message], dropped: int) -> list[Message]:
         """The opening with a note of what is left out, at the end of the task so that roles still take turns."""
@@ -258,26 +219,8 @@ class TokenBudget(ContextWrapper):
         if not opening or opening[-1]["role"] != "user":
             return [*opening, {"role": "user", "content": note}]
         last = opening[-1]
-        task, summary = self._task_and_summary(last["content"])
+        task, summary = split_summary(last["content"], self._summary)
         return [*opening[:-1], {**last, "content": f"{task}\n\n{note}{summary}"}]
-
-    def _task_and_summary(self, content: str) -> tuple[str, str]:
-        """The last message of an opening as the task, which stays, and the summary behind it, "" for none."""
-        task, heading, summary = content.rpartition(SUMMARY)
-        return (task, heading + summary) if heading and self._summaries else (content, "")
-
-    def _cut_texts(self, messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
-        """Messages with all texts but the protected ones' cut to ``limit`` characters, and how many were cut."""
-        out: list[Message] = []
-        for position, message in enumerate(messages):
-            stays, text = "", message["content"]
-            if position < protected:
-                stays, text = self._task_and_summary(text)
-            note = f"\n[cut: {len(text)} characters]"
-            if len(text) > limit + len(note):
-                message = {**message, "content": stays + text[:limit] + note}
-            out.append(message)
-        return out, sum(a is not b for a, b in zip(out, messages, strict=True))
 
 
 _loading = threading.Lock()  # transformers' lazy imports are not safe in threads
