@@ -22,7 +22,7 @@ from agent_envs.adapters.verl.metrics import Record, append_records, write_recor
 from agent_envs.episode import Episode
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import write_text
-from agent_envs.generation.loading import load_model
+from agent_envs.generation.loading import context_length, load_model
 from agent_envs.intervals import difference, share
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.wrapper_specs import make_text_env
@@ -48,7 +48,8 @@ class Run:
         config: The settings; a run that is continued has the same.
 
     Raises:
-        ConfigError: There is no such environment, model or device, or the folder holds a run with other settings.
+        ConfigError: There is no such environment, model or device, the model's context is shorter than ``max_tokens``,
+            or the folder holds a run with other settings.
     """
 
     def __init__(self, config: LoopConfig) -> None:
@@ -75,6 +76,9 @@ class Run:
         self.models: dict[str, Any] = {}
         """``model``; ``critic`` where the estimator needs one; ``reference`` where there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
+        longest = context_length(self.models["model"])
+        if longest is not None and longest < config.max_tokens:
+            raise ConfigError(f"the model was made for {longest} tokens, max_tokens is {config.max_tokens}: lower it")
         self.rates = {"model": config.learning_rate}
         if self.estimator.needs_critic:
             self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)
