@@ -299,7 +299,7 @@ def test_what_the_client_asks_for_it_gets(serving, tmp_path):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("knows", [("logprobs",), ()])
-def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path, knows, stream):
+def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path, knows, stream, caplog):
     vllm, proxy = serving(tmp_path, knows=knows)
     with client(proxy, "x") as agent:
         for _ in range(2):
@@ -307,6 +307,8 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
             text = "".join(c.choices[0].delta.content or "" for c in reply) if stream else ""
             assert not stream or text == "Well, it is four."
     assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
+    (warning,) = caplog.messages
+    assert "return_token_ids any more: " in warning and "Unrecognized request argument" in warning
     post(proxy, "/episodes/x/reward", {"reward": 1})
     (episode,) = episodes(tmp_path)
     for step in episode.steps:
@@ -471,6 +473,7 @@ def test_odd_replies_of_a_server_pass_and_break_nothing(fake_service, tmp_path, 
     [
         [b"data: {", b"data: []", b"data: null", b": comment", b"event: x", b"data: [DONE]"],
         [b'data: {"choices": [null, {"index": [], "delta": {"tool_calls": [null, {}]}}]}', b"data: [DONE]"],
+        [b'data: {"choices": 3}', b'data: {"choices": {"index": 0}}', b"data: [DONE]"],
         [b'data: {"error": {"message": "out of memory"}}', b"data: [DONE]"],
         [b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}'],  # without [DONE]
         [b"no lines"],

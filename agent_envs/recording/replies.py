@@ -79,7 +79,8 @@ def strip_reply(reply: dict[str, Any], request: Mapping[str, Any]) -> None:
     ids, logprobs = bool(request.get("return_token_ids")), bool(request.get("logprobs"))
     if not ids:
         reply.pop("prompt_token_ids", None)
-    for choice in reply.get("choices") or []:
+    choices = reply.get("choices")
+    for choice in choices if isinstance(choices, list) else []:
         if not isinstance(choice, dict):
             continue
         if not ids:

@@ -225,6 +225,8 @@ class RecordingServer:
             return error_reply(400, str(e))
         except RecursionError:
             return error_reply(400, "the request or its answer is nested too deeply")
+        except DataError as e:
+            return error_reply(500, str(e))
         except OSError as e:
             if isinstance(e, ConnectionError):
                 raise

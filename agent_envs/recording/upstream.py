@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError
 from agent_envs.openai_fields import TOKEN_REQUEST
+from agent_envs.terminal import plain
 
 if TYPE_CHECKING:
     import aiohttp
 
 __all__ = ["HOP_BY_HOP", "Upstream"]
+
+_log = logging.getLogger(__name__)
 
 HOP_BY_HOP = frozenset(
     {
@@ -125,15 +129,20 @@ class Upstream:
             TimeoutError: No byte came in time.
         """
         kind = (str(body.get("model")), bool(body.get("stream")))
+        refusal = ""
         for stage in range(self._stage.get(kind, 0), len(_STAGES)):
             sent = {"json": {**body, **_STAGES[stage]}, "params": query}
             async with self.request("POST", "chat/completions", headers, **sent) as response:
                 said = None
                 if stage + 1 < len(_STAGES) and response.status in (400, 422, 501):
                     said = await response.read()
-                    if _REFUSED.search(said.decode("utf-8", "replace")):
+                    refusal = said.decode("utf-8", "replace")
+                    if _REFUSED.search(refusal):
                         continue
                 elif response.status < 400:
+                    if refusal:
+                        fields = ", ".join(name for name in TOKEN_REQUEST if name not in _STAGES[stage])
+                        _log.warning("the server is not asked for %s any more: %s", fields, plain(refusal[:500]))
                     self._stage[kind] = stage
                 yield response, said
                 return

@@ -112,7 +112,7 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
     elif name not in _TYPES:
         name = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _TYPES)
     code = code or next((c for kind, c in _CODES if isinstance(error, kind)), "EXECUTION_ERROR")
-    return {"message": str(error), "code": code, "error": name}
+    return {"message": str(error)[:_LONGEST], "code": code, "error": name}
 
 
 def error_of(data: Any, where: str) -> Exception:
