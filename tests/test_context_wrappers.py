@@ -100,10 +100,25 @@ def test_gymnasiums_checker_passes():
         del gym.registry["Test/Chat-v0"]
 
 
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ["ChatMessages", "SlidingWindow(k=1)"],
+        ["ChatMessages", "TokenBudget(n=900, tokenizer={tokenizer!r})"],
+        [
+            "MalformedCalls(policy='retry')",
+            "StripReasoning",
+            "ChatMessages",
+            "Summarize(fn='json:dumps', keep=0, after=1)",
+        ],
+        ["RebuildPrompt", "Augment(fn='html:escape')"],
+    ],
+)
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_vectors_agree_with_single_environments(mode):
+def test_vectors_agree_with_single_environments(mode, specs, tokenizer):
     actions = [("<tool_call>première 中😀 \x00", "<tool_call>"), ("</tool_call>", "<tool_call>" + "x" * 50_000)]
-    wrap = lambda env: SlidingWindow(ChatMessages(env), k=1)  # noqa: E731
+    specs = [spec.format(tokenizer=tokenizer) if "{tokenizer" in spec else spec for spec in specs]
+    wrap = lambda env: apply_wrappers(env, specs)  # noqa: E731
     single = []
     for number in range(2):
         env = wrap(gym.make(TOOL))
@@ -114,7 +129,7 @@ def test_vectors_agree_with_single_environments(mode):
     vector.close()
     got = [[step[number] for step in observations] for number in range(2)]
     assert got == single
-    assert all(isinstance(step, tuple) and isinstance(step[0], list) for step in observations)
+    assert all(isinstance(step, tuple) and type(step[0]) is type(single[0][0]) for step in observations)
     kept = copy.deepcopy(got[0][0])
     assert got[0][0] == kept  # an earlier observation stays what it was
 
