@@ -508,6 +508,39 @@ def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
     assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
 
 
+def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):
+    from agent_envs.adapters import torch_loop
+
+    asked, seeds, assembled = [], [], []
+    really_play, really_update, really_assemble = torch_loop.play, torch_loop.update, torch_loop.assemble
+
+    def play(run, number, split, tasks, per_task, temperature):
+        asked.append((split, len(tasks), per_task, temperature))
+        episodes = really_play(run, number, split, tasks, per_task, temperature)
+        if temperature:
+            return episodes
+        paid = [dataclasses.replace(e.steps[0], reward=float(i)) for i, e in enumerate(episodes)]
+        return [dataclasses.replace(e, steps=(step,)) for e, step in zip(episodes, paid, strict=True)]
+
+    def update(*args, seed, **kwargs):
+        seeds.append(seed)
+        return really_update(*args, seed=seed, **kwargs)
+
+    def assemble(episodes, groups, baselines):
+        assembled.append(([e.index for e in episodes], list(groups), baselines))
+        return really_assemble(episodes, groups, baselines)
+
+    for function in (play, update, assemble):
+        monkeypatch.setattr(torch_loop, function.__name__, function)
+    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2), estimator="remax", group=3, eval_tasks=0)
+    train(c)
+    step = [("train", 2, 3, 0.7), ("train", 2, 1, 0.0)]
+    assert [call for call in asked if call[0] == "train"] == step * 2 and seeds == [(0, 1), (0, 2)]
+    for indices, groups, baselines in assembled:
+        assert indices == [indices[0]] * 3 + [indices[3]] * 3 and indices[0] != indices[3]
+        assert groups == [0, 0, 0, 1, 1, 1] and baselines == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("estimator", ["remax", "gigpo"])
 def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
     out = tmp_path / "run"
