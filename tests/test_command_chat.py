@@ -59,6 +59,8 @@ def chat(env_id, policy, *lines, index=None, **kwargs):
     def ask(prompt):
         if not waiting:
             raise EOFError
+        if isinstance(waiting[0], BaseException):
+            raise waiting.pop(0)
         screen.append(prompt + waiting[0])
         return waiting.pop(0)
 
@@ -120,6 +122,22 @@ def test_an_agent_that_fails_begins_anew(monkeypatch):
     assert len(policy.actors) == 3
     with pytest.raises(BackendError):
         chat("AgentR1/GSM8KTool-v0", Scripted(BackendError("down")), "a?")
+
+
+def test_an_interrupt_stops_the_agent_or_at_the_prompt_the_conversation(monkeypatch):
+    policy = Scripted("#### 1", "interrupted", "")
+    answer = Chat._response
+
+    def response(self, observation, info):
+        said = answer(self, observation, info)
+        if said.text == "interrupted":
+            raise KeyboardInterrupt
+        return said
+
+    monkeypatch.setattr(Chat, "_response", response)
+    said, talk = chat("AgentR1/GSM8KTool-v0", policy, "a?", "b?", "c?", KeyboardInterrupt(), "never read")
+    assert said.count("(stopped: the conversation begins anew)") == 1 and talk.questions == 3
+    assert said.endswith("(the agent said nothing: the conversation begins anew)")
 
 
 def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys):

@@ -126,7 +126,6 @@ class Chat:
             except KeyboardInterrupt:
                 if not self._acting:
                     return
-                self._acting = False
                 self._forget("stopped")
 
     def _greet(self) -> None:
@@ -139,7 +138,7 @@ class Chat:
         self._show(tool_lines(self.env.get_wrapper_attr("tools")) or "(no tools: actions are texts)")
 
     def _forget(self, why: str) -> None:
-        self._actor = None
+        self._actor, self._acting = None, False
         self._show(f"({why}: the conversation begins anew)")
 
     def _words(self, prompt: str) -> str:
