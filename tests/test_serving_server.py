@@ -559,7 +559,10 @@ def test_a_command_that_still_loads_its_environment_can_be_stopped(tmp_path):
     (tmp_path / "slow_env.py").write_text(f"print('loading', flush=True)\nimport time; time.sleep(60)\n{SLOW_ENV}")
     process, said = started(tmp_path, "--port", "0", ready="loading")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert said == "loading" and process.returncode == 130
 
 

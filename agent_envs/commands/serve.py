@@ -91,7 +91,10 @@ def run(arguments: argparse.Namespace) -> str:
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         signals = (signal.SIGINT, signal.SIGTERM)
-        await server.open()  # until it is open, a signal ends the process: loading an index may take minutes
+        opening = asyncio.ensure_future(server.open())
+        for number in signals:  # loading an index may take minutes, which nobody has to wait for
+            loop.add_signal_handler(number, opening.cancel)
+        await opening
         for number in signals:
             loop.add_signal_handler(number, stop.set)
         print(f"serving {', '.join(server.envs)} at {server.url}", flush=True)
@@ -101,5 +104,8 @@ def run(arguments: argparse.Namespace) -> str:
         print("stopping: running steps finish", file=sys.stderr, flush=True)
         await server.stop(arguments.grace)
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except asyncio.CancelledError as e:
+        raise KeyboardInterrupt from e
     return "stopped"
