@@ -265,7 +265,8 @@ def test_prompts_are_what_wrappers_show_and_rows_what_grows(tokenizer, tmp_path,
          tokenizer.eos_token_id] for text in texts
     ]  # fmt: skip
     env = gym.make(TOOL)
-    messages = [{"role": "system", "content": env.unwrapped.instructions}, {"role": "user", "content": env.reset()[0]}]
+    question, _ = env.reset(options={"index": 0})
+    messages = [{"role": "system", "content": env.unwrapped.instructions}, {"role": "user", "content": question}]
     first = tokenizer.apply_chat_template(messages, tools=env.unwrapped.tools, return_dict=False)
     budget = len(first) + len(sampled[0]) + 150  # the second prompt fits, the third does not
     wrappers = [spec.format(folder=str(tmp_path), budget=budget) if "{folder" in spec else spec for spec in wrappers]
