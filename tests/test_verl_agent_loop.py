@@ -268,7 +268,7 @@ def test_prompts_are_what_wrappers_show_and_rows_what_grows(tokenizer, tmp_path,
     question, _ = env.reset(options={"index": 0})
     messages = [{"role": "system", "content": env.unwrapped.instructions}, {"role": "user", "content": question}]
     first = tokenizer.apply_chat_template(messages, tools=env.unwrapped.tools, return_dict=False)
-    budget = len(first) + len(sampled[0]) + 150  # the second prompt fits, the third does not
+    budget = len(first) + len(sampled[0]) + 80  # the second prompt fits, the third does not
     wrappers = [spec.format(folder=str(tmp_path), budget=budget) if "{folder" in spec else spec for spec in wrappers]
     server = StubServer(sampled)
     rows = play(
