@@ -259,7 +259,9 @@ class Terminal:
         return self.process.wait()
 
     def _read(self, seconds):
-        if select.select([self.screen], [], [], seconds)[0]:
+        waiting = select.poll()  # select() knows the first 1,024 files alone
+        waiting.register(self.screen, select.POLLIN)
+        if waiting.poll(1000 * seconds):
             try:
                 self.said += os.read(self.screen, 65536).decode("utf-8", "replace")
             except OSError:  # the other side is closed

@@ -192,7 +192,8 @@ def test_half_characters_do_not_end_an_episode(serve: Any, fake_chat: Any) -> No
 
     def plan(number: int, request: dict[str, Any]) -> str | bytes:
         body = json.dumps(fake_chat.completion([call])).replace('"call-0"', half).encode()
-        return "ok" if number else b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        return "ok" if number else head + body
 
     server.plan = plan
     policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)

@@ -252,6 +252,15 @@ def test_bad_parameters(k1, b):
         BM25Retriever.build(ROWS, k1=k1, b=b)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of open files on this system")
+def test_a_small_index_keeps_no_file_open():
+    """Processes have 1,024 files by default; an index is kept for as long as the process runs."""
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [BM25Retriever.build([{"id": str(i), "text": f"word{i}"}]) for i in range(5)]
+    assert [index.search(f"word{i}", 1)[0][0] for i, index in enumerate(kept)] == list("01234")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_unknown_engine(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="Did you mean 'numba'"):
         BM25Retriever.build(ROWS, engine="numbe")

@@ -44,6 +44,7 @@ __all__ = [
 MANIFEST = "index.json"
 _CHUNK = 1 << 20
 _REMEMBERED_IDS = 1 << 14
+_SMALL_FILE = 1 << 18
 
 
 class FileWriter:
@@ -211,8 +212,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
+    """The bytes of a file, mapped unless it is small: a mapping keeps a file open, of which a process may have few."""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(file.fileno()).st_size else b""
+        if os.fstat(file.fileno()).st_size <= _SMALL_FILE:
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def map_array(path: Path, dtype: str) -> np.ndarray:
