@@ -277,7 +277,9 @@ def test_at_a_terminal_keys_are_edited_completed_and_interrupted(tmp_path):
     terminal.until("1> ").keys("1 12*8\b7\n").until("84").until("2> ")
     terminal.keys("/his\t\n").until("<tool_call> {").until("2> ", start=terminal.said.index("<tool_call> {"))
     terminal.keys("\x03")
-    assert terminal.end(again=" ") == 0  # a signal between the prompt and the wait for a key is noticed at the next key
+    assert (
+        terminal.end(again="\x03") == 0
+    )  # one that comes between the prompt and the wait for a key is noticed at the next
     assert "1 episode played, 0 solved" in terminal.said
     assert "\x1b[31m" not in terminal.said and "\\x1b[31mred" in terminal.said
     (episode,) = read_episodes(path)

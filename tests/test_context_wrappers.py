@@ -465,7 +465,7 @@ def test_a_step_that_does_not_fit_keeps_its_reward(tokenizer):
 
 
 def test_what_a_step_costs_does_not_grow_faster_than_the_prompt(tokenizer):
-    """Ten times the steps, each showing a bounded prompt, take about ten times as long."""
+    """Ten times the steps copy a hundred times the messages, and do nothing else for each earlier step."""
 
     def seconds(steps):
         env = gym.make("AgentR1/ALFWorld-v0", size=1, max_episode_steps=-1)
@@ -477,7 +477,7 @@ def test_what_a_step_costs_does_not_grow_faster_than_the_prompt(tokenizer):
         return time.process_time() - start
 
     seconds(50)
-    assert seconds(1000) < 60 * max(seconds(100), 0.01)
+    assert seconds(1000) < 100 * max(min(seconds(100) for _ in range(3)), 0.02)
 
 
 # -- 5: specs, snapshots -----------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ TOOL = "AgentR1/GSM8KTool-v0"
 TOKEN = "a-token-of-some-length"
 
 SLOW_ENV = '''
+import os
 import time
 import gymnasium
 from agent_envs.text_env import Outcome, TextEnv
@@ -66,6 +67,11 @@ class SlowEnv(TextEnv):
         if kind == "sleep":
             open("begun", "w").close()
             time.sleep(float(seconds))
+        if kind == "wait":
+            with open(seconds + ".begun", "a") as file:
+                file.write("x")
+            while not os.path.exists(seconds):
+                time.sleep(0.005)
         return Outcome("done " + action)
     def close(self):
         if self._task is not None:
@@ -134,16 +140,14 @@ def test_blocking_steps_keep_nobody_waiting():
         for env in envs:
             env.reset(seed=0)
         quick, *sleepers = envs
-        for _ in range(2):  # at first nobody knows that they are slow
-            begun = time.monotonic()
-            sleeping = [pool.submit(env.step, "sleep 0.4") for env in sleepers]
-            longest, number = 0.0, 0
-            while not all(future.done() for future in sleeping):
-                one = time.monotonic()
-                quick.step("x")
-                longest, number = max(longest, time.monotonic() - one), number + 1
-            assert time.monotonic() - begun < 3.0  # one after the other they would take 10 s
-            assert longest < 0.5 and number > 20
+        for mark in ("first", "second"):  # at first nobody knows that they are slow
+            sleeping = [pool.submit(env.step, f"wait {mark}") for env in sleepers]
+            for _ in range(25):
+                assert quick.step("x")[0] == "done x"
+            assert until(lambda begun=f"{mark}.begun": os.path.getsize(begun) == 24, seconds=30), "not side by side"
+            assert not any(future.done() for future in sleeping)
+            Path(mark).touch()
+            assert [future.result(timeout=30)[0] for future in sleeping] == [f"done wait {mark}"] * 24
         for env in envs:
             env.close()
 
