@@ -288,7 +288,7 @@ class PaperSearchEnv(ToolEnv):
                 shown.append({"name": name, "content": clean_text(result.content), "error": True})
                 continue
             found = result.content
-            status = REPEATED if found.status == OK and self._is_repeated(found) else found.status
+            status = REPEATED if found.status == OK and self.state.has_run(found) else found.status
             new = self._keep(found, scores) if status == OK else []
             calls.append(ScoredCall(name, status, tuple(pooled.score for pooled in new)))
             shown.append({"name": name, "content": self._show(found, status, new), "error": status != OK})
@@ -301,13 +301,6 @@ class PaperSearchEnv(ToolEnv):
             return {}
         papers: list[Paper] = list(fresh.values())
         return dict(zip(fresh, self._judge().scores(self.task.query, papers), strict=True))
-
-    def _is_repeated(self, found: Found) -> bool:
-        """Whether the same call came earlier in this turn: earlier turns' the tools know."""
-        state: PaperState = self.state
-        if found.kind == "search":
-            return query_key(found.asked) in state.searched
-        return found.kind == "expand" and state.pool[found.asked].expanded
 
     def _keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
         """Note a call that ran, and the papers that it brought into the pool, best first."""

@@ -76,6 +76,12 @@ class PaperState:
         forms = (shown, one_line(shown.removeprefix("[").removesuffix("]")))
         return next((pooled for name, pooled in self.pool.items() if one_line(name) in forms), None)
 
+    def has_run(self, found: Found) -> bool:
+        """Whether the same call came earlier: in this turn, as earlier turns' the tools know."""
+        if found.kind == "search":
+            return query_key(found.asked) in self.searched
+        return found.kind == "expand" and self.pool[found.asked].expanded
+
     def ranked(self, expanded: bool | None = None) -> list[Pooled]:
         """The pool, best first, equal ones as they came; all of it, or what was (not) expanded."""
         chosen = [p for p in self.pool.values() if expanded is None or p.expanded == expanded]
