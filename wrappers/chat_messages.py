@@ -132,7 +132,7 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self._room -= cost
 
     def _shown(self) -> list[Message]:
-        self.last_observation = [message.copy() for message in self._messages]
+        self.last_observation = [*self._messages]  # stays here: snapshots copy it
         return [message.copy() for message in self._messages]
 
 
