@@ -465,7 +465,7 @@ def test_a_step_that_does_not_fit_keeps_its_reward(tokenizer):
 
 
 def test_a_step_does_nothing_for_an_earlier_one_but_copy_its_messages():
-    """Counted in calls of functions, which depend on no machine: per earlier step two messages, copied and looked at."""
+    """Counted in calls, which depend on no machine: per earlier step two messages, each copied and looked at."""
     env = gym.make("AgentR1/ALFWorld-v0", size=1, max_episode_steps=-1)
     env = SlidingWindow(ChatMessages(env), k=2)
     env.reset(seed=0)
