@@ -67,13 +67,13 @@ test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
 test-gpu:
-	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/test_gpu.py
+	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/adapters/verl/test_gpu.py
 
 test-parity: setup
-	$(BIN)/python -m pytest -m parity --timeout 5400 tests/test_alfworld_parity.py tests/test_alfworld_expert.py
+	$(BIN)/python -m pytest -m parity --timeout 5400 tests/envs/test_alfworld_parity.py tests/envs/test_alfworld_expert.py
 
 lucene: $(LUCENE)/.setup
-	$(LUCENE)/bin/python -m pytest -m lucene --timeout 1800 -W default tests/test_retrieval_lucene.py
+	$(LUCENE)/bin/python -m pytest -m lucene --timeout 1800 -W default tests/retrieval/test_retrieval_lucene.py
 
 # pyserini without its dependencies: they are several GB, and search over words needs none of the large ones.
 $(LUCENE)/.setup: setup.cfg Makefile

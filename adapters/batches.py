@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from agent_envs.adapters.merging import pack, plan_packed
-from agent_envs.conversation import TokenConversation
-from agent_envs.episode import Episode, Step
+from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, did_you_mean
-from agent_envs.prompt import PromptBuilder
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.conversation import TokenConversation
 
 __all__ = ["LAST_STATE", "TokenBatch", "build_batch", "micro_batches", "with_last_state"]
 

@@ -10,18 +10,18 @@ from types import ModuleType
 
 from agent_envs._version import __version__
 from agent_envs.branching import EnvSnapshot, restore, snapshot
-from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
-from agent_envs.evaluation import Evaluation
-from agent_envs.evaluation_run import evaluate
-from agent_envs.frames import episodes_to_frame
+from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes, write_episodes
+from agent_envs.episodes.table import episodes_to_frame
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
-from agent_envs.rollout import arun_episode, run_episode, run_episodes
+from agent_envs.rollout.evaluate import evaluate
+from agent_envs.rollout.evaluation import Evaluation
+from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
 from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import TextEnv
-from agent_envs.text_vector_env import TextVectorEnv
 from agent_envs.tool_env import ToolEnv
-from agent_envs.vector import make_vec
+from agent_envs.vector.env import TextVectorEnv
+from agent_envs.vector.make import make_vec
 
 __all__ = [
     "ENV_IDS",

@@ -26,10 +26,10 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs  # noqa: F401  (registers the ids)
-from agent_envs.datasets.alfworld_games import load_problem
-from agent_envs.datasets.alfworld_writer import generate_alfworld
-from agent_envs.envs.alfworld_engine import begin, intro, play
-from agent_envs.envs.alfworld_house import House
+from agent_envs.datasets.alfworld.rows import load_problem
+from agent_envs.datasets.alfworld.writer import generate_alfworld
+from agent_envs.envs.alfworld.engine import begin, intro, play
+from agent_envs.envs.alfworld.game import House
 
 ENV = "AgentR1/ALFWorld-v0"
 STEPS = {"native env": 4000, "native engine": 8000, "textworld": 400, "stock": 40}

@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.policies import ScriptedPolicy
-from agent_envs.rollout import run_episodes
+from agent_envs.rollout.many import run_episodes
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool

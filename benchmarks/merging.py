@@ -28,8 +28,8 @@ import numpy as np
 
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
-from agent_envs.adapters.verl.overrides import environment
-from agent_envs.episode import Episode, Step, StopReason
+from agent_envs.adapters.verl.config.overrides import environment
+from agent_envs.episodes.record import Episode, Step, StopReason
 
 PROMPT, RESPONSE, STEPS = 512, 128, 20
 
@@ -172,15 +172,15 @@ def training(updates: int) -> None:
         warnings.simplefilter("ignore")
         from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig
 
-        from agent_envs.adapters.verl.local import build_worker, local_batch
+        from agent_envs.adapters.verl.batch.local import build_worker, local_batch
 
     import torch
 
     from agent_envs.adapters.estimators import get_estimator
     from agent_envs.adapters.tiny.model import build_model, save_model
     from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-    from agent_envs.adapters.verl.episode_rows import episode_rows
-    from agent_envs.adapters.verl.objective import Objective
+    from agent_envs.adapters.verl.config.objective import Objective
+    from agent_envs.adapters.verl.rollout.episode_rows import episode_rows
 
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -22,12 +22,12 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs  # noqa: F401
-from agent_envs.datasets.papers_corpus import generated_papers
-from agent_envs.datasets.papers_generated import Literature, literature
-from agent_envs.datasets.papers_queries import generated_queries
-from agent_envs.datasets.papers_words import SETTINGS
-from agent_envs.envs.papers_expert import parse_query
-from agent_envs.papers.local import LocalPapers
+from agent_envs.datasets.papersearch.corpus import generated_papers
+from agent_envs.datasets.papersearch.generated.literature import Literature, literature
+from agent_envs.datasets.papersearch.generated.queries import generated_queries
+from agent_envs.datasets.papersearch.generated.words import SETTINGS
+from agent_envs.envs.papersearch.expert import parse_query
+from agent_envs.retrieval.papers.local import LocalPapers
 
 ENV = "AgentR1/PaperSearch-v0"
 CALLS = 5

@@ -23,8 +23,8 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs
-from agent_envs.datasets.encyclopaedia import World, encyclopaedia
-from agent_envs.datasets.qa_corpus import generated_retriever
+from agent_envs.datasets.qa.corpus import generated_retriever
+from agent_envs.datasets.qa.generated.encyclopaedia import World, encyclopaedia
 
 ENV = "AgentR1/HotpotQA-v0"
 LATENCY = 0.05  # seconds a search takes on the server

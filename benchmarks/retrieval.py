@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from agent_envs.retrieval import BM25Retriever, HTTPRetriever, SearchServer, StaticRetriever
-from agent_envs.retrieval.analysis import STOP_WORDS
+from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 
 WORDS_PER_DOCUMENT = 80
 WORDS_PER_QUERY = 12

@@ -18,8 +18,8 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs  # noqa: F401  registers the environments
-from agent_envs.text_vector_env import TextVectorEnv
-from agent_envs.vector import make_vec
+from agent_envs.vector.env import TextVectorEnv
+from agent_envs.vector.make import make_vec
 
 WAIT_SECONDS = 0.005
 SLOW_SECONDS = 0.1

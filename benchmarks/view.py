@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episode import Episode, Step, StopReason, write_episodes
-from agent_envs.view import read_records, write_view
+from agent_envs.episodes.html import read_records, write_view
+from agent_envs.episodes.record import Episode, Step, StopReason, write_episodes
 
 DIFFERENT = 200  # episodes that are made; the others are these again under other names
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "the capital"}}</tool_call>'

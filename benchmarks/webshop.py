@@ -31,13 +31,13 @@ import gymnasium as gym
 import numpy as np
 
 import agent_envs  # noqa: F401  (registers the ids)
-from agent_envs.datasets.webshop_generated import GeneratedShop
-from agent_envs.datasets.webshop_products import Goal, Product, search_text
-from agent_envs.datasets.webshop_store import convert, open_catalog
-from agent_envs.envs.webshop_reward import basic_color
-from agent_envs.envs.webshop_site import Session, Site, parse_action
-from agent_envs.retrieval.analysis import analyze
-from agent_envs.rewards.fuzzy import token_set_ratio
+from agent_envs.datasets.webshop.generated.shop import GeneratedShop
+from agent_envs.datasets.webshop.products import Goal, Product, search_text
+from agent_envs.datasets.webshop.store import convert, open_catalog
+from agent_envs.envs.webshop.fuzzy import token_set_ratio
+from agent_envs.envs.webshop.reward import basic_color
+from agent_envs.envs.webshop.site import Session, Site, parse_action
+from agent_envs.retrieval.analysis.analyzer import analyze
 
 ENV_ID = "AgentR1/WebShop-v0"
 FULL = 1_180_000

@@ -22,7 +22,7 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs  # noqa: F401  (registers the ids)
-from agent_envs.rewards.fuzzy import alike
+from agent_envs.envs.webshop.fuzzy import alike
 
 ENV = "AgentR1/WebShop-v0"
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop_synthetic"

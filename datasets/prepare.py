@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_envs.datasets.alfworld_prepare import prepare_alfworld
-from agent_envs.datasets.gsm8k import prepare_gsm8k
-from agent_envs.datasets.papers_prepare import prepare_papers
-from agent_envs.datasets.qa import DATASETS
-from agent_envs.datasets.qa_prepare import prepare_qa
-from agent_envs.datasets.webshop_prepare import prepare_webshop
+from agent_envs.datasets.alfworld.prepare import prepare_alfworld
+from agent_envs.datasets.gsm8k.rows import prepare_gsm8k
+from agent_envs.datasets.papersearch.prepare import prepare_papers
+from agent_envs.datasets.qa.prepare import prepare_qa
+from agent_envs.datasets.qa.rows import DATASETS
+from agent_envs.datasets.webshop.prepare import prepare_webshop
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["PREPARERS", "data_dir", "prepare"]

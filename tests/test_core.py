@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.episode import Episode, Step, StopReason, read_episodes, write_episodes
+from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes, write_episodes
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError, TaskIndexError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall, observation_messages
 from agent_envs.parsers import HermesParser, get_parser

@@ -191,7 +191,7 @@ def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
     )
     code = (
         f"import sys; sys.path.insert(0, {str(target)!r}); "
-        "import datasets, agent_envs, agent_envs.datasets.gsm8k as g; "
+        "import datasets, agent_envs, agent_envs.datasets.gsm8k.rows as g; "
         "import agent_envs.adapters.verl, agent_envs.wrappers; print(datasets.__file__, g.__file__)"
     )
     pytest.importorskip("datasets")

@@ -1,6 +1,5 @@
 """Wrappers decide what the policy sees and how its text is read; each does one thing and is named by its effect."""
 
-from agent_envs.wrapper_specs import apply_wrappers, parse_wrapper
 from agent_envs.wrappers.as_tool import AsTool
 from agent_envs.wrappers.augment import Augment
 from agent_envs.wrappers.chat_messages import ChatMessages
@@ -16,6 +15,7 @@ from agent_envs.wrappers.strip_reasoning import StripReasoning
 from agent_envs.wrappers.summarize import Summarize
 from agent_envs.wrappers.text_game import TextGame
 from agent_envs.wrappers.token_budget import TokenBudget
+from agent_envs.wrapping.specs import apply_wrappers, parse_wrapper
 
 __all__ = [
     "AsTool",

@@ -19,7 +19,7 @@ from agent_envs.text_env import MAX_ACTION_LENGTH, clean_text
 from agent_envs.tool_env import MAX_NAME_LENGTH
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["AsTool"]
 

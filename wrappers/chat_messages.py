@@ -12,10 +12,10 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Message, ToolSpec, observation_messages
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.base import Parser
-from agent_envs.reasoning import strip_reasoning
+from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.spaces import MessagesSpace
 from agent_envs.text_env import clean_text
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["ChatMessages", "action_parser"]
 
@@ -33,7 +33,7 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     Args:
         env: An environment over text.
         reasoning: ``"keep"`` shows the policy's texts whole, so that prompts grow and sampled tokens stay; ``"strip"``
-            shows them without their reasoning (`agent_envs.reasoning`), so that each prompt is rendered anew.
+            shows them without their reasoning (`agent_envs.parsers.reasoning`), so that each prompt is rendered anew.
         tools: ``"template"`` leaves the tools to the chat template (``env.tools``), ``"text"`` tells them in the system
             message and shows results as the user's words, for models whose template knows no tools.
         max_length: Characters of the longest list, as JSON. A message that would take more than half of the room left

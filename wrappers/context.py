@@ -10,7 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["SUMMARY", "ContextWrapper", "check_count", "copied", "split_exchanges"]
 

@@ -10,7 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.tools.registry import ToolResult
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["MalformedCalls"]
 

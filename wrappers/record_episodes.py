@@ -14,12 +14,12 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.episode import Episode, Step, StopReason, to_json_types
-from agent_envs.episode_run import env_name
+from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import append_line
 from agent_envs.messages import Observation, ToolSpec
 from agent_envs.policies.base import Response
+from agent_envs.rollout.one import env_name
 
 __all__ = ["RecordEpisodes"]
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["ReturnStatistics", "RewardNormalisation", "return_statistics"]
 

@@ -7,9 +7,9 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.reasoning import strip_reasoning
-from agent_envs.wrapper_order import check_order
+from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.wrappers.chat_messages import action_parser
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["StripReasoning"]
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall
 from agent_envs.parsers.base import Parser
-from agent_envs.reasoning import strip_reasoning
+from agent_envs.parsers.reasoning import strip_reasoning
 
 __all__ = [
     "PLACEHOLDERS",

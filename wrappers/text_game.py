@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
-from agent_envs.wrapper_order import check_order
+from agent_envs.wrapping.order import check_order
 
 __all__ = ["TextGame"]
 

@@ -11,14 +11,14 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
-from agent_envs.episode import StopReason
+from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded, MissingExtraError, PromptError
 from agent_envs.messages import Message
 from agent_envs.policies.base import Response
-from agent_envs.prompt import PromptBuilder
-from agent_envs.wrapper_order import stack_names
+from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
 from agent_envs.wrappers.shortening import shorten, split_summary
+from agent_envs.wrapping.order import stack_names
 
 __all__ = ["TokenBudget"]
 

@@ -25,12 +25,12 @@ from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-from agent_envs.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.policies import ExpertPolicy
-from agent_envs.prompt import PromptBuilder
-from agent_envs.wrapper_specs import apply_wrappers
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
+from agent_envs.wrapping.specs import apply_wrappers
 
 __all__ = [
     "EncodedDemonstration",

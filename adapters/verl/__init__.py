@@ -1,0 +1,1 @@
+"""Training with verl 0.9.1: its configuration, its runs, its rollout and its batches."""

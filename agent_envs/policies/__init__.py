@@ -12,9 +12,9 @@ from agent_envs.policies.random import RandomPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
 
 if TYPE_CHECKING:
-    from agent_envs.policies.openai import OpenAIPolicy
-    from agent_envs.policies.transformers import TransformersPolicy
-    from agent_envs.policies.vllm import VLLMPolicy
+    from agent_envs.policies.local.transformers import TransformersPolicy
+    from agent_envs.policies.local.vllm import VLLMPolicy
+    from agent_envs.policies.openai.policy import OpenAIPolicy
 
 __all__ = [
     "Actor",
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 _LAZY = {
-    "OpenAIPolicy": "agent_envs.policies.openai",
-    "TransformersPolicy": "agent_envs.policies.transformers",
-    "VLLMPolicy": "agent_envs.policies.vllm",
+    "OpenAIPolicy": "agent_envs.policies.openai.policy",
+    "TransformersPolicy": "agent_envs.policies.local.transformers",
+    "VLLMPolicy": "agent_envs.policies.local.vllm",
 }
 
 

@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
-from agent_envs.conversation import TokenConversation
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.base import Response
-from agent_envs.prompt import PromptBuilder
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.conversation import TokenConversation
 
 __all__ = ["Sampled", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
 

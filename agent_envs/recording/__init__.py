@@ -1,7 +1,7 @@
 """A proxy before any OpenAI-compatible server that writes down what an agent does as episodes."""
 
-from agent_envs.recording.end import EpisodeEnd
-from agent_envs.recording.server import RecordingServer
+from agent_envs.recording.proxy import RecordingServer
 from agent_envs.recording.store import EpisodeStore
+from agent_envs.recording.verdict import EpisodeEnd
 
 __all__ = ["EpisodeEnd", "EpisodeStore", "RecordingServer"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError, PromptError
-from agent_envs.openai_fields import read_tokens
+from agent_envs.policies.openai.token_fields import read_tokens
 from agent_envs.recording.http_errors import error_reply
 from agent_envs.recording.replies import (
     StreamedCompletion,
@@ -26,7 +26,7 @@ from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
 from agent_envs.serving.access import holds_token
 
 if TYPE_CHECKING:
-    from agent_envs.recording.retokenize import Retokenizer
+    from agent_envs.recording.tokens import Retokenizer
 
 __all__ = ["CallRecorder"]
 

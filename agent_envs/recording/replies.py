@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_envs.messages import Message, ToolCall, ToolSpec
-from agent_envs.native_calls import call_text
 from agent_envs.parsers import get_parser
+from agent_envs.policies.openai.calls import call_text
 
 __all__ = ["StreamedCompletion", "action_text", "observed_messages", "offered_tools", "strip_reply"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episode import Episode, Step
+from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.recording.end import EpisodeEnd
-from agent_envs.recording.ended import EndedEpisodes, append_record, records
+from agent_envs.recording.ended_episodes import EndedEpisodes, append_record, records
+from agent_envs.recording.verdict import EpisodeEnd
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError
-from agent_envs.openai_fields import TOKEN_REQUEST
+from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 from agent_envs.terminal import plain
 
 if TYPE_CHECKING:

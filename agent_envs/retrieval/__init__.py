@@ -1,11 +1,11 @@
 """Search over a corpus: BM25 without Java, Lucene itself, dense vectors, a server; all behind one protocol."""
 
 from agent_envs.retrieval.base import Hit, Retriever, StaticRetriever
-from agent_envs.retrieval.bm25 import BM25Retriever
+from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import document_title, read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
-from agent_envs.retrieval.http_client import HTTPRetriever
-from agent_envs.retrieval.http_server import SearchServer
+from agent_envs.retrieval.http.client import HTTPRetriever
+from agent_envs.retrieval.http.server import SearchServer
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.opening import open_retriever
 

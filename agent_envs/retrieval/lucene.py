@@ -26,7 +26,7 @@ from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError
 from agent_envs.retrieval.base import Hit, check_request
-from agent_envs.retrieval.bm25_build import check_parameters
+from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
 
 __all__ = ["LuceneRetriever", "build_index", "load_pyserini"]

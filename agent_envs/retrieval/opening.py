@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval.base import Retriever
-from agent_envs.retrieval.bm25 import BM25Retriever
-from agent_envs.retrieval.http_client import HTTPRetriever
+from agent_envs.retrieval.bm25.retriever import BM25Retriever
+from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 
 __all__ = ["open_retriever"]

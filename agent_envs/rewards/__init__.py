@@ -1,5 +1,6 @@
 """Rewards as pure functions, one module per task."""
 
-from agent_envs.rewards import gsm8k, qa
+from agent_envs.rewards import math_answers as gsm8k
+from agent_envs.rewards import short_answers as qa
 
 __all__ = ["gsm8k", "qa"]

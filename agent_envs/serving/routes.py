@@ -15,8 +15,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError
 from agent_envs.serving.access import AccessError, check_access
+from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, logged
 from agent_envs.serving.schemas import environment_metadata, schemas
-from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, logged
 
 if TYPE_CHECKING:
     from agent_envs.serving.server import EnvServer, Seat

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError
 from agent_envs.releases import check_release
 from agent_envs.serving.access import check_binding
-from agent_envs.serving.house import House
-from agent_envs.serving.served import ServedEnv
+from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE
+from agent_envs.serving.queue import PATIENCE, WorkQueue
+from agent_envs.serving.served_env import ServedEnv
+from agent_envs.serving.server_state import House
 from agent_envs.serving.session import Session
-from agent_envs.serving.wire import MAX_ADDRESS, MAX_MESSAGE
-from agent_envs.serving.work import PATIENCE, WorkQueue
 
 if TYPE_CHECKING:
     from aiohttp import web

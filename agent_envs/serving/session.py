@@ -14,9 +14,9 @@ from gymnasium.error import ResetNeeded
 from agent_envs import branching
 from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, ConfigError
-from agent_envs.serving.house import FullError, House, surface
-from agent_envs.serving.served import ServedEnv
-from agent_envs.serving.wire import PROTOCOL, decode, encode, error_data, generator_of, logged, state_of
+from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, generator_of, logged, state_of
+from agent_envs.serving.served_env import ServedEnv
+from agent_envs.serving.server_state import FullError, House, surface
 
 __all__ = ["Answer", "Session"]
 

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.background import answers, background_loop, run_in_thread
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.threads import answers, background_loop, run_in_thread
 from agent_envs.tools.base import Tool
 
 __all__ = ["ToolRegistry", "ToolResult"]

@@ -1,0 +1,1 @@
+"""A policy-gradient loop in plain PyTorch."""

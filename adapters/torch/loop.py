@@ -1,0 +1,352 @@
+"""A policy-gradient loop in plain PyTorch, in one file: how the steps of episodes become a gradient.
+
+    python -m agent_envs.adapters.torch.loop --env AgentR1/GSM8KTool-v0 --out runs/loop
+
+trains any Hugging Face causal language model on one device. Every iteration, from top to bottom of this file:
+
+1. ``play``: the model plays some tasks, each as often as a group has members
+2. ``assemble``: the steps as rows of tokens (steps whose prompts grow share a row), and what an estimator sees of them
+3. ``score``: what policy, reference and critic say about the tokens, without gradients
+4. ``credit``: the estimator turns the steps' rewards into an advantage for every token that the policy wrote
+5. ``update``: per mini-batch of whole episodes, add up weight x token loss over its tokens, backward, clip, step
+
+Estimators and losses are those of every other adapter, by name. With no trainer in between, this is what the verl
+adapter is checked against: the same episodes give the same loss and the same gradients. Options are in
+``torch_settings``; models, optimisers and checkpoints of a run in ``torch_run``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from agent_envs.adapters import losses
+from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, with_last_state
+from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
+from agent_envs.adapters.torch.run import Run, about, named, summary
+from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
+from agent_envs.adapters.verl.run.metrics import Record
+from agent_envs.cli.exit_status import run_command
+from agent_envs.episodes.record import Episode
+from agent_envs.policies import TransformersPolicy
+from agent_envs.rollout.many import run_episodes
+
+__all__ = [
+    "Batch", "LossOf", "Scores", "accumulate", "actor_loss", "assemble", "credit", "critic_loss", "forward",
+    "learn", "main", "play", "score", "token_log_probs", "train", "update",
+]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- 1. the model plays
+
+
+def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
+    """Episodes of each task, one task's after another's; their tokens and log-probabilities are kept as sampled."""
+    config = run.config
+    policy = TransformersPolicy(
+        run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
+        context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
+    )  # fmt: skip
+    episodes = run_episodes(
+        config.env, policy, len(tasks) * per_task, env_kwargs=config.env_kwargs_of(split), wrappers=config.wrappers,
+        seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
+        concurrency=config.concurrency, progress=False,
+    )  # fmt: skip
+    policy.close()
+    return episodes
+
+
+# ---------------------------------------------------------------------------------- 2. steps become rows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Episodes as tensors, on the CPU: the tokens of all rows one after another, and a record of every step."""
+
+    ids: torch.Tensor
+    """Tokens, int64, shape [tokens]."""
+    row: torch.Tensor
+    """Number of the row each stands in, ascending, int64, shape [tokens]. A row holds as many steps as fit."""
+    step: torch.Tensor
+    """Number of the step that wrote it, -1 for what is not trained: prompts, tools' results; int64, shape [tokens]."""
+    sampled: torch.Tensor
+    """Its log-probability when it was sampled, float32, shape [tokens]."""
+    start: torch.Tensor
+    """Place of each step's first token, int64, shape [steps]."""
+    steps: StepRows
+    """Reward, trajectory, group, ... of each step, by trajectory and index. One that is not valid was never taken: it
+    stands for the state that a limit left an episode in."""
+
+
+def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None) -> Batch:
+    """The batch of some episodes. Broken ones are left out, as are steps without tokens.
+
+    Args:
+        episodes: With the tokens of every step; for a critic as ``with_last_state`` gives them.
+        groups: Number of the group of each: those of one task are compared.
+        baselines: For ``remax``: return of a greedy episode of the same task, for each.
+    """
+    kept = [i for i, episode in enumerate(episodes) if not episode.stop_reason.broken]
+    played = [episodes[i] for i in kept]
+    tokens = build_batch(played)
+    taken = [  # by episode and index, as the batch has them: each with what the policy was told before it acted
+        (t, step, episode.steps[t - 1].info if t else episode.reset_info)
+        for episode in played
+        for t, step in enumerate(episode.steps)
+        if step.prompt_ids and step.response_ids
+    ]
+    trajectory = torch.from_numpy(tokens.episode)
+    valid = torch.tensor([LAST_STATE not in step.info for _, step, _ in taken], dtype=torch.bool)
+    wrote = torch.from_numpy(tokens.step_ids)
+    wrote = torch.where(torch.cat([valid, valid.new_zeros(1)])[wrote], wrote, -1)  # -1 reads the last one
+    anchors = [str(info.get("anchor", "")) for _, _, info in taken]
+    numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
+    baseline = (
+        None if baselines is None else torch.tensor([baselines[i] for i in kept], dtype=torch.float64)[trajectory]
+    )
+    steps = StepRows(
+        rewards=torch.from_numpy(tokens.rewards),
+        trajectory=trajectory,
+        step=torch.tensor([t for t, _, _ in taken], dtype=torch.int64),
+        group=torch.tensor([groups[i] for i in kept], dtype=torch.int64)[trajectory],
+        valid=valid,
+        truncated=torch.tensor([step.truncated and not step.terminated for _, step, _ in taken], dtype=torch.bool),
+        tokens=TokenRows(wrote),
+        baseline=baseline,
+        anchor=torch.tensor([numbers[anchor] for anchor in anchors], dtype=torch.int64),
+        anchor_texts=list(numbers),
+        names=[episode.episode_id for episode in played],
+    )
+    row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
+    ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
+    return Batch(ids, row, wrote, sampled, start, steps)
+
+
+# ---------------------------------------------------------------------------------- 3. what models say about tokens
+
+
+def forward(
+    model: Any, batch: Batch, wanted: torch.Tensor, config: LoopConfig
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """A model's outputs about some tokens: what it says one position before each. A micro-batch of rows at a time.
+
+    Args:
+        model: A causal language model, or a critic of the same form with one output.
+        batch: The batch.
+        wanted: Which of its tokens are asked for, bool, shape [tokens].
+        config: Says what is computed in, and how many tokens at a time.
+
+    Yields:
+        Places of a micro-batch's tokens, shape [found], and the outputs on the model's device, shape [found, outputs].
+    """
+    lengths = torch.bincount(batch.row).tolist()
+    ids, asked = batch.ids.split(lengths), wanted.split(lengths)
+    for rows in micro_batches(batch.row[wanted].unique().tolist(), lengths, config.micro_tokens):
+        # filled up on the right, where no token of a causal model sees it
+        padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
+        row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
+            outputs = model(input_ids=padded, use_cache=False).logits[row, position - 1].float()
+        yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, outputs
+
+
+def token_log_probs(logits: torch.Tensor, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of each token, and the entropy of what it was drawn from (nats), both of shape [tokens]."""
+    log_p = torch.log_softmax(logits / config.temperature, dim=-1)
+    p = log_p if config.entropy_coef else log_p.detach()  # a gradient of the entropy takes as much memory again
+    return log_p.gather(1, ids.to(log_p.device)[:, None]).squeeze(1).cpu(), -(p.exp() * p).sum(1).cpu()
+
+
+class Scores(NamedTuple):
+    """What the models say about a batch before it is trained on, each of shape [tokens]."""
+
+    old: torch.Tensor
+    """Log-probabilities under the policy that played."""
+    ref: torch.Tensor | None = None
+    """The same under the reference, where there is one."""
+    values: torch.Tensor | None = None
+    """What the critic says, where there is one: the value of the state before each token."""
+
+
+@torch.no_grad()
+def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False) -> torch.Tensor:
+    """Log-probability of every token that a step wrote, or a critic's value before it; shape [tokens], 0 elsewhere."""
+    out, wanted = torch.zeros(len(batch.ids)), batch.step >= 0
+    wanted[batch.start] = True  # those of states after cut episodes, too
+    for places, outputs in forward(model, batch, wanted, config):
+        says = outputs.squeeze(1) if critic else token_log_probs(outputs, batch.ids[places], config)[0]
+        out[places] = says.cpu()
+    return out
+
+
+# ---------------------------------------------------------------------------------- 4. rewards become advantages
+
+
+def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+    """Advantage of every token, what a critic should say there, both of shape [tokens]; and counts worth logging."""
+    steps, counts = batch.steps, dict[str, float]()
+    if scores.values is not None:  # the state after a cut episode stands behind its last step, and is not valid
+        values = scores.values[batch.start]
+        final = values.roll(-1).where(~steps.valid.roll(-1), math.nan)
+        tokens = TokenRows(batch.step, values=scores.values)
+        steps = replace(steps, values=values, final_values=final, tokens=tokens)
+    if config.kl == "reward" and scores.ref is not None:
+        penalty, counts["reward_kl"] = losses.kl_in_reward(
+            scores.old, scores.ref, batch.step, config.kl_kind, config.kl_coef
+        )
+        steps = steps.with_token_rewards(penalty)
+    options = EstimatorOptions(gamma=config.gamma, lam=config.lam, group_size=config.group)
+    result = get_estimator(config.estimator).compute(steps, options)
+    return *result.on_tokens(batch.step), counts | result.metrics
+
+
+# ---------------------------------------------------------------------------------- 5. advantages become a gradient
+
+LossOf = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, losses.Tally]]]
+"""From a model's outputs about some tokens, the tokens' places and their weights, to a loss and its metrics."""
+
+
+def actor_loss(
+    batch: Batch, config: LoopConfig, scores: Scores, advantages: torch.Tensor,
+    outputs: torch.Tensor, places: torch.Tensor, weights: torch.Tensor,
+) -> tuple[torch.Tensor, dict[str, losses.Tally]]:  # fmt: skip
+    """The policy's loss on some tokens, with KL and entropy where they are asked for."""
+    log_probs, entropy = token_log_probs(outputs, batch.ids[places], config)
+    function, options = losses.policy_loss(config.loss), losses.loss_preset(config.loss)
+    steps = batch.step[places].unique(return_inverse=True)[1]
+    loss, metrics = function(log_probs, scores.old[places], advantages[places], weights, steps, options)
+    bonus, more = losses.entropy_loss(entropy, weights)
+    loss, metrics = loss - config.entropy_coef * bonus, metrics | more
+    if config.kl == "loss" and scores.ref is not None:
+        kl, more = losses.kl_loss(log_probs, scores.ref[places], weights, config.kl_kind)
+        loss, metrics = loss + config.kl_coef * kl, metrics | more
+    return loss, metrics
+
+
+def critic_loss(
+    old: torch.Tensor, returns: torch.Tensor, outputs: torch.Tensor, places: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, losses.Tally]]:
+    """The critic's loss on some tokens: how far its values are from the returns."""
+    return losses.value_loss(outputs.squeeze(1).cpu(), old[places], returns[places], weights, clip=0.5)
+
+
+def accumulate(
+    model: Any, batch: Batch, weights: torch.Tensor, loss_of: LossOf, config: LoopConfig
+) -> tuple[float, dict[str, losses.Tally]]:
+    """Add the gradient of a mini-batch to the model's; its loss and metrics.
+
+    A loss is a sum over tokens of weight x token loss, and every normaliser is in the weights, which are 0 outside the
+    mini-batch, shape [tokens]. So however it is cut into micro-batches, they are simply added up.
+    """
+    total, parts = 0.0, []
+    for places, outputs in forward(model, batch, weights != 0, config):
+        loss, metrics = loss_of(outputs, places, weights[places])
+        loss.backward()
+        total += float(loss.detach())
+        parts.append(metrics)
+    return total, losses.merge(parts)
+
+
+def update(
+    model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf, *,
+    at_start: bool = False, seed: Sequence[int] = (0,),
+) -> dict[str, float]:  # fmt: skip
+    """All updates on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole episodes.
+
+    With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` says
+    which episodes meet in a mini-batch.
+    """
+    rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
+    trained = batch.step if not at_start else torch.where(losses.action_start(batch.step), batch.step, -1)
+    lengths = torch.bincount(trained[trained >= 0], minlength=len(trajectory))  # [steps]
+    said, norms, parts = [], [], []
+    for _ in range(config.epochs):
+        drawn = torch.from_numpy(rng.permutation(int(trajectory.max()) + 1)) % config.mini_batches  # [episodes]
+        mini_batch = drawn[trajectory]  # [steps]
+        weights = losses.token_weights(config.weighting, lengths, trajectory, trained, mini_batch)  # [tokens]
+        for number in mini_batch[lengths > 0].unique():
+            loss, metrics = accumulate(model, batch, weights * (mini_batch[trained] == number), loss_of, config)
+            norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
+            optimizer.step()
+            optimizer.zero_grad()
+            said.append(loss)
+            parts.append(metrics)
+    return {"loss": float(np.mean(said)), "grad_norm": float(np.mean(norms)), **losses.averages(losses.merge(parts))}
+
+
+# ---------------------------------------------------------------------------------- all of it
+
+
+def learn(run: Run, batch: Batch, number: int) -> Record:
+    """Steps 3 to 5 on one batch: change the model, and the critic where there is one."""
+    config, models, optimizers, seed = run.config, run.models, run.optimizers, (run.config.seed, number)
+    old = score(models["model"], batch, config)
+    ref = score(models["reference"], batch, config) if "reference" in models else None
+    values = score(models["critic"], batch, config, critic=True) if "critic" in models else None
+    scores = Scores(old, ref, values)
+    advantages, returns, record = credit(batch, config, scores)
+    record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
+    of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
+    record |= named("actor", update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed))
+    if values is not None:
+        of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start
+        said = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)
+        record |= named("critic", said)
+    return record
+
+
+def train(config: LoopConfig) -> list[Record]:
+    """Train a model and leave it in OUT/checkpoint/model. The same settings continue a run that was stopped.
+
+    Returns:
+        The lines of OUT/metrics.jsonl: one per iteration, with ``val/success`` at the first and the last.
+
+    Raises:
+        ConfigError: There is no such environment or model, or OUT holds a run with other settings.
+    """
+    run, group = Run(config), config.group
+    if not run.records:
+        episodes = play(run, 0, config.eval_split, run.held_out, 1, config.temperature)
+        run.log({"step": 0, **named("val", about(episodes))})
+    for number in run.iterations():
+        began = time.monotonic()
+        tasks = run.draw(number)
+        episodes = play(run, number, config.split, tasks, group, config.temperature)
+        record: Record = {"step": number, **named("train", about(episodes))}
+        baselines = None
+        if run.estimator.needs_baseline:
+            greedy = play(run, number, config.split, tasks, 1, 0.0)
+            baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(group)]
+        record["seconds/play"] = time.monotonic() - began
+        began = time.monotonic()
+        if "critic" in run.models:
+            episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
+        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines)
+        record["train/rows"] = len(batch.row.unique())
+        if bool((batch.step >= 0).any()):  # else no episode has a token to learn from
+            record |= learn(run, batch, number)
+        record["seconds/update"] = time.monotonic() - began
+        if number == config.steps:
+            episodes = play(run, number, config.eval_split, run.held_out, 1, config.temperature)
+            record |= named("val", about(episodes))
+        run.log(record)
+        run.save(number)
+    return run.records
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``python -m agent_envs.adapters.torch.loop``."""
+    return run_command(lambda: summary(train(config := read_command_line(argv)), config.out))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

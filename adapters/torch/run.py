@@ -1,0 +1,265 @@
+"""What a run of ``torch_loop`` has: its folder with settings, checkpoints and metrics; tasks, models, optimisers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import AutoModelForTokenClassification
+
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.losses import RatioWatch
+from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.adapters.verl.run.metrics import Record, append_records, write_records
+from agent_envs.episodes.record import Episode
+from agent_envs.episodes.statistics import difference, share
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import write_text
+from agent_envs.policies.local.loading import context_length, load_model
+from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.wrapping.specs import make_text_env
+
+__all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
+
+_log = logging.getLogger(__name__)
+
+_MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
+
+
+class Run:
+    """A run as it begins, or as it was left where it was stopped.
+
+    Its folder:
+
+        settings.json      what it was started with
+        start/             the tiny model it starts from, where no other is named
+        checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
+        metrics.jsonl      one line per iteration
+
+    Args:
+        config: The settings; a run that is continued has the same.
+
+    Raises:
+        ConfigError: There is no such environment, model or device, the model's context is shorter than ``max_tokens``,
+            or the folder holds a run with other settings.
+    """
+
+    def __init__(self, config: LoopConfig) -> None:
+        if not config.env or not config.out:
+            raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
+        device = _device(config.device)
+        self.config, self.folder = config, Path(config.out)
+        self.estimator = get_estimator(config.estimator)
+        self._watch = RatioWatch(config.loss)
+        self.pool, self.held_out = task_pools(config)
+        self._keep_settings()
+        checkpoint = self.folder / "checkpoint"
+        self.resumed = checkpoint if checkpoint.exists() else None
+        """The checkpoint to go on from, or None."""
+        self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
+        """Iterations done."""
+        # what lies after the checkpoint is played again
+        self.records: list[Record] = [r for r in _read(self.folder / "metrics.jsonl") if r["step"] <= self.step]
+        """The lines of metrics.jsonl."""
+        write_records(self.folder / "metrics.jsonl", self.records)
+
+        start = self._start_model()
+        self.tokenizer = load_tokenizer(start)
+        self.models: dict[str, Any] = {}
+        """``model``; ``critic`` where the estimator needs one; ``reference`` where there is a KL."""
+        self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
+        longest = context_length(self.models["model"])
+        if longest is not None and longest < config.max_tokens:
+            raise ConfigError(f"the model was made for {longest} tokens, max_tokens is {config.max_tokens}: lower it")
+        self.rates = {"model": config.learning_rate}
+        if self.estimator.needs_critic:
+            self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)
+            self.rates["critic"] = config.critic_learning_rate
+        adam = {"betas": (0.9, 0.98), "weight_decay": 0.0}
+        self.optimizers = {name: torch.optim.AdamW(self.models[name].parameters(), **adam) for name in self.rates}
+        """Of the models that are trained."""
+        if self.resumed:
+            state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
+            for name, optimizer in self.optimizers.items():
+                optimizer.load_state_dict(state[name])
+        if config.kl != "none":
+            self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
+
+    def iterations(self) -> Iterator[int]:
+        """Numbers of the iterations that are left; each begins with its learning rates."""
+        steps = self.config.steps
+        for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
+            for name, rate in self.rates.items():
+                for group in self.optimizers[name].param_groups:
+                    group["lr"] = rate * min(1.0, number / max(1, self.config.warmup))
+            yield number
+
+    def draw(self, number: int) -> np.ndarray:
+        """Indices of the tasks of an iteration."""
+        rng = np.random.default_rng([self.config.seed, number])
+        return rng.choice(self.pool, min(self.config.tasks, self.pool), replace=False)
+
+    def log(self, record: Record) -> None:
+        """Add a line to metrics.jsonl; say once if the ratios of the policy loss never leave 1."""
+        if "actor/ratio/moved" in record and (notice := self._watch.update(record["actor/ratio/moved"])):
+            _log.warning("%s", notice)
+        self.records.append(record)
+        append_records(self.folder / "metrics.jsonl", [record])
+
+    def save(self, number: int) -> None:
+        """Write a checkpoint where one is due; it appears whole, in the place of the last one."""
+        if number % self.config.save_every and number != self.config.steps:
+            return
+        parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
+        shutil.rmtree(parts, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        for name in self.optimizers:
+            self.models[name].save_pretrained(parts / name)
+            self.tokenizer.save_pretrained(parts / name)
+        torch.save(
+            {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}, parts / "optimizers.pt"
+        )
+        (parts / "step.json").write_text(json.dumps({"step": number}))
+        if target.exists():
+            target.rename(old)
+        parts.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _keep_settings(self) -> None:
+        settings = {k: v for k, v in dataclasses.asdict(self.config).items() if k not in _MAY_CHANGE}
+        settings = json.loads(json.dumps(settings))
+        path = self.folder / "settings.json"
+        if not path.exists():
+            write_text(path, json.dumps(settings, indent=1) + "\n")
+            return
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
+        if changed:
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, "
+                "or delete it"
+            )
+
+    def _start_model(self) -> str:
+        """The model to start from; a tiny one is made and taught the format where none is named."""
+        if self.config.model:
+            return self.config.model
+        start, config = self.folder / "start", self.config
+        if not start.exists():
+            from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+            make_warm_model(
+                start, config.env, steps=config.warm_start, noise=config.demo_noise, seed=config.seed,
+                env_kwargs={**config.env_kwargs, "split": config.split, "data": "generated"},
+                wrappers=config.wrappers, max_length=config.max_tokens,
+            )  # fmt: skip
+        return str(start)
+
+    def _at(self, name: str, start: str) -> str:
+        """Where a model is: in the checkpoint, or else at the start."""
+        return str(self.resumed / name) if self.resumed else start
+
+
+def _device(name: str) -> str:
+    """A device that is there; the first GPU, or else the CPU, where none is named."""
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=name)
+    except (AssertionError, NotImplementedError, RuntimeError) as e:
+        raise ConfigError(f"there is no device {name!r} here: {str(e).splitlines()[0]}") from e
+    return name
+
+
+def load_critic(path: str, device: str, seed: int = 0) -> Any:
+    """A critic in float32: a causal language model's body with one output.
+
+    Raises:
+        ConfigError: There is no such model, or none of its kind with other outputs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # of the new layer
+        try:
+            model = AutoModelForTokenClassification.from_pretrained(path, dtype=torch.float32, num_labels=1)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"{path} cannot be a critic: {str(e).splitlines()[0]}") from e
+    return model.to(device).eval()
+
+
+def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
+    """The number of tasks to train on, and the indices of those to evaluate on.
+
+    Raises:
+        ConfigError: There is no such environment.
+    """
+    sizes = []
+    for split in (config.split, config.eval_split)[: 2 if config.eval_tasks else 1]:
+        env = make_text_env(config.env, config.env_kwargs_of(split), config.wrappers)
+        env.reset(options={"index": 0})  # a wrapper that refuses every task is told now
+        sizes.append(int(env.unwrapped.num_tasks))  # type: ignore[attr-defined]
+        env.close()
+    if not config.eval_tasks:
+        return sizes[0], np.arange(0)
+    drawn = np.random.default_rng(config.seed).permutation(sizes[1])
+    return sizes[0], drawn[: config.eval_tasks]
+
+
+def _read(path: Path) -> list[Record]:
+    if not path.exists():
+        return []
+    whole = path.read_text(encoding="ascii")
+    return [json.loads(line) for line in whole[: whole.rfind("\n") + 1].splitlines()]
+
+
+def about(episodes: Sequence[Episode]) -> Record:
+    """What there is to log of some episodes; success with its 95 % interval. Nothing of none.
+
+    Raises:
+        BackendError: Every one of them broke; the message ends with the first one's.
+    """
+    if not episodes:
+        return {}
+    if all(episode.stop_reason.broken for episode in episodes):
+        why = (episodes[0].error or episodes[0].stop_reason.value).strip().splitlines()[-1]
+        raise BackendError(f"all of {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
+    solved = share(sum(episode.success for episode in episodes), len(episodes))
+    return {
+        "success": solved.value,
+        "success_low": solved.low,
+        "success_high": solved.high,
+        "episodes": len(episodes),
+        "return": float(np.mean([episode.reward for episode in episodes])),
+        "steps": float(np.mean([len(episode.steps) for episode in episodes])),
+        "broken": sum(episode.stop_reason.broken for episode in episodes),
+    }
+
+
+def named(role: str, metrics: Mapping[str, Any]) -> Record:
+    """Metrics with a role before their names.
+
+    >>> named("actor", {"loss": 0.5})
+    {'actor/loss': 0.5}
+    """
+    return {f"{role}/{name}": value for name, value in metrics.items()}
+
+
+def summary(records: Sequence[Record], out: str) -> str:
+    """Success on held-out tasks before and after, with 95 % intervals, and where things are; a line each."""
+    lines, played = [], [record for record in records if "val/success" in record]
+    for r in played:
+        interval = f"[{r['val/success_low']:.3f}, {r['val/success_high']:.3f}]"
+        lines.append(
+            f"step {r['step']:<5} success {r['val/success']:.3f} {interval} on {r['val/episodes']} held-out tasks"
+        )
+    if len(played) > 1:
+        first, last = played[0], played[-1]
+        d = difference(first["val/success"], first["val/episodes"], last["val/success"], last["val/episodes"])
+        lines.append(f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals)")
+    return "\n".join([*lines, f"{out}/checkpoint/model", f"{out}/metrics.jsonl"])

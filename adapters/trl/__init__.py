@@ -1,0 +1,41 @@
+"""Any environment in TRL's ``GRPOTrainer``: as an environment class with a method per tool, or as a rollout function.
+
+    from trl import GRPOConfig, GRPOTrainer
+    from agent_envs.adapters import trl as envs
+
+    trainer = GRPOTrainer(                                    # environments with tools: TRL generates and calls them
+        model, reward_funcs=envs.episode_reward, args=GRPOConfig(...),
+        train_dataset=envs.environment_dataset("AgentR1/GSM8KTool-v0", range(1000)),
+        environment_factory=envs.environment_class("AgentR1/GSM8KTool-v0"),
+    )
+    trainer = GRPOTrainer(                                    # any environment, commands too: episodes as everywhere
+        model, reward_funcs=envs.episode_reward, args=GRPOConfig(...),
+        train_dataset=envs.rollout_dataset("AgentR1/ALFWorld-v0", range(1000)),
+        rollout_func=envs.EpisodeRollout(),
+    )
+
+With the environment class TRL parses the calls, and the environment sees each as a step of its own and the text without
+a call as the last one. With the rollout function the environment reads the model's text itself, as in every other
+adapter: calls that cannot be read are answered, wrappers see the whole text, parallel calls are one step.
+
+Both are experimental in TRL; another version than the one this is written against is refused.
+"""
+
+from agent_envs.adapters.trl.common import check_version
+from agent_envs.adapters.trl.environment import (
+    EnvironmentRecord,
+    environment_class,
+    environment_dataset,
+    episode_reward,
+)
+from agent_envs.adapters.trl.rollout import EpisodeRollout, rollout_dataset
+
+__all__ = [
+    "EnvironmentRecord",
+    "EpisodeRollout",
+    "check_version",
+    "environment_class",
+    "environment_dataset",
+    "episode_reward",
+    "rollout_dataset",
+]

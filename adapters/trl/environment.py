@@ -1,0 +1,228 @@
+"""An environment as a class with a method per tool, for ``GRPOTrainer(environment_factory=...)``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.adapters.tool_methods import CallableSpec, tool_method
+from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
+from agent_envs.errors import ConfigError
+from agent_envs.wrapping.specs import make_text_env
+
+__all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "episode_reward"]
+
+_RESERVED = frozenset({"get_reward", "record", "reset"})
+
+
+# ---------------------------------------------------------------------------------- environment_factory
+
+
+@dataclass
+class EnvironmentRecord:
+    """What an instance of an environment class knows of its episode; reward functions read it as ``record``."""
+
+    rewards: list[float] = field(default_factory=list)
+    """Of each step so far."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """The environment's last info."""
+    done: bool = False
+    """Whether the episode has ended."""
+    error: str | None = None
+    """The traceback, where the environment is broken."""
+
+
+class _Environment:
+    """One episode after another, for TRL; subclasses have a method per tool and no other public one."""
+
+    _choice: tuple[str, str, tuple[str, ...]]  # id, keyword arguments as JSON, wrappers
+    _specs: tuple[Any, ...]
+
+    def __init__(self) -> None:
+        self.record = EnvironmentRecord()
+        self._envs: dict[str, gym.Env[Any, str]] = {}
+        self._env: gym.Env[Any, str] | None = None
+        for spec in self._specs:
+            name = spec["function"]["name"]
+            # TRL takes the tools from the instance: the specification itself, which says more than hints can
+            self.__dict__[name] = CallableSpec(spec, functools.partial(type(self)._call, self, name))
+
+    def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str:
+        """Begin the task of a dataset row; what TRL appends to its prompt.
+
+        Raises:
+            ConfigError: The row names no task, or an environment that does not fit the class.
+        """
+        if index is None:
+            raise ConfigError(
+                "a row needs the column 'index': the episodes of a group are compared, so they must be of one task; "
+                "make the dataset with environment_dataset()"
+            )
+        self.record = EnvironmentRecord()
+        key = env_kwargs or "{}"
+        if key not in self._envs:
+            self._envs[key] = self._make(json.loads(key))
+        self._env = self._envs[key]
+        try:  # with a seed: what an environment draws is the same for a whole group
+            observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
+        except (IndexError, ConfigError):
+            raise
+        except Exception:  # noqa: BLE001  a broken environment is an episode that is not scored, not the end of a run
+            self._break()
+            return ""
+        if not isinstance(observation, str):
+            raise ConfigError(
+                "these wrappers give whole prompts as messages, and with environment_factory TRL keeps the "
+                "conversation; use rollout_func=EpisodeRollout()"
+            )
+        return observation
+
+    def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, str]:
+        env_id, common, wrappers = self._choice
+        env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
+        if tuple(env.get_wrapper_attr("tools")) != self._specs:
+            raise ConfigError(
+                f"{env_id} has other tools with {dict(kwargs)!r} than the environment class was made with"
+            )
+        return env
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> str:
+        if self._env is None or self.record.done:
+            return "The episode has ended."
+        return self._step(self._env.get_wrapper_attr("format_call")(name, arguments))
+
+    def _step(self, text: str) -> str:
+        assert self._env is not None
+        try:
+            observation, reward, terminated, truncated, self.record.info = self._env.step(text)
+        except Exception:  # noqa: BLE001  as in reset
+            self._break()
+            return "error: the environment is not available"
+        self.record.rewards.append(float(reward))
+        self.record.done = bool(terminated or truncated)
+        return str(observation)
+
+    def _break(self) -> None:
+        self.record.error, self.record.done = traceback.format_exc(), True
+
+
+def environment_class(
+    env_id: str, *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+) -> type[_Environment]:
+    """A class for ``GRPOTrainer(environment_factory=...)``: one public method per tool, ``reset``, and nothing else.
+
+    Each method has the tool's name, signature and description. TRL makes as many instances as a batch has completions;
+    each plays one episode after another, and they share what is heavy. Score them with ``episode_reward``.
+
+    Args:
+        env_id: An environment with tools, or one with commands in ``AsTool``.
+        env_kwargs: Keyword arguments of the environment.
+        wrappers: Specs such as ``"AsTool"``, the first innermost.
+
+    Raises:
+        ConfigError: There is no such environment, it has no tools, a tool has a name that TRL or this class has taken,
+            or TRL has another version.
+    """
+    check_version()
+    kwargs = as_json(env_kwargs or {})
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
+    specs = tuple(env.get_wrapper_attr("tools"))
+    env.close()
+    if not specs:
+        raise ConfigError(
+            f"{env_id} has no tools: its actions are text. Use rollout_func=EpisodeRollout(), or wrappers=['AsTool']"
+        )
+    for spec in specs:
+        name = spec["function"]["name"]
+        if name in _RESERVED or name.startswith("_"):
+            raise ConfigError(f"the tool {name!r} cannot be a method for TRL, which reads that name otherwise")
+    methods = {
+        spec["function"]["name"]: tool_method(spec, lambda self, name, args: self._call(name, args)) for spec in specs
+    }
+    title = re.sub(r"\W", "", env_id.split("/")[-1])
+    return type(title, (_Environment,), {**methods, "_choice": (env_id, kwargs, tuple(wrappers)), "_specs": specs})
+
+
+def environment_dataset(
+    env_id: str,
+    indices: Iterable[int],
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+) -> Any:
+    """Tasks for ``environment_class``: a ``datasets.Dataset`` with the columns prompt, index, env_kwargs.
+
+    The prompt holds the instructions; the question follows at ``reset``. A row's keyword arguments win over the
+    class's, so that a held-out dataset is one with ``env_kwargs={"split": "test"}``.
+    """
+    kwargs = as_json(env_kwargs or {})
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
+    instructions = env.get_wrapper_attr("instructions")
+    env.close()
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    prompt = [*system, {"role": "user", "content": ""}]
+    return make_dataset([{"prompt": prompt, "index": int(index), "env_kwargs": kwargs} for index in indices])
+
+
+# ---------------------------------------------------------------------------------- both
+
+
+def episode_reward(
+    completions: Sequence[Any],
+    environments: Sequence[Any] | None = None,
+    episode_return: Sequence[float | None] | None = None,
+    episode_success: Sequence[bool] | None = None,
+    log_metric: Any = None,
+    **kwargs: Any,
+) -> list[float | None]:
+    """The return of each episode, for ``GRPOTrainer(reward_funcs=...)``; None where the environment broke.
+
+    With an environment class the episode ends here: a last message without a call is the answer, which the environment
+    then judges. Logs the metric ``env/success``.
+
+    Args:
+        completions: Messages, or text, of each episode.
+        environments: Instances of an environment class, one per episode; or
+        episode_return: what ``EpisodeRollout`` found.
+        episode_success: The same of success.
+        log_metric: TRL's function to log a number.
+        kwargs: Whatever else TRL passes.
+
+    Raises:
+        ConfigError: Neither is there.
+    """
+    if environments is not None:
+        for environment, completion in zip(environments, completions, strict=True):
+            _finish(environment, completion)
+        records = [environment.record for environment in environments]
+        rewards = [None if record.error else float(sum(record.rewards)) for record in records]
+        solved = [bool(record.info.get("success", False)) for record in records]
+    elif episode_return is not None:
+        rewards = [None if r is None else float(r) for r in episode_return]
+        solved = list(episode_success or [])
+    else:
+        raise ConfigError("episode_reward needs environment_factory=environment_class(...) or EpisodeRollout()")
+    scored = [s for s, reward in zip(solved, rewards, strict=False) if reward is not None]
+    if log_metric is not None and scored:
+        log_metric("env/success", sum(scored) / len(scored))
+    return rewards
+
+
+def _finish(environment: _Environment, completion: Any) -> None:
+    """Give the environment the answer, once."""
+    last = (
+        completion[-1]
+        if completion and not isinstance(completion, str)
+        else {"role": "assistant", "content": completion}
+    )
+    if environment.record.done or last["role"] != "assistant" or last.get("tool_calls"):
+        return  # it has ended; or TRL has cut it before an answer
+    environment._step(str(last.get("content") or ""))
+    environment.record.done = True

@@ -1,0 +1,1 @@
+"""Batches of steps: rows, columns, layout, losses, and the trainer that uses them."""

@@ -1,0 +1,193 @@
+"""What the driver works out for every response token of a batch before training: pure functions of a step table.
+
+Rewards less KL, rollout correction, the estimator's advantages and returns, and what each token weighs. Everything is
+computed over steps, so the rows that hold their tokens, merged or not, padded or not, change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards, say_once
+from agent_envs.adapters.losses import kl_in_reward, step_weights
+from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, STEP_NUMBERS, VALUE_WEIGHTS
+from agent_envs.adapters.verl.batch.table import StepTable
+from agent_envs.adapters.verl.config.objective import Objective
+from agent_envs.errors import DataError
+
+__all__ = ["StepColumns", "step_columns"]
+
+
+@dataclass(frozen=True)
+class StepColumns:
+    """What comes out."""
+
+    columns: dict[str, torch.Tensor]
+    """Columns for the workers, each over all response tokens of the batch."""
+    rewards: torch.Tensor
+    """Reward of each step less its KL, shape [steps]."""
+    metrics: dict[str, float]
+    """What there is to log."""
+
+
+def step_columns(
+    table: StepTable,
+    given: Mapping[str, torch.Tensor],
+    size: int,
+    objective: Objective,
+    actor_batch: torch.Tensor,
+    critic_batch: torch.Tensor,
+    baselines: Mapping[str, float] | None = None,
+) -> StepColumns:
+    """The columns that a batch is trained with.
+
+    Args:
+        table: The batch's steps.
+        given: ``old_log_probs``, and where there are ``rollout_log_probs``, ``ref_log_prob`` and ``values``, each over
+            all response tokens of the batch, shape [size].
+        size: Number of response tokens.
+        objective: What to make of them.
+        actor_batch: Mini-batch of each row in the actor's update, int64, shape [rows].
+        critic_batch: The same for the critic's.
+        baselines: Return of the greedy episode of each prompt group, where the estimator compares with one.
+
+    Raises:
+        DataError: A log-probability, value or reward that is not a finite number; names the episode.
+    """
+    own = {name: column[table.tokens] for name, column in given.items()}  # [tokens]
+    for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob"):
+        if name in own:
+            check_log_probs(name, own[name], table.step_of, table.trajectory, table.names)
+    rows = _step_rows(table, given.get("values"), baselines)
+    names = sorted({name for parts in table.components for name in parts})
+    # float64 as the rewards are: what is left of a reward without its components must be exactly 0 where it is
+    components = torch.tensor([[parts.get(n, 0.0) for n in names] for parts in table.components], dtype=torch.float64)
+    rows, metrics = process_rewards(rows, components, names, objective.process)
+    if baselines is not None and objective.process.weights:
+        say_once("process rewards change the episodes' returns, not those of the greedy episodes beside them")
+    if objective.scale is not None:
+        rows, scale_metrics = objective.scale.scale(rows)
+        metrics |= scale_metrics
+    # the second place is where the released systems log process rewards
+    metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
+    metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}
+    rows = _less_kl(rows, own, table, objective, metrics)
+    kept = torch.ones(len(table.tokens), dtype=torch.bool)
+    columns: dict[str, torch.Tensor] = {}
+    if objective.correction is not None and len(table) and "rollout_log_probs" in own:
+        kept, factors, correction_metrics = _correct(own, table, objective.correction)
+        metrics |= correction_metrics
+        if factors is not None:
+            columns["rollout_is_weights"] = table.spread(factors, size)
+
+    result = objective.estimator.compute(rows, objective.options)
+    metrics |= {f"env/{name}": value for name, value in result.metrics.items()}
+    advantages, returns = result.on_tokens(table.step_of)
+    lengths = torch.bincount(table.step_of[kept], minlength=len(table))
+    weights = step_weights(objective.weighting, lengths, table.trajectory, actor_batch[table.row])
+    at_start = objective.estimator.critic_at_action_start
+    learned = torch.ones_like(table.length) if at_start else table.length
+    value_weights = step_weights(objective.weighting, learned, table.trajectory, critic_batch[table.row])[table.step_of]
+    if at_start:
+        value_weights = value_weights * (table.place == 0)
+    if "values" in own:
+        metrics |= _value_metrics(own["values"], returns, value_weights != 0)
+    at_end = table.place == (table.length - 1)[table.step_of]
+    columns |= {
+        "advantages": table.spread(advantages.float(), size),
+        "returns": table.spread(returns.float(), size),
+        "rm_scores": table.spread(torch.where(at_end, table.rewards[table.step_of], 0.0).float(), size),
+        POLICY_WEIGHTS: table.spread(weights[table.step_of] * kept, size),
+        VALUE_WEIGHTS: table.spread(value_weights, size),
+        STEP_NUMBERS: table.spread(table.step_of, size, -1),
+    }
+    return StepColumns(columns, rows.rewards.double(), metrics)
+
+
+def _value_metrics(values: torch.Tensor, returns: torch.Tensor, learned: torch.Tensor) -> dict[str, float]:
+    """What verl logs of the critic, over the tokens it learns at: elsewhere its values mean nothing."""
+    v, r = values[learned].double(), returns[learned].double()
+    if len(v) < 2:
+        return {}
+    return {
+        "critic/values/mean": float(v.mean()),
+        "critic/values/max": float(v.max()),
+        "critic/values/min": float(v.min()),
+        "critic/vf_explained_var": float(1 - (r - v).var() / (r.var() + 1e-5)),
+    }
+
+
+def _less_kl(
+    rows: StepRows,
+    own: Mapping[str, torch.Tensor],
+    table: StepTable,
+    objective: Objective,
+    metrics: dict[str, float],
+) -> StepRows:
+    """The rows with the KL to the reference taken from the reward of each token."""
+    if objective.kl is None:
+        return rows
+    penalty, kl = kl_in_reward(
+        own["old_log_probs"], own["ref_log_prob"], table.step_of, objective.kl_kind, objective.kl.value
+    )
+    metrics |= {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": objective.kl.value}
+    objective.kl.update(kl, len(table.names))
+    return rows.with_token_rewards(penalty)
+
+
+def _correct(
+    own: Mapping[str, torch.Tensor], table: StepTable, correction: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, float]]:
+    """verl's rollout correction with a step as a sequence: which tokens are kept, factors of their losses, metrics."""
+    from tensordict import TensorDict
+    from verl.protocol import DataProto
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+
+    mask = table.pad(torch.ones(len(table.tokens), dtype=torch.int64))
+    padded = {name: table.pad(own[name]) for name in ("old_log_probs", "rollout_log_probs")}
+    batch = DataProto(batch=TensorDict({**padded, "response_mask": mask}, batch_size=len(table)))
+    batch, metrics = compute_rollout_correction_and_add_to_batch(batch, correction)
+    at = table.step_of, table.place
+    factors = batch.batch["rollout_is_weights"].float()[at] if "rollout_is_weights" in batch.batch else None
+    return batch.batch["response_mask"][at] != 0, factors, metrics
+
+
+def _step_rows(table: StepTable, values: torch.Tensor | None, baselines: Mapping[str, float] | None) -> StepRows:
+    at_start = final = None
+    if values is not None:
+        at_start = values[table.start].float()
+        final = torch.full_like(at_start, math.nan)
+        known = table.final >= 0
+        final[known] = values[table.final[known]].float()
+        wrong = (known & ~final.isfinite()).nonzero()  # an estimator takes "not a number" for "not known"
+        if len(wrong):
+            step = int(wrong[0])
+            name = table.names[int(table.trajectory[step])]
+            raise DataError(
+                f"the value of the state after the last step of trajectory {name!r} is {float(final[step])}"
+            )
+    texts = {text: i for i, text in enumerate(dict.fromkeys(table.anchors))}
+    baseline = None
+    if baselines is not None:
+        of_group = torch.tensor([baselines.get(name, math.nan) for name in table.groups], dtype=torch.float64)
+        baseline = of_group[table.group]
+    return StepRows(
+        rewards=table.rewards,
+        trajectory=table.trajectory,
+        step=table.index,
+        group=table.group,
+        valid=torch.ones(len(table), dtype=torch.bool),
+        truncated=table.truncated,
+        values=at_start,
+        final_values=final,
+        tokens=TokenRows(table.step_of, values=None if values is None else values[table.tokens].float()),
+        baseline=baseline,
+        anchor=torch.tensor([texts[text] for text in table.anchors], dtype=torch.int64),
+        anchor_texts=list(texts),
+        names=table.names,
+    )

@@ -1,0 +1,167 @@
+"""What verl's workers minimise: the losses of ``agent_envs.adapters.losses`` on a micro-batch of any rows.
+
+verl's own losses (verl/workers/utils/losses.py) average over rows and tokens of what the batch happens to hold, padding
+included. Here the driver has said for every response token what it weighs and which step it belongs to, so merged rows,
+one row per step, padding rows and any cut into micro-batches, mini-batch parts and ranks give the same sum.
+
+verl adds micro-batches up and averages over data-parallel ranks: everything is multiplied by the number of ranks.
+Metrics travel as totals with their counts (``collect`` divides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from verl.utils.metric import AggregationType, Metric
+
+from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
+from agent_envs.adapters.verl.batch.table import flat, response_index
+
+__all__ = [
+    "POLICY_WEIGHTS",
+    "STEP_NUMBERS",
+    "VALUE_WEIGHTS",
+    "actor_loss",
+    "collect",
+    "critic_loss",
+    "loss_options",
+]
+
+STEP_NUMBERS = "step_numbers"
+"""Column: number of the step within the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
+POLICY_WEIGHTS = "policy_weights"
+"""Column: what each response token weighs in the policy's loss; jagged [rows, tokens]."""
+VALUE_WEIGHTS = "value_weights"
+"""Column: the same for the critic's loss."""
+
+_TOTAL, _COUNT = "|total", "|count"
+
+
+def loss_options(actor: Any) -> LossOptions:
+    """The clips in verl's actor configuration; ``clip_ratio`` where its two sides are not set."""
+    both = float(actor.clip_ratio)
+    low, high = actor.get("clip_ratio_low"), actor.get("clip_ratio_high")
+    c = actor.get("clip_ratio_c")
+    return LossOptions(
+        clip_ratio_low=both if low is None else float(low),
+        clip_ratio_high=both if high is None else float(high),
+        clip_ratio_c=None if c is None else float(c),
+    )
+
+
+def actor_loss(
+    config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None, *, options: LossOptions
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The policy's loss on a micro-batch: ``policy_loss.loss_mode``, entropy and KL to the reference.
+
+    Args:
+        config: verl's ``ActorConfig``.
+        model_output: ``log_probs`` and perhaps ``entropy``, jagged [rows, tokens].
+        data: The micro-batch.
+        dp_group: As verl passes it.
+        options: Clips of the loss.
+
+    Returns:
+        The loss and its metrics.
+    """
+    weights = flat(data[POLICY_WEIGHTS])
+    kept = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
+    places = _places(data)[kept]
+    weights = weights[kept]
+    log_probs = flat(model_output["log_probs"])[places]
+    # numbered anew: a micro-batch holds few of the batch's steps
+    steps = flat(data[STEP_NUMBERS])[kept].unique(return_inverse=True)[1]
+
+    def column(name: str) -> torch.Tensor:
+        return flat(data[name])[kept]
+
+    corrected = column("rollout_is_weights") if "rollout_is_weights" in data else None
+    loss, metrics = policy_loss(config.policy_loss.get("loss_mode", "vanilla"))(
+        log_probs, column("old_log_probs"), column("advantages"), weights, steps, options, corrected
+    )
+    sums = {"pg_loss": loss}
+    if model_output.get("entropy") is not None:
+        entropy, tallies = entropy_loss(flat(model_output["entropy"])[places], weights)
+        metrics |= tallies
+        sums["entropy_loss"] = entropy
+        loss = loss - config.entropy_coeff * entropy
+    if config.use_kl_loss:
+        kl, tallies = kl_loss(log_probs, column("ref_log_prob"), weights, config.kl_loss_type)
+        metrics |= tallies
+        sums["kl_loss"] = kl
+        loss = loss + config.kl_loss_coef * kl
+    return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
+
+
+def critic_loss(
+    config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The critic's loss on a micro-batch.
+
+    Args:
+        config: verl's ``CriticConfig``.
+        model_output: ``values``, jagged [rows, tokens].
+        data: The micro-batch.
+        dp_group: As verl passes it.
+
+    Returns:
+        The loss and its metrics.
+    """
+    weights = flat(data[VALUE_WEIGHTS])
+    kept = (weights != 0).nonzero().squeeze(1)
+    values = flat(model_output["values"])[_places(data)[kept]]
+    old, returns = flat(data["values"])[kept], flat(data["returns"])[kept]
+    loss, metrics = value_loss(values.squeeze(-1) if values.dim() > 1 else values, old, returns, weights[kept],
+                               clip=config.cliprange_value)  # fmt: skip
+    return loss * data["dp_size"], _reported("critic", metrics, {"vf_loss": loss}, data["dp_size"])
+
+
+def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
+    """verl's metrics of an update as plain numbers, over all its mini-batches.
+
+    Args:
+        output: Name -> one number per mini-batch, or one number.
+        role: ``actor`` or ``critic``, put before names that do not have it.
+    """
+    out: dict[str, float] = {}
+    for name, value in output.items():
+        full = name if name.startswith(f"{role}/") else f"{role}/{name}"
+        numbers: Sequence[float] = value if isinstance(value, (list, tuple)) else [value]
+        if full.endswith(_TOTAL):
+            count = float(np.sum(output[f"{name.removesuffix(_TOTAL)}{_COUNT}"]))
+            if count:
+                out[full.removesuffix(_TOTAL)] = float(np.sum(numbers)) / count
+        elif not full.endswith(_COUNT):
+            largest = full.endswith("/max")
+            found = [x for x in numbers if not (largest and x == -np.inf)]
+            if found:
+                out[full] = float(np.max(found) if largest else np.mean(found))
+    if f"{role}/mfu" in out:
+        out[f"perf/mfu/{role}"] = out.pop(f"{role}/mfu")
+    return out
+
+
+def _places(data: TensorDict) -> torch.Tensor:
+    """Where a model's output belongs to each response token, shape [response tokens]."""
+    responses = data["responses"]
+    lengths = responses.offsets().diff() if responses.is_nested else torch.full((len(responses),), responses.shape[1])
+    ids = data["input_ids"]
+    offsets = ids.offsets() if ids.is_nested else torch.arange(len(ids) + 1) * ids.shape[1]
+    return response_index(offsets.to(lengths.device), lengths)
+
+
+def _reported(
+    role: str, tallies: Mapping[str, Tally], sums: Mapping[str, torch.Tensor], ranks: int
+) -> dict[str, Metric]:
+    out = {f"{role}/{name}": Metric(AggregationType.SUM, x.detach() * ranks) for name, x in sums.items()}
+    for name, tally in tallies.items():
+        if tally.largest:
+            out[f"{role}/{name}"] = Metric(AggregationType.MAX, tally.total)
+        else:
+            out[f"{role}/{name}{_TOTAL}"] = Metric(AggregationType.SUM, tally.total * ranks)
+            out[f"{role}/{name}{_COUNT}"] = Metric(AggregationType.SUM, tally.count * ranks)
+    return out

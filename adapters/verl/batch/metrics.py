@@ -1,0 +1,185 @@
+"""Metrics over episodes, whatever number of rows each has: pure functions on what ``episode_record`` makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agent_envs.episodes.families import score_families
+from agent_envs.episodes.record import StopReason
+
+__all__ = ["PER_STEP", "released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
+
+PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
+"""How the names begin of metrics that verl makes of rows, and that are made of steps and episodes here."""
+
+
+def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Mean, standard deviation, largest and smallest of ``values``, nothing for none.
+
+    >>> summarise("x", [1.0, 3.0])
+    {'x/mean': 2.0, 'x/std': 1.0, 'x/max': 3.0, 'x/min': 1.0}
+    """
+    if not len(values):
+        return {}
+    x = np.asarray(values, dtype=float)
+    return {
+        f"{name}/mean": float(x.mean()),
+        f"{name}/std": float(x.std()),
+        f"{name}/max": float(x.max()),
+        f"{name}/min": float(x.min()),
+    }
+
+
+def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    steps = sum(r["num_steps"] for r in records)
+    out = {
+        **summarise(f"{prefix}/return", [r["return"] for r in records]),
+        **summarise(f"{prefix}/score", [r["score"] for r in records]),
+        **summarise(f"{prefix}/num_steps", [r["num_steps"] for r in records]),
+        f"{prefix}/episodes": float(len(records)),
+        f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
+    }
+    for reason in StopReason:
+        count = sum(r["stop_reason"] == reason.value for r in records)
+        out[f"{prefix}/stop/{reason.value}"] = count / max(len(records), 1)
+    return out
+
+
+def _by_family(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Success by family, for environments that name one, and by split where tasks of several were played."""
+    out = {}
+    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
+        out[f"val/{score.metric}/success"] = score.success
+        out[f"val/{score.metric}/episodes"] = float(score.episodes)
+    return out
+
+
+def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Metrics of a training batch, one record per episode."""
+    n = max(len(records), 1)
+    return {
+        "env/success": sum(r["success"] for r in records) / n,
+        **_common("env", records),
+        "env/tokens/prompt": float(sum(r["prompt_tokens"] for r in records)),
+        "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
+        "env/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / n,
+        "env/zero_step_episodes": float(sum(r["num_steps"] == 0 for r in records)),
+    }
+
+
+def step_metrics(
+    rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int, *, most_prompt: int, most_response: int
+) -> dict[str, float]:
+    """Metrics of a training batch's rows and steps.
+
+    Args:
+        rows: The rows' records as the agent loop makes them, padding included.
+        lengths: Tokens of each row.
+        trained: Tokens that weigh something in the policy's loss.
+        most_prompt: Tokens a prompt may have.
+        most_response: Tokens a response may have.
+
+    Returns:
+        Lengths per step, with the shares that are as long as they may be; and what merging saved:
+        ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the
+        merged rows do.
+    """
+    steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    prompts = [step["prompt_tokens"] for step in steps]
+    responses = [step["end"] - step["start"] for step in steps]
+    written = {
+        **summarise("response_length", responses),
+        "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
+    }
+    real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
+    apart = sum(prompts) + sum(responses)
+    for row, n in real:
+        if row["value_at"] >= 0:  # the prompt of the state after the last step, and its filler, end the row
+            apart += n
+    together = sum(n for _, n in real)
+    return {
+        **summarise("prompt_length", prompts),
+        "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
+        **written,
+        # a step without a token is no step: verl's second set of names says the same
+        **{name.replace("length/", "length_non_aborted/"): value for name, value in written.items()},
+        "env/rows": float(sum(row["kind"] != "padding" for row in rows)),
+        "env/trained_steps": float(len(steps)),
+        "env/masked_rows": float(sum(row["kind"] == "masked" for row in rows)),
+        "env/pad_row_share": sum(row["kind"] == "padding" for row in rows) / max(len(rows), 1),
+        "env/merge_factor": apart / max(together, 1),
+        "env/tokens/processed": float(sum(lengths)),
+        "env/tokens/trained": float(trained),
+        "env/tokens/trained_share": trained / max(sum(lengths), 1),
+    }
+
+
+def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float]) -> dict[str, float]:
+    """The names under which Agent-R1 and its first version log the same things, for curves to lie side by side.
+
+    Args:
+        rows: The rows' records as the agent loop makes them, padding included.
+        shaped: Return of each trained episode after KL and process rewards.
+    """
+    episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
+    records = [row["reward_extra_info"] for row in episodes.values()]
+    timings = [row["timing"] for row in episodes.values()]
+    steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    written = [step["end"] - step["start"] for step in steps]
+    prompts = sum(step["prompt_tokens"] for step in steps)
+    out = {
+        **summarise("num_steps", [r["num_steps"] for r in records]),
+        **summarise("num_steps/trajectory", [r["num_steps"] for r in records]),
+        **summarise("turns", [r["num_steps"] for r in records]),
+        **summarise("num_turns", [2 * r["num_steps"] for r in records]),
+        **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
+        **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
+        **summarise("critic/score/trajectory", [r["return"] for r in records]),
+        **summarise("critic/rewards/trajectory", shaped),
+        **summarise("action/length", written),
+        "action/ratio": sum(written) / max(prompts + sum(written), 1),
+        "critic/acc": float(np.mean([r["success"] for r in records])) if records else 0.0,
+    }
+    for name in sorted({name for step in steps for name in step["components"]}):
+        found = [step["components"][name] for step in steps if name in step["components"]]
+        out[f"critic/{name}"] = float(np.mean(found))
+    parts = ("generate_sequences", "tool_calls")
+    for part in parts:
+        out |= summarise(f"agent_flow/step/{part}", [x for timing in timings for x in timing[part]])
+        out |= summarise(f"agent_flow/trajectory/{part}", [sum(timing[part]) for timing in timings])
+    both = [a + b for t in timings for a, b in zip(t["generate_sequences"], t["tool_calls"], strict=False)]
+    out |= summarise("agent_flow/step/total", both)
+    out |= summarise("agent_flow/trajectory/total", [timing["total"] for timing in timings])
+    if timings:
+        slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
+        out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}
+        out["agent_flow/slowest/total"] = slowest["total"]
+        out["agent_flow/slowest/num_steps"] = record["num_steps"]
+        out["agent_flow/slowest/response_length"] = record["response_tokens"]
+    return out
+
+
+def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> dict[str, float]:
+    """Metrics of a validation.
+
+    Args:
+        records: One per episode that came back.
+        expected: How many were asked for; one that did not come back counts as a failure.
+
+    Returns:
+        Success with its standard error (binomial), and the episodes' statistics; `val/ENV/FAMILY/success` where info
+        names the families of tasks, and `val/ENV/SPLIT/...` where tasks of several splits were played.
+    """
+    n = max(expected, len(records), 1)
+    success = sum(r["success"] for r in records) / n
+    return {
+        "val/success": success,
+        "val/success_stderr": math.sqrt(success * (1 - success) / n),
+        **_common("val", records),
+        **_by_family(records),
+        "val/lost_episodes": float(max(expected - len(records), 0)),
+    }

@@ -1,0 +1,72 @@
+"""Supervised fine-tuning with verl on the rows of `agentr1 demos`: the tokens and masks of the rollout.
+
+verl's own dataset renders every message apart and joins the parts, and reads entries that a parquet column adds to
+tools with different arguments. Name this one instead:
+
+    data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+from agent_envs.errors import DataError
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.rollout.demonstrations import encode_conversation, without_nulls
+
+__all__ = ["DemonstrationDataset"]
+
+
+class DemonstrationDataset(MultiTurnSFTDataset):
+    """verl's multi-turn dataset with the prompts of the rollout; the loss is on responses and their end tokens alone.
+
+    Where a row has `opening`, responses begin after that many messages; earlier ones of the assistant are context.
+    """
+
+    messages: list[Any]
+    tools: list[Any] | None
+
+    def _read_files_and_process(self) -> None:
+        super()._read_files_and_process()
+        self.messages = [without_nulls(messages) for messages in self.messages]
+        self.tools = None if self.tools is None else [without_nulls(tools) for tools in self.tools]
+        openings = self.dataframe["opening"].tolist() if "opening" in self.dataframe.columns else []
+        self._openings = openings or [None] * len(self.messages)
+        self._builders: dict[str, PromptBuilder] = {}
+
+    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
+        """`input_ids`, `position_ids`, `loss_mask`, where rows are padded `attention_mask`; shape [tokens] each."""
+        builder = self._builder(self.tools[item] if self.tools is not None else None)
+        ids, spans = encode_conversation(self.messages[item], builder, self._openings[item])
+        mask = torch.zeros(len(ids), dtype=torch.int64)
+        for start, end in spans:
+            mask[start:end] = 1
+        tokens = torch.tensor(ids)
+        if len(ids) > self.max_length:
+            if self.truncation == "error":
+                raise DataError(
+                    f"row {item} has {len(ids)} tokens, more than data.max_length={self.max_length}; raise it, or set "
+                    "data.truncation to left or right"
+                )
+            kept = slice(-self.max_length, None) if self.truncation == "left" else slice(self.max_length)
+            tokens, mask = tokens[kept], mask[kept]
+        row = {"input_ids": tokens, "position_ids": torch.arange(len(tokens)), "loss_mask": mask}
+        if self.pad_mode == "no_padding":
+            return row
+        row["attention_mask"] = torch.ones_like(tokens)
+        missing = self.max_length - len(tokens)
+        filler = self.tokenizer.pad_token_id or 0
+        return {
+            name: torch.nn.functional.pad(column, (0, missing), value=filler if name == "input_ids" else 0)
+            for name, column in row.items()
+        }
+
+    def _builder(self, tools: Any) -> PromptBuilder:
+        key = json.dumps(tools)
+        if key not in self._builders:
+            self._builders[key] = PromptBuilder(self.tokenizer, tools, self.apply_chat_template_kwargs)
+        return self._builders[key]

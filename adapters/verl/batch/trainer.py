@@ -1,0 +1,400 @@
+"""verl's synchronous trainer over the steps of episodes, whatever rows they lie in.
+
+What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
+
+- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own
+  reward, where verl gives every row the last one's (v1/agent_loop_tq.py:174).
+- Mini-batches count trajectories: a batch is always cut into ``train_batch_size / ppo_mini_batch_size``
+  mini-batches of whole trajectories (``layout``), so the number of updates does not depend on how long
+  episodes are. The rows of a trajectory stay in one mini-batch; across data-parallel ranks they may part.
+- What a token weighs in the losses is worked out here, for the whole batch (``step_columns``); the workers add up
+  (``step_losses``). Padding, broken episodes and tokens the policy did not write weigh nothing.
+- The estimator ``remax`` has one greedy episode more per prompt, which is never trained.
+- Metrics are over episodes; episodes are written to ``agentr1.episodes_dir``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.distillation import is_distillation_enabled
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.seqlen_balancing import log_seqlen_unbalance
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.config import ActorConfig, CriticConfig
+
+from agent_envs.adapters.estimators import GroupsSeen, check_episodes
+from agent_envs.adapters.losses import RatioWatch, policy_loss
+from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
+from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
+from agent_envs.adapters.verl.batch.losses import (
+    POLICY_WEIGHTS,
+    STEP_NUMBERS,
+    VALUE_WEIGHTS,
+    actor_loss,
+    collect,
+    critic_loss,
+    loss_options,
+)
+from agent_envs.adapters.verl.batch.metrics import (
+    PER_STEP,
+    released_metrics,
+    step_metrics,
+    summarise,
+    training_metrics,
+    validation_metrics,
+)
+from agent_envs.adapters.verl.batch.rows import (
+    LogThen,
+    by_submission,
+    mini_batches,
+    nest,
+    plain,
+    repair_tracker,
+    row_multiple,
+    row_offsets,
+    take_baselines,
+    with_fields,
+)
+from agent_envs.adapters.verl.batch.table import StepTable, flat, step_table
+from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.adapters.verl.rollout.episode_files import episode_path, write_lines
+from agent_envs.adapters.verl.rollout.episode_rows import PADDING
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import write_text
+
+__all__ = ["TRAINER_MODE", "EnvTrainer"]
+
+TRAINER_MODE = "agentr1_sync"
+"""What ``trainer.v1.trainer_mode`` calls it."""
+
+logger = logging.getLogger(__name__)
+
+
+@register_trainer(TRAINER_MODE)
+class EnvTrainer(PPOTrainerSync):
+    """PPO and its relatives over the steps of episodes."""
+
+    @property
+    def trainer_mode(self) -> str:
+        """The base class compares with "sync" in several places (trainer_base.py:135, :896, :1499)."""
+        return "sync"
+
+    @trainer_mode.setter
+    def trainer_mode(self, value: str) -> None:
+        pass
+
+    def __init__(self, config: Any) -> None:
+        """Check the configuration before anything is started.
+
+        Raises:
+            ConfigError: An unknown estimator, or settings that this trainer cannot honour.
+        """
+        self.objective = read_objective(config)
+        self.settings = dict(config.get("agentr1") or {})
+        actor = config.actor_rollout_ref.actor
+        if actor.shuffle or (self.objective.estimator.needs_critic and config.critic.shuffle):
+            raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole trajectories")
+        if is_distillation_enabled(config.get("distillation")):
+            raise ConfigError("the agentr1_sync trainer does not distil; use trainer.v1.trainer_mode=sync")
+        if self.objective.estimator.needs_critic and config.critic.enable is False:
+            raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
+        self.loss = str(actor.policy_loss.loss_mode)
+        policy_loss(self.loss)
+        self.loss_options = loss_options(actor)
+        self.watch = RatioWatch(self.loss)
+        self.seen = GroupsSeen()
+        self.actor_mini_batches = mini_batches("actor_rollout_ref.actor", actor, config)
+        self.critic_mini_batches = 1
+        super().__init__(config)
+        if self.use_critic:
+            self.critic_mini_batches = mini_batches("critic", config.critic, config)
+        self.layout: Layout | None = None
+        self.writes_weights = False  # whether rollout correction puts weights beside the batch
+        self.prompts: dict[str, int] = {}  # this step's uids in the order they were submitted
+        self.baselines: dict[str, float] = {}  # this step's greedy returns by uid
+        self.checkpoint_due = False
+
+    def _build_replay_buffer(self) -> Any:
+        # the buffer looks for finished episodes every 2 s by default (replay_buffer.py:144), and takes no setting
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = float(self.settings.get("poll_interval", 0.02))
+        return buffer
+
+    def _setup(self) -> None:
+        super()._setup()
+        actor_config: ActorConfig = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
+        self.actor_rollout_wg.set_loss_fn(partial(actor_loss, config=actor_config, options=self.loss_options))
+        if self.use_critic:
+            critic_config: CriticConfig = omega_conf_to_dataclass(self.config.critic)
+            self.critic_wg.set_loss_fn(partial(critic_loss, config=critic_config))
+
+    # ------------------------------------------------------------------ batch layout
+
+    def on_step_begin(self) -> None:
+        """Forget the last step's prompts."""
+        super().on_step_begin()
+        self.prompts.clear()
+        self.baselines.clear()
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        for uid in batch["uid"]:
+            self.prompts.setdefault(str(uid), len(self.prompts))
+        if self.objective.estimator.needs_baseline:
+            # one session more per prompt; the agent loop plays it greedily
+            batch["__rollout_n__"] = torch.full((len(batch),), self.config.actor_rollout_ref.rollout.n + 1)
+        return super()._submit_batch_to_rollout(batch)
+
+    def _balance_batch(
+        self, batch: KVBatchMeta, metrics: dict, logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
+    ) -> KVBatchMeta:
+        """Order rows by rank and mini-batch, filled up with padding rows; the same for the same seed."""
+        if self.objective.estimator.needs_baseline:
+            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
+        rows = by_submission(batch.keys, self.prompts)
+        batch.keys, batch.tags = [batch.keys[i] for i in rows], [batch.tags[i] for i in rows]
+        ranks = max(self._dispatch_info()) + 1
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        self.layout = plan_layout(
+            [key.rsplit("_", 1)[0] for key in batch.keys],
+            lengths,
+            mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
+            ranks=ranks,
+            row_multiple=row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
+            seed=self.global_steps,
+        )
+        missing = sum(row is None for row in self.layout.order)
+        keys, tags = self._padding_rows(batch, missing)
+        spare = iter(range(len(batch), len(batch) + missing))
+        order = [next(spare) if row is None else row for row in self.layout.order]
+        all_keys, all_tags = [*batch.keys, *keys], [*batch.tags, *tags]
+        out = KVBatchMeta(
+            keys=[all_keys[i] for i in order],
+            tags=[all_tags[i] for i in order],
+            partition_id=batch.partition_id,
+            fields=batch.fields,
+            extra_info=batch.extra_info,
+        )
+        part = len(order) // ranks
+        partitions = [list(range(r * part, (r + 1) * part)) for r in range(ranks)]
+        metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
+        return out
+
+    def _dispatch_info(self) -> list[int]:
+        group = self.actor_rollout_wg
+        if "actor" not in group._dispatch_info:
+            group._dispatch_info["actor"] = group._query_dispatch_info("actor")
+        return group._dispatch_info["actor"]
+
+    def _padding_rows(self, batch: KVBatchMeta, count: int) -> tuple[list[str], list[dict]]:
+        """Put ``count`` rows with an empty mask beside the batch; their keys and tags."""
+        if not count:
+            return [], []
+        first = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
+        sample, tag = construct_minimal_padding_template(first, batch.tags[0], self.tokenizer.eos_token_id)
+        name = f"pad{self.global_steps}"
+        sample["uid"] = name
+        sample["step_ids"] = torch.tensor([-1])
+        sample["extra_fields"] = {**plain(sample["extra_fields"]), **PADDING, "episode": "", "error": ""}
+        keys = [f"{name}_{i}_0" for i in range(count)]
+        tags = [dict(tag) for _ in keys]
+        fields = list_of_dict_to_tensordict([dict(sample) for _ in keys])
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=tags)
+        return keys, tags
+
+    # ------------------------------------------------------------------ advantages
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        batch = super()._compute_ref_log_prob(batch, metrics)
+        # with LoRA the reference is the actor without its adapter; the word stays, and the critic has none to leave out
+        batch.extra_info.pop("no_lora_adapter", None)
+        return batch
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """What the update needs for every response token; see ``step_columns``."""
+        assert self.layout is not None
+        names = ["response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "extra_fields", "uid"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        extra = [plain(fields) for fields in data.pop("extra_fields").tolist()]
+        uids = [str(uid) for uid in data.pop("uid").tolist()]
+        offsets = row_offsets(data["response_mask"])
+        self._write_lines("train", [fields["episode"] for fields in extra if fields["episode"]])
+        self._fail_if_all_broken(extra)
+        table = step_table(extra, uids, offsets, self.prompts)
+        given = {name: flat(data[name]).float() for name in names[1:5] if name in data}
+        result = step_columns(
+            table,
+            given,
+            int(offsets[-1]),
+            self.objective,
+            self.layout.mini_batches_of_rows(self.actor_mini_batches),
+            self.layout.mini_batches_of_rows(self.critic_mini_batches),
+            self.baselines if self.objective.estimator.needs_baseline else None,
+        )
+        metrics.update(result.metrics)
+        metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
+        metrics.update(self._batch_metrics(batch, extra, table, result))
+        self.writes_weights = "rollout_is_weights" in result.columns
+        output = {name: nest(column, offsets) for name, column in result.columns.items()}
+        return tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
+        )
+
+    # ------------------------------------------------------------------ updates
+
+    def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
+        assert self.layout is not None
+        rows = len(self.layout.order) // math.gcd(wanted, self.layout.mini_batches)
+        return {
+            "global_batch_size": rows,
+            "mini_batch_size": rows,
+            "epochs": config.ppo_epochs,
+            "seed": config.data_loader_seed,
+            "dataloader_kwargs": {"shuffle": False},
+            "temperature": self.config.actor_rollout_ref.rollout.temperature,
+        }
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Update the critic."""
+        batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
+        output = self.critic_wg.train_mini_batch(with_fields(batch, "values", "returns", VALUE_WEIGHTS)).get()
+        metrics.update(collect(output["metrics"], "critic"))
+        return batch
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Update the actor."""
+        actor = self.config.actor_rollout_ref.actor
+        batch.extra_info.update(
+            {
+                "calculate_entropy": bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
+                "distillation_use_topk": False,
+                "distillation_only": False,
+                **self._update_info(actor, self.actor_mini_batches),
+            }
+        )
+        columns = ["old_log_probs", "advantages", POLICY_WEIGHTS, STEP_NUMBERS]
+        if self.use_reference_policy:
+            columns.append("ref_log_prob")
+        if self.writes_weights:
+            columns.append("rollout_is_weights")
+        output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
+        metrics.update(collect(output["metrics"], "actor"))
+        notice = self.watch.update(metrics.get("actor/ratio/moved", 0.0))
+        if notice:
+            logger.warning(notice)
+        return batch
+
+    # ------------------------------------------------------------------ metrics and episodes
+
+    def _batch_metrics(
+        self, batch: KVBatchMeta, extra: list[dict], table: StepTable, result: StepColumns
+    ) -> dict[str, float]:
+        records = {fields["trajectory"]: fields["reward_extra_info"] for fields in extra if fields["kind"] != "padding"}
+        broken = {fields["trajectory"] for fields in extra if fields["kind"] == "masked"}
+        shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
+        processed = [tag["seq_len"] for tag in batch.tags]
+        nothing = check_episodes(
+            [int(r["num_steps"]) for r in records.values()], [int(r["response_tokens"]) for r in records.values()]
+        )
+        return {
+            **{f"env/{name}": value for name, value in nothing.items()},
+            **training_metrics(list(records.values())),
+            **step_metrics(
+                extra,
+                processed,
+                int((result.columns[POLICY_WEIGHTS] != 0).sum()),
+                most_prompt=int(self.config.data.max_prompt_length),
+                most_response=int(self.config.data.max_response_length),
+            ),
+            **summarise("critic/rewards", shaped.tolist()),
+            **released_metrics(extra, shaped.tolist()),
+            "env/masked_episodes": float(len(broken)),
+        }
+
+    def _fail_if_all_broken(self, extra: list[dict]) -> None:
+        """A batch of errors alone is a broken environment, not something to go on from.
+
+        Raises:
+            BackendError: Every episode ended with an error; holds the first traceback.
+        """
+        errors = [fields["error"] for fields in extra if fields["error"]]
+        if errors and all(fields["kind"] != "step" for fields in extra):
+            raise BackendError(f"every episode of step {self.global_steps} failed; the first one:\n{errors[0]}")
+
+    def _write_lines(self, phase: str, lines: list[str]) -> None:
+        folder = self.settings.get("episodes_dir")
+        if folder and lines:
+            write_lines(episode_path(folder, phase, self.global_steps), lines)
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
+    ) -> None:
+        """verl's metrics over real rows, but for what is a step's or an episode's."""
+        real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        rows = KVBatchMeta(
+            keys=[batch.keys[i] for i in real],
+            tags=[batch.tags[i] for i in real],
+            partition_id=batch.partition_id,
+            extra_info=batch.extra_info,
+        )
+        ours = dict(metrics)
+        super()._compute_metrics(rows, metrics, timing_raw, global_steps, epoch)
+        metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
+        metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
+
+    def _val_metrics_update(
+        self,
+        data_sources: Any,
+        sample_uids: Any,
+        reward_extra_infos_dict: dict[str, list],
+        sample_turns: Any,
+        expected_acc_counts: dict | None = None,
+    ) -> dict[str, float]:
+        """verl's validation metrics, and success over whole episodes; verl hands over one record per episode."""
+        infos = dict(reward_extra_infos_dict)
+        lines = [line for line in infos.pop("episode", []) if line]
+        self._write_lines("validation", lines)
+        out = super()._val_metrics_update(data_sources, sample_uids, infos, sample_turns, expected_acc_counts)
+        names = [name for name in infos if name != "reward"]
+        records = [dict(zip(names, values, strict=True)) for values in zip(*(infos[n] for n in names), strict=True)]
+        expected = sum((expected_acc_counts or {}).values())
+        return {**out, **validation_metrics(records, expected)}
+
+    def on_train_begin(self) -> None:
+        """Save after logging: verl saves first, and a kill in between would lose the step's metrics."""
+        super().on_train_begin()
+        self.logger: Any = LogThen(self.logger, self._save_if_due)
+
+    def _save_checkpoint(self) -> None:
+        self.checkpoint_due = True
+
+    def _save_if_due(self) -> None:
+        if self.checkpoint_due:
+            self.checkpoint_due = False
+            self.checkpoint_manager.sleep_replicas()  # as where verl saves: the memory is the trainer's
+            super()._save_checkpoint()
+            write_text(self._state_file(), json.dumps(self.objective.state()))
+            self.checkpoint_manager.update_weights(self.global_steps)
+
+    def _load_checkpoint(self) -> Any:
+        repair_tracker(Path(self.config.trainer.default_local_dir))
+        loaded = super()._load_checkpoint()
+        state = self._state_file()
+        if self.global_steps and state.exists():
+            self.objective.go_on_from(json.loads(state.read_text(encoding="utf-8")))
+        return loaded
+
+    def _state_file(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"

@@ -1,0 +1,1 @@
+"""Episodes inside verl: the agent loop, and generation on a CPU."""

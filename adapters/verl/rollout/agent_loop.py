@@ -1,0 +1,317 @@
+"""verl's agent loop over any environment: one episode in, its steps out as as few rows as their prompts allow.
+
+A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task
+(``extra_info.index``). The prompts come from the environment and the tokenizer's chat template through
+``PromptBuilder``, so that the tokens trained are the tokens sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import gymnasium as gym
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME
+from agent_envs.adapters.verl.rollout.env_pool import EnvPool
+from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
+from agent_envs.messages import Observation
+from agent_envs.policies.base import Response
+from agent_envs.policies.tokens import response_text, turn_end_ids
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.rollout.many import arun_episode
+
+__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput", "ServerActor", "ServerPolicy"]
+
+AGENT_LOOP_NAME = "agentr1_env"
+"""What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
+
+_pool = EnvPool()
+# Builders, and the tokens that end a response. verl makes one agent loop per episode: shared by all of a process.
+_builders: dict[tuple[int, str], tuple[PromptBuilder, frozenset[int]]] = {}
+
+
+class ServerActor:
+    """Plays one episode with verl's generation server."""
+
+    def __init__(self, policy: ServerPolicy, builder: PromptBuilder, instructions: str) -> None:
+        self.policy = policy
+        self.conversation = TokenConversation(builder, instructions)
+        self.prompts = 0
+        self.versions: list[int] = []  # weight versions the responses were sampled under
+        self.generate_seconds: list[float] = []  # per step, spent waiting for the server
+        self.env_seconds: list[float] = []  # per step, spent in the environment
+        self.returned_at = 0.0
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        """Sample one response.
+
+        Raises:
+            ContextLengthExceeded: The prompt is longer than allowed, or leaves no room.
+            EmptyGeneration: The server returned no token.
+        """
+        self.note_env_time()
+        prompt_ids = self.conversation.observe(observation, info)
+        step, self.prompts = self.prompts, self.prompts + 1
+        policy = self.policy
+        room = policy.max_model_len - len(prompt_ids)
+        if len(prompt_ids) > policy.prompt_length or room < 1:
+            raise ContextLengthExceeded(
+                f"the prompt of step {step} has {len(prompt_ids)} tokens; data.max_prompt_length is "
+                f"{policy.prompt_length} and the context {policy.max_model_len}"
+            )
+        params = {**policy.sampling_params, "max_tokens": min(policy.response_length, room)}
+        if policy.seed is not None:
+            params["seed"] = zlib.crc32(f"{policy.seed}/{step}".encode())
+        start = time.monotonic()
+        # one name per episode: verl routes it to the server that has its prefix cached
+        out = await policy.server.generate(policy.request_id, prompt_ids=prompt_ids, sampling_params=params)
+        self.returned_at = time.monotonic()
+        self.generate_seconds.append(self.returned_at - start)
+        self.versions += [
+            v
+            for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps"))
+            if v is not None
+        ]
+        response_ids = [int(token) for token in out.token_ids]
+        if not response_ids:
+            raise EmptyGeneration(f"the server returned no token at step {step}")
+        text = response_text(policy.tokenizer, response_ids, policy.ends)
+        self.conversation.respond(text, response_ids)
+        return Response(text, tuple(prompt_ids), tuple(response_ids), tuple(out.log_probs or ()) or None)
+
+    def note_env_time(self) -> None:
+        """A step of the environment is what passes from one response to the next request, or to the episode's end."""
+        if len(self.env_seconds) < len(self.generate_seconds):
+            self.env_seconds.append(time.monotonic() - self.returned_at)
+
+
+class ServerPolicy:
+    """Starts the one actor of an episode.
+
+    Args:
+        server: verl's ``LLMServerClient``, or anything with its ``generate``.
+        tokenizer: The model's tokenizer.
+        sampling_params: As verl passes them.
+        prompt_length: Most tokens of a prompt.
+        response_length: Most tokens of a response.
+        max_model_len: Most tokens of both.
+        seed: Makes the episode's samples reproducible, or None to leave it to the server.
+        template_kwargs: Further arguments of the chat template.
+    """
+
+    def __init__(
+        self,
+        server: Any,
+        tokenizer: Any,
+        sampling_params: Mapping[str, Any],
+        *,
+        prompt_length: int,
+        response_length: int,
+        max_model_len: int,
+        seed: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.server = server
+        self.tokenizer = tokenizer
+        self.sampling_params = dict(sampling_params)
+        self.prompt_length = prompt_length
+        self.response_length = response_length
+        self.max_model_len = max_model_len
+        self.seed = seed
+        self.template_kwargs = dict(template_kwargs or {})
+        self.request_id = uuid4().hex
+        self.actor: ServerActor | None = None
+        self.ends = frozenset[int]()  # tokens that end a response
+
+    def start(self, env: gym.Env[Any, str]) -> ServerActor:
+        """The actor of this episode."""
+        tools = env.get_wrapper_attr("tools")
+        key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
+        if key not in _builders:
+            builder = PromptBuilder(self.tokenizer, tools, self.template_kwargs)
+            ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id, *turn_end_ids(builder)}
+            _builders[key] = builder, frozenset(ends - {None})
+        builder, self.ends = _builders[key]
+        self.actor = ServerActor(self, builder, env.get_wrapper_attr("instructions"))
+        return self.actor
+
+
+class RowOutput(AgentLoopOutput):
+    """verl's output of an agent loop, with the step that wrote each response token."""
+
+    step_ids: list[int]
+    """Index of the step within its episode, -1 for what the policy did not write, shape [response tokens]."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As verl stores it, ``step_ids`` a column of its own."""
+        output = super().as_dict()
+        output["step_ids"] = torch.tensor(output["step_ids"], dtype=torch.int64)
+        return output
+
+
+class EnvAgentLoop(AgentLoopBase):
+    """Plays the episode that a dataset row names."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        """One output per row: merged steps, or a step each with ``agentr1.merge=False``.
+
+        Where the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
+
+        Args:
+            sampling_params: How to sample.
+            kwargs: The row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
+        """
+        extra = kwargs.get("extra_info") or {}
+        rollout = self.rollout_config
+        settings = self.config.get("agentr1") or {}
+        phase = extra.get("phase", "train")
+        session, step = kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
+        uid = str(kwargs.get("uid", uuid4()))
+        estimator = get_estimator(str(self.config.algorithm.adv_estimator))
+        greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
+        if greedy:
+            sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
+        name = f"{settings.get('seed', 0)}/{phase}/{step}/{kwargs['env_id']}/{extra.get('index')}/{session}"
+        policy = ServerPolicy(
+            self.server_manager,
+            self.tokenizer,
+            sampling_params,
+            prompt_length=rollout.prompt_length,
+            response_length=rollout.response_length,
+            max_model_len=rollout.get("max_model_len") or rollout.prompt_length + rollout.response_length,
+            seed=name if rollout.get("name") == ROLLOUT_NAME else None,
+            template_kwargs=self.apply_chat_template_kwargs,
+        )
+        index, seed = extra.get("index"), extra.get("seed")
+        started = time.monotonic()
+        episode = await self._play(
+            kwargs,
+            policy,
+            seed=None if seed is None else int(seed),
+            options=None if index is None else {"index": int(index)},
+            step_timeout=settings.get("step_timeout"),
+            episode_timeout=settings.get("episode_timeout"),
+            episode_id=f"{uid}_{session}",
+            group_id=uid,
+        )
+        timing = _timing(policy.actor, time.monotonic() - started)
+        filler = self.tokenizer.eos_token_id
+        rows = (
+            [baseline_row(filler)]
+            if greedy
+            else episode_rows(
+                episode,
+                filler_id=filler,
+                final_prompt_ids=self._final_prompt(episode, policy, phase),
+                merge=bool(settings.get("merge", True)),
+                anchors=phase == "train" and estimator.needs_anchors,
+            )
+        )
+        return self._outputs(rows, episode, policy.actor, phase, timing, default_version=max(int(step) - 1, 0))
+
+    async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
+        """The episode; an environment that cannot be made is an episode that failed before its first step."""
+        env_id = row["env_id"]
+        try:
+            key, env = await _pool.acquire(
+                env_id, json.loads(row.get("env_kwargs") or "{}"), json.loads(row.get("wrappers") or "[]")
+            )
+        except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
+            return Episode(
+                env_id=env_id,
+                episode_id=how["episode_id"],
+                group_id=how["group_id"],
+                seed=how["seed"],
+                index=(how["options"] or {}).get("index"),
+                instructions="",
+                tools=(),
+                reset_info={},
+                steps=(),
+                final_observation="",
+                stop_reason=StopReason.ERROR,
+                error=traceback.format_exc(),
+            )
+        episode = await arun_episode(env, policy, **how)
+        if not episode.stop_reason.broken:
+            _pool.release(key, env)
+        elif episode.stop_reason is StopReason.ERROR:  # after a time-out the thread left behind closes it
+            await asyncio.to_thread(env.close)
+        return episode
+
+    def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
+        """The prompt of the state after a cut episode's last step, where the trainer wants its value."""
+        settings, actor = self.config.get("agentr1") or {}, policy.actor
+        if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
+            return None
+        if not settings.get("bootstrap_truncated", True):
+            return None
+        if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
+            return None
+        # where the next prompt was built already (it was too long, or nothing came) it is that one
+        conversation, built = actor.conversation, actor.prompts > len(episode.steps)
+        if not built:
+            conversation.observe(episode.final_observation, episode.steps[-1].info)
+        prompt = conversation.prompt_ids
+        return prompt if len(prompt) < policy.max_model_len else None
+
+    def _outputs(
+        self,
+        rows: list[Row],
+        episode: Episode,
+        actor: ServerActor | None,
+        phase: str,
+        timing: dict[str, Any],
+        default_version: int,
+    ) -> list[AgentLoopOutput]:
+        record = episode_record(episode)
+        line = episode.to_json()
+        # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
+        # episode's; the step's own reward travels in extra_fields
+        record["episode"] = line if phase == "validation" else ""
+        versions = actor.versions if actor is not None and actor.versions else [default_version]
+        return [
+            RowOutput(
+                prompt_ids=row.tokens.prompt_ids,
+                response_ids=row.tokens.response_ids,
+                response_mask=row.tokens.response_mask,
+                response_logprobs=row.tokens.logprobs,
+                step_ids=row.tokens.step_ids,
+                reward_score=episode.reward,
+                num_turns=2 * len(episode.steps),
+                metrics=AgentLoopMetrics(generate_sequences=sum(timing["generate_sequences"])),
+                extra_fields={
+                    "min_global_steps": min(versions),
+                    "max_global_steps": max(versions),
+                    **row.fields(episode.episode_id),
+                    "timing": timing,
+                    "episode": line if phase == "train" and i == len(rows) - 1 else "",
+                    "error": (episode.error or "") if i == len(rows) - 1 else "",
+                    "reward_extra_info": record,
+                },
+            )
+            for i, row in enumerate(rows)
+        ]
+
+
+def _timing(actor: ServerActor | None, total: float) -> dict[str, Any]:
+    """Seconds of an episode: per step in the generation server and in the environment, and in all."""
+    if actor is not None:
+        actor.note_env_time()
+    return {
+        "generate_sequences": list(actor.generate_seconds) if actor else [],
+        "tool_calls": list(actor.env_seconds) if actor else [],
+        "total": total,
+    }

@@ -1,0 +1,166 @@
+"""verl's rollout on CPU: a Ray actor that serves the batch engine, its replica, and what sends it new weights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+import torch
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine
+from agent_envs.errors import BackendError
+from agent_envs.policies.local.sampling import SamplingParams
+
+__all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer"]
+
+ROLLOUT_NAME = "agentr1_cpu"
+"""What ``actor_rollout_ref.rollout.name`` calls it."""
+
+
+def _actor_name(replica_rank: int) -> str:
+    return f"{ROLLOUT_NAME}_server_{replica_rank}"
+
+
+class CPURolloutServer:
+    """The Ray actor. Its methods are those that verl calls on a server (verl/workers/rollout/vllm_rollout)."""
+
+    def __init__(self, model_path: str, config: Any, replica_rank: int, trust_remote_code: bool) -> None:
+        # generation shares the machine with the environments and verl's other processes, updates do not
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+        self.response_length = int(config.response_length)
+        engine = load_engine(
+            model_path,
+            max_length=int(config.max_model_len or config.prompt_length + config.response_length),
+            max_rows=int(config.max_num_seqs),
+            seed=int(config.seed) + replica_rank,
+            trust_remote_code=trust_remote_code,
+        )
+        self.server = CPUServer(engine)
+        self.global_steps: int | None = None
+
+    async def get_address(self) -> str:
+        """A name for the load balancer; there is no socket behind it."""
+        return f"{ROLLOUT_NAME}://{os.getpid()}"
+
+    async def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling_params: Mapping[str, Any],
+        request_id: str,
+        image_data: Any = None,
+        video_data: Any = None,
+        audio_data: Any = None,
+        mm_processor_kwargs: Any = None,
+        priority: int = 0,
+    ) -> TokenOutput:
+        """One response, with the log-probability of every token."""
+        if image_data or video_data or audio_data:
+            raise BackendError("the CPU server generates from text alone")
+        params = SamplingParams.from_dict(sampling_params, self.response_length)
+        done = await self.server.generate([int(token) for token in prompt_ids], params)
+        first, last = done.versions
+        return TokenOutput(
+            token_ids=done.token_ids,
+            log_probs=done.log_probs,
+            stop_reason=done.stop_reason,
+            num_preempted=0,
+            extra_fields={"global_steps": last, "min_global_steps": first, "max_global_steps": last},
+        )
+
+    async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:
+        """Take the trainer's weights; ``global_steps`` is their version."""
+        await self.server.load_weights(weights, global_steps)
+
+    async def clear_kv_cache(self) -> None:
+        """Forget cached keys and values."""
+        await self.server.clear_cache()
+
+    async def abort_all_requests(self, reject_request: bool = False) -> None:
+        """Finish every request with what it has."""
+        await self.server.abort()
+
+    async def wake_up(self, tags: Any = None) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def sleep(self) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def release_kv_cache(self) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def resume_kv_cache(self) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def resume_generation(self) -> None:
+        """Nothing to do: aborting rejects no later request."""
+
+    async def start_profile(self, **kwargs: Any) -> None:
+        """Nothing to do: there is no profiler."""
+
+    async def stop_profile(self, **kwargs: Any) -> None:
+        """Nothing to do: there is no profiler."""
+
+
+class CPUReplica(RolloutReplica):
+    """One server beside the trainer's workers."""
+
+    async def launch_servers(self) -> None:
+        """Start the Ray actor."""
+        if self.world_size != 1:
+            raise BackendError(f"a CPU server is one process, got a parallel size of {self.world_size}")
+        server = (
+            ray.remote(CPURolloutServer)
+            .options(name=_actor_name(self.replica_rank), num_cpus=0, max_concurrency=self.max_concurrency)
+            .remote(
+                self.model_config.path,
+                self.config,
+                self.replica_rank,
+                bool(self.model_config.get("trust_remote_code", False)),
+            )
+        )
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = await server.get_address.remote()
+
+    def rollout_worker_use_gpu(self) -> bool:
+        """Whether a worker of this replica takes one of Ray's accelerators."""
+        return False
+
+
+class CPURollout(BaseRollout):
+    """Lives in the training worker and sends its weights to the server through Ray's object store."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **kwargs: Any) -> None:
+        super().__init__(config, model_config, device_mesh)
+        self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
+        self._server: Any = None
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def release(self) -> None:
+        """Nothing to do: memory is not shared with the trainer."""
+
+    async def update_weights(
+        self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **kwargs: Any
+    ) -> None:
+        """Send all weights, in float32.
+
+        Raises:
+            BackendError: The weights come as differences, or do not fit the server's model.
+        """
+        from verl.workers.rollout.utils import ensure_async_iterator
+
+        if wire_format != "named_tensors":
+            raise BackendError(f"the CPU server takes whole weights, got wire format {wire_format!r}")
+        named = {}
+        async for name, tensor in ensure_async_iterator(weights):
+            named[name] = tensor.detach().to("cpu", torch.float32, copy=True)
+        if self._server is None:
+            self._server = await asyncio.to_thread(ray.get_actor, _actor_name(self.replica_rank))
+        await self._server.load_weights.remote(named, global_steps)

@@ -1,0 +1,136 @@
+"""An episode as a trainer's rows: its steps' tokens, merged where the prompts allow it, and each step's own record.
+
+A row is a plain record; the agent loop turns it into verl's ``AgentLoopOutput``. Four kinds:
+
+============  =========================================================================================================
+``step``      one or more steps (``agent_envs.adapters.merging``): the tokens as sampled are trained, nothing else is
+``value``     the state after the last step of an episode that a limit cut, where it does not fit into a ``step`` row:
+              read by the critic alone
+``masked``    steps of a broken episode, or the one row of an episode without steps: nothing is trained, counted in
+              metrics
+``baseline``  a greedy episode whose return alone is wanted
+============  =========================================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
+from agent_envs.episodes.record import Episode, Step
+
+__all__ = ["PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a trainer's batch."""
+
+    kind: str
+    """``step``, ``value``, ``masked`` or ``baseline``."""
+    tokens: TokenRow
+    """Prompt, response, and which step wrote which token."""
+    steps: tuple[dict[str, Any], ...]
+    """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
+    them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
+    in)."""
+    value_at: int = -1
+    """Response position before which the critic reads the state after a cut episode's last step; -1 for none."""
+
+    def fields(self, trajectory: str) -> dict[str, Any]:
+        """What travels beside the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
+        return {"kind": self.kind, "trajectory": trajectory, "steps": list(self.steps), "value_at": self.value_at}
+
+
+PADDING: dict[str, Any] = {"kind": "padding", "trajectory": "", "steps": [], "value_at": -1}
+"""The fields of a row that fills a batch up."""
+
+
+def episode_rows(
+    episode: Episode,
+    *,
+    filler_id: int,
+    final_prompt_ids: list[int] | None = None,
+    merge: bool = True,
+    anchors: bool = False,
+) -> list[Row]:
+    """The rows of an episode.
+
+    Args:
+        episode: With the tokens of every step.
+        filler_id: Token of rows that have none of their own, and behind the state after the last step.
+        final_prompt_ids: Prompt of the state after the last step, where its value is wanted; used only if a limit ended
+            the episode there.
+        merge: Whether steps share a row where their prompts allow it; a row per step otherwise.
+        anchors: Whether the records hold the states' anchors, which can be long.
+
+    Returns:
+        At least one row.
+    """
+    broken = episode.stop_reason.broken
+    # a scripted action has no tokens: nothing was sampled for it, so there is nothing to train
+    played = [i for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids]
+    if not played:
+        return [_filler("masked", filler_id)]
+    tokens = [_step_tokens(i, episode.steps[i], trained=not broken) for i in played]
+    last = episode.steps[played[-1]]
+    cut = last.truncated and not last.terminated
+    if final_prompt_ids is not None and cut and not broken:
+        tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
+    records = {i: _record(episode, i, anchors) for i in played}
+    out = []
+    for row in merge_steps(tokens, "merged" if merge else "steps"):
+        steps = tuple(
+            {**records[index], "start": start, "end": end} for index, start, end in row.spans if index in records
+        )
+        value_at = next((start for index, start, _ in row.spans if index not in records), -1)
+        kind = "masked" if broken else "step" if steps else "value"
+        out.append(Row(kind, row, steps, value_at))
+    return out
+
+
+def baseline_row(filler_id: int) -> Row:
+    """The row of an episode whose return alone is wanted."""
+    return _filler("baseline", filler_id)
+
+
+def _filler(kind: str, filler_id: int) -> Row:
+    return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
+
+
+def _step_tokens(index: int, step: Step, *, trained: bool) -> StepTokens:
+    return StepTokens(index, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, trained)
+
+
+def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
+    step = episode.steps[index]
+    before = episode.steps[index - 1].info if index else episode.reset_info
+    return {
+        "index": index,
+        "prompt_tokens": len(step.prompt_ids or ()),
+        "reward": float(step.reward),
+        "components": {str(name): float(x) for name, x in (step.info.get("reward_components") or {}).items()},
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "anchor": str(before.get("anchor", "")) if anchors else "",
+    }
+
+
+def episode_record(episode: Episode) -> dict[str, Any]:
+    """What metrics need of an episode: flat, small, the same keys for every episode."""
+    steps = len(episode.steps)
+    return {
+        "acc": float(episode.success),
+        "success": float(episode.success),
+        "return": episode.reward,
+        "score": episode.score,
+        "num_steps": float(steps),
+        "invalid_actions": float(sum(bool(step.info.get("invalid_action", False)) for step in episode.steps)),
+        "stop_reason": episode.stop_reason.value,
+        "env": episode.env_id,
+        "split": str(episode.reset_info.get("split", "")),
+        "family": str(episode.reset_info.get("task_family", "")),
+        "prompt_tokens": float(sum(len(step.prompt_ids or ()) for step in episode.steps)),
+        "response_tokens": float(sum(len(step.response_ids or ()) for step in episode.steps)),
+    }

@@ -1,0 +1,131 @@
+"""A verl checkpoint as a Hugging Face folder, which everything that runs a model can open.
+
+The conversion is verl's own, ``python -m verl.model_merger``, which writes the weights in bfloat16. Its result is kept,
+under ``$AGENT_ENVS_DATA/checkpoints`` or ``~/.cache/agent_envs/checkpoints``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from agent_envs.adapters.verl.run.version import check_version
+from agent_envs.errors import BackendError, ConfigError
+
+__all__ = ["find_actor", "hugging_face_folder"]
+
+_log = logging.getLogger(__name__)
+
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+def hugging_face_folder(checkpoint: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Path:
+    """The checkpoint's policy as a Hugging Face folder; converted where that was not done before.
+
+    Args:
+        checkpoint: A run's ``--out`` folder or its ``checkpoints`` (the last one counts), a ``global_step_N``, or the
+            ``actor`` in it. A Hugging Face folder is returned as it is.
+        cache: Where converted checkpoints are kept.
+
+    Raises:
+        ConfigError: There is no checkpoint there.
+        BackendError: verl cannot convert it.
+        MissingExtraError: verl is not installed.
+    """
+    path = Path(checkpoint).expanduser()
+    if _has_weights(path):
+        return path
+    actor = find_actor(path)
+    if _has_weights(actor / "huggingface"):
+        return actor / "huggingface"
+    home = Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "checkpoints" if cache is None else cache
+    target = Path(home).expanduser() / _name(actor)
+    if not target.exists():
+        check_version()
+        _convert(actor, target)
+    return target
+
+
+def find_actor(path: Path) -> Path:
+    """The policy's folder of a checkpoint that is named by any folder above it.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if not path.is_dir():
+        raise ConfigError(f"no checkpoint: {path} is not a folder")
+    folders = [path, path / "actor"]
+    for steps in (path, path / "checkpoints"):
+        last = _last_step(steps)
+        folders += [] if last is None else [last / "actor"]
+    for folder in folders:
+        if _backend(folder) is not None:
+            return folder
+    raise ConfigError(
+        f"no checkpoint of verl in {path}: expected a run's folder, its checkpoints, a global_step_N or the actor in it"
+    )
+
+
+def _last_step(checkpoints: Path) -> Path | None:
+    """The checkpoint that verl calls the latest, else the one with the highest step."""
+    try:
+        latest = (checkpoints / "latest_checkpointed_iteration.txt").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        latest = ""
+    if latest.isdigit() and (checkpoints / f"global_step_{latest}").is_dir():
+        return checkpoints / f"global_step_{latest}"
+    steps = {
+        int(m[1]): p for p in checkpoints.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", p.name))
+    }
+    return steps[max(steps)] if steps else None
+
+
+def _backend(actor: Path) -> str | None:
+    """What trained it, as the merger calls it; None where this is no checkpoint."""
+    if (actor / "fsdp_config.json").is_file():
+        return "fsdp"
+    return "megatron" if (actor / "model" / "huggingface").is_dir() else None
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+
+
+def _name(actor: Path) -> str:
+    """A readable name that is another one for other weights in the same place."""
+    actor = actor.resolve()
+    files = sorted(p for p in actor.rglob("*") if p.is_file())
+    said = [f"{p.relative_to(actor)} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files]
+    digest = hashlib.sha256("\n".join([str(actor), *said]).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    parts = [part for part in actor.parts[-4:] if part not in ("actor", "checkpoints", os.sep)]
+    return re.sub(r"[^\w.-]", "_", "-".join([*parts, digest]))
+
+
+def _convert(actor: Path, target: Path) -> None:
+    """Run verl's merger; the target appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [
+        sys.executable, "-m", "verl.model_merger", "merge", "--backend", str(_backend(actor)),
+        "--local_dir", str(actor.resolve()), "--target_dir", str(partial.resolve()),
+    ]  # fmt: skip
+    _log.info("converting %s", actor)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode or not _has_weights(partial):
+            said = "\n".join((done.stderr or done.stdout).splitlines()[-5:])
+            raise BackendError(f"verl's merger cannot convert {actor} (exit status {done.returncode}):\n{said}")
+        try:
+            partial.rename(target)
+        except OSError:
+            if not target.exists():  # else somebody has just converted the same
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

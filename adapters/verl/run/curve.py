@@ -1,0 +1,63 @@
+"""DIR/curve.png: success and reward over the steps of a run, with what the warm start could do at step 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_envs.episodes.figures import from_zero, new_figure, save, whole_steps
+from agent_envs.episodes.statistics import Interval, share
+
+__all__ = ["draw_curve"]
+
+_TRAIN, _HELD_OUT = "#9aa5b1", "#1f5fa8"
+
+
+def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str) -> None:
+    """Draw the curve from the records of `metrics.jsonl`.
+
+    Args:
+        caption: What the reader has to know about where the run started; shown under the panels.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = new_figure(10, 4.6)
+    left, right = figure.subplots(1, 2)
+    held_out = [(r["step"], _success(r)) for r in records if r.get("val/success") is not None]
+    _line(left, records, "env/success", "training episodes")
+    if held_out:
+        steps = [step for step, _ in held_out]
+        values = [interval.value for _, interval in held_out]
+        errors = [
+            [max(0.0, i.value - i.low) for _, i in held_out],
+            [max(0.0, i.high - i.value) for _, i in held_out],
+        ]
+        label = "held-out tasks, sampled once (95 % interval)"
+        left.errorbar(steps, values, yerr=errors, fmt="o-", capsize=3, color=_HELD_OUT, label=label, zorder=3)
+        if steps[0] == 0:
+            left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label="before training")
+    left.set(title="success", xlabel="training step", ylabel="share of episodes", ylim=(0, 1))
+    _line(right, records, "env/return/mean", "training episodes")
+    _line(right, records, "val/return/mean", "held-out tasks", marker="o", color=_HELD_OUT, zorder=3)
+    right.set(title="reward", xlabel="training step", ylabel="mean return of an episode")
+    from_zero(right)
+    for axes in (left, right):
+        whole_steps(axes)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower right", fontsize=8)
+    figure.suptitle(title)
+    figure.supxlabel(caption, fontsize=8, color="#444444")
+    save(figure, path)
+
+
+def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:
+    points = [(r["step"], r[key]) for r in records if r.get(key) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), label=label, **{"color": _TRAIN, **style})
+
+
+def _success(record: Mapping[str, Any]) -> Interval:
+    trials = int(record["val/episodes"])
+    return share(record["val/success"] * trials, trials)

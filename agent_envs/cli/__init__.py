@@ -1,0 +1,5 @@
+"""The `agentr1` command: `main` has the table of subcommands, each of which has a module of its own."""
+
+from agent_envs.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,276 @@
+"""`agentr1 demos`: an environment's expert as chat, one conversation a row, for supervised fine-tuning."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
+from agent_envs.errors import ConfigError, DataError, MissingExtraError, PolicyError
+from agent_envs.files import replacing
+from agent_envs.policies import ExpertPolicy
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate
+
+__all__ = ["Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
+
+_EPILOG = """\
+A row has `messages` (system, user, assistant, tool; tool calls are in the assistant's text, as the environment reads
+them) and `tools` (where the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT take them; beside them
+`env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`, the number of messages before the first
+action. An episode is one row; where a wrapper builds the prompt anew, each prompt is, and `step` says which (a window's
+prompt repeats earlier actions: they are part of the opening).
+
+examples:
+  agentr1 demos --env AgentR1/GSM8KTool-v0 --n 5000 --out demos.jsonl
+  agentr1 demos --env AgentR1/ALFWorld-v0 --env-kwargs '{"expert": "explore"}' --wrapper AsTool --out train.parquet
+  agentr1 demos --env AgentR1/GSM8KTool-v0 --split validation --n 500 --out validation.parquet
+  agentr1 demos --env AgentR1/HotpotQA-v0 --n 1000 --noise 0.3 --all --out noisy.jsonl    # mistakes and their end too
+
+then:
+  SFTTrainer(model, train_dataset=load_dataset("json", data_files="demos.jsonl", split="train"))           # TRL
+  torchrun ... -m verl.trainer.sft_trainer data.train_files=train.parquet data.val_files=validation.parquet  # verl
+
+verl's own dataset refuses steps of several calls, and reads tools with different arguments with empty entries for each
+other's. This one reads both, and makes tokens and masks exactly as the rollout does:
+  data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
+"""
+
+_SUFFIXES = (".jsonl", ".parquet")
+_HOPELESS = 20
+_BATCH = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 demos`."""
+    parser.epilog = _EPILOG
+    add_env_arguments(parser)
+    add = parser.add_argument
+    add("--out", metavar="FILE", required=True, help="what to write: FILE.jsonl or FILE.parquet; it appears whole")
+    add("--n", type=int, default=1000, help="episodes to write, of as many tasks (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of which tasks, and of the noise (default: 0)")
+    add("--noise", "--demo-noise", type=float, default=0.0, metavar="P", help="share of actions wrong on purpose")
+    add("--all", action="store_true", help="write episodes that fail too (default: solved ones alone)")
+    add("--keep-duplicates", action="store_true", help="write a conversation that was written before again")
+    add("--quiet", action="store_true", help="no progress bar")
+
+
+@dataclass
+class Tally:
+    """What came of the episodes that were played."""
+
+    episodes: int = 0
+    """Written."""
+    rows: int = 0
+    """Written."""
+    played: int = 0
+    """Tasks that were played or tried."""
+    failed: int = 0
+    """Episodes left out because they failed."""
+    duplicates: int = 0
+    """Rows left out because they were written before."""
+    unsolvable: int = 0
+    """Tasks that have no expert."""
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Play the demonstrations and write them; what to tell the user."""
+    out = Path(arguments.out)
+    if out.suffix not in _SUFFIXES:
+        raise ConfigError(f"--out {out}: the suffix says the format, one of {', '.join(_SUFFIXES)}")
+    if arguments.n < 1:
+        raise ConfigError(f"--n must be at least 1, got {arguments.n}")
+    choice, tally = chosen_env(arguments), Tally()
+    policy = ExpertPolicy(noise=arguments.noise, seed=arguments.seed)
+    env = choice.make()
+    try:
+        rows = demonstration_rows(
+            env,
+            policy,
+            arguments.n,
+            seed=arguments.seed,
+            every=arguments.all,
+            duplicates=arguments.keep_duplicates,
+            tally=tally,
+            progress=not arguments.quiet,
+        )
+        write_rows(out, ({"env": choice.env_id, **row} for row in rows))
+    finally:
+        env.close()
+    said = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
+    if tally.episodes < arguments.n:
+        said.append(f"{arguments.n} were asked for, and the split has no more tasks")
+    for count, what in (
+        (tally.failed, "failed and were left out (--all writes them too)"),
+        (tally.duplicates, "rows were the same as others and were left out"),
+        (tally.unsolvable, "tasks have no expert"),
+    ):
+        if count:
+            said.append(f"{count} {what}")
+    return "; ".join(said)
+
+
+def demonstration_rows(
+    env: gym.Env[Any, str],
+    policy: ExpertPolicy,
+    count: int,
+    *,
+    seed: int = 0,
+    every: bool = False,
+    duplicates: bool = False,
+    tally: Tally | None = None,
+    progress: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """The rows of `count` demonstrated episodes, or of as many as the split has tasks for.
+
+    Args:
+        env: The environment in its wrappers.
+        policy: The expert.
+        count: Episodes to give.
+        seed: Which tasks come in which order; none comes twice.
+        every: Give episodes that fail too.
+        duplicates: Give rows again whose conversation was given before.
+        tally: Counts what is given and left out.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        PolicyError: The environment has no expert for these tasks.
+    """
+    from tqdm import tqdm
+
+    if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
+        raise PolicyError("the environment has no tasks by number with an expert, so there is nothing to demonstrate")
+    tally = Tally() if tally is None else tally
+    seen: set[bytes] = set()
+    order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
+    with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
+        for index in order.tolist():
+            if tally.episodes >= count:
+                return
+            tally.played += 1
+            try:
+                parts = demonstrate(env, policy, index)
+            except PolicyError:
+                tally.unsolvable += 1
+                if tally.unsolvable >= min(_HOPELESS, len(order)) and tally.unsolvable == tally.played:
+                    raise
+                continue
+            if not (every or parts[0].success):
+                tally.failed += 1
+                continue
+            rows = [_row(part, step) for part, step in zip(parts, _first_steps(parts), strict=True)]
+            new = [row for row in rows if duplicates or _is_new(row, seen)]
+            tally.duplicates += len(rows) - len(new)
+            if new:
+                tally.episodes, tally.rows = tally.episodes + 1, tally.rows + len(new)
+                bar.update()
+                yield from new
+
+
+def _first_steps(parts: Iterable[Demonstration]) -> Iterator[int]:
+    """The step of the episode that each of its conversations begins with."""
+    step = 0
+    for part in parts:
+        yield step
+        step += len(part.actions)
+
+
+def _row(demonstration: Demonstration, step: int) -> dict[str, Any]:
+    told = demonstration.info
+    row: dict[str, Any] = {
+        "task_id": str(told.get("task_id", "")),
+        "split": str(told.get("split", "")),
+        "index": int(told.get("index", 0)),
+        "step": step,
+        "reward": demonstration.reward,
+        "success": demonstration.success,
+        "opening": len(demonstration.opening),
+        "messages": demonstration.messages,
+    }
+    return {**row, "tools": list(demonstration.tools)} if demonstration.tools else row
+
+
+def _is_new(row: dict[str, Any], seen: set[bytes]) -> bool:
+    said = json.dumps([row["messages"], row.get("tools")], sort_keys=True).encode()
+    key = hashlib.blake2b(said, digest_size=16).digest()
+    new = key not in seen
+    seen.add(key)
+    return new
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as .jsonl or .parquet, as the suffix says. The file appears whole or not at all.
+
+    Raises:
+        DataError: There are no rows, or a parquet column cannot hold the tools.
+        MissingExtraError: A parquet file needs pyarrow.
+    """
+    if path.suffix == ".parquet":
+        _parquet()  # before anything is played
+    with replacing(path) as partial:
+        if path.suffix == ".jsonl":
+            with partial.open("w", encoding="ascii") as file:
+                written = _write_lines(file, rows, set(), set())
+        else:
+            with tempfile.TemporaryFile("w+", encoding="ascii") as file:
+                tools: set[str] = set()
+                keys: set[str] = set()
+                written = _write_lines(file, rows, tools, keys)
+                file.seek(0)
+                if written:
+                    _write_parquet(partial, map(json.loads, file), [json.loads(each) for each in sorted(tools)], keys)
+        if not written:
+            raise DataError(f"no episode is left to write to {path}: with --all, episodes that fail are written too")
+
+
+def _write_lines(file: Any, rows: Iterable[dict[str, Any]], tools: set[str], keys: set[str]) -> int:
+    """Write a row a line; notes the different tools and the keys of messages."""
+    written = 0
+    for row in rows:
+        file.write(json.dumps(row) + "\n")
+        written += 1
+        if "tools" in row:
+            tools.add(json.dumps(row["tools"]))
+        for message in row["messages"]:
+            keys.update(message)
+    return written
+
+
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], tools: list[Any], keys: set[str]) -> None:
+    pyarrow = _parquet()
+    whole = dict.fromkeys(("index", "step", "opening"), pyarrow.int64())
+    kinds = {**whole, "reward": pyarrow.float64(), "success": pyarrow.bool_()}
+    message = pyarrow.struct(
+        [(key, pyarrow.string()) for key in ("role", "content", *sorted(keys - {"role", "content"}))]
+    )
+    first = next(rows)
+    fields = [(name, kinds.get(name, pyarrow.string())) for name in first if name not in ("messages", "tools")]
+    fields.append(("messages", pyarrow.list_(message)))
+    try:
+        if tools:
+            fields.append(("tools", pyarrow.array(tools).type))
+        with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(fields)) as writer:
+            batch = [first, *islice(rows, _BATCH - 1)]
+            while batch:
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema=pyarrow.schema(fields)))
+                batch = list(islice(rows, _BATCH))
+    except (pyarrow.ArrowException, TypeError) as e:
+        raise DataError(f"a parquet column cannot hold these tools ({e}); write a .jsonl file instead") from e
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as e:
+        raise MissingExtraError("pyarrow", extra="data") from e
+    return pyarrow

@@ -1,0 +1,193 @@
+"""`agentr1 list`: which environments there are, what data each has here, and which extras it could use."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import json
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from agent_envs.cli.env_arguments import EnvChoice
+from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
+from agent_envs.registration import ENV_IDS
+from agent_envs.terminal import plain
+
+__all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
+
+_EPILOG = """\
+Every environment plays generated tasks at once, without a network. Official data is used by data="official", or --data
+official, after `agentr1 prepare TASK`; any environment also takes the path of files in the released format. An extra is
+only needed for what stands beside it.
+
+examples:
+  agentr1 list
+  agentr1 list qa webshop            # those whose id has one of the words in it
+  agentr1 list my_package:Mine/Task-v0
+  agentr1 list --json | jq -r '.[].id'
+"""
+
+
+class Extra(NamedTuple):
+    """An extra of this package, and what it is good for."""
+
+    modules: tuple[str, ...]
+    """What has to be importable."""
+    purpose: str
+    """What it is needed for."""
+
+
+EXTRAS = {
+    "alfworld": Extra(("alfworld", "textworld"), "engine='textworld', the original engine"),
+    "data": Extra(("datasets", "pandas", "pyarrow"), "parquet files, and fetching official data from the hub"),
+    "dense": Extra(("faiss",), "search by dense vectors"),
+    "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
+    "search": Extra(("numba",), "fast search in large corpora"),
+    "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
+}
+"""Extras that environments can use."""
+
+_SEARCHED = ("search", "lucene", "dense", "data")
+_USED = {
+    "AgentR1/ALFWorld-v0": ("alfworld",),
+    "AgentR1/HotpotQA-v0": _SEARCHED,
+    "AgentR1/MuSiQue-v0": _SEARCHED,
+    "AgentR1/PaperSearch-v0": ("search", "data"),
+    "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
+    "AgentR1/WebShop-v0": ("webshop",),
+}
+_USUAL = ("data",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 list`."""
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add(
+        "names", nargs="*", metavar="NAME", help="words of ids, or module:ID of your own (default: all of this package)"
+    )
+    add("--json", action="store_true", help="one JSON array instead")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """The list as text."""
+    rows = [describe(env_id) for env_id in _chosen(arguments.names)]
+    if arguments.json:
+        return json.dumps(rows, indent=1)
+    return "\n\n".join(map(_as_text, rows))
+
+
+def describe(env_id: str) -> dict[str, Any]:
+    """What there is to know about an environment before it is made.
+
+    Returns:
+        `id`, `description`, `max_episode_steps` (or None), `tools` (names; None where it cannot be made), `data`:
+        `{"generated": bool, "official": {"in_place": bool, "note": what to do about it} or None}` (None for one that
+        takes no data), and `extras`: a list of `{"extra", "purpose", "installed", "install"}`.
+
+    Raises:
+        ConfigError: There is no such environment.
+    """
+    tools, generated, note = _made(env_id, {})
+    spec = gym.spec(env_id.rpartition(":")[2])
+    takes_data = "data" in _parameters(spec)
+    _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
+    has_official = official or official_note.startswith("data: ")
+    return {
+        "id": spec.id,
+        "description": _description(spec),
+        "max_episode_steps": spec.max_episode_steps,
+        "tools": tools,
+        "data": {
+            "generated": generated,
+            "official": {"in_place": official, "note": official_note.removeprefix("data: ")} if has_official else None,
+        }
+        if takes_data
+        else None,
+        "extras": [
+            {
+                "extra": name,
+                "purpose": EXTRAS[name].purpose,
+                "installed": all(map(_installed, EXTRAS[name].modules)),
+                "install": f"pip install 'agent-envs[{name}]'",
+            }
+            for name in _USED.get(spec.id, _USUAL if spec.id in ENV_IDS else ())
+        ],
+        **({"problem": note} if note else {}),
+    }
+
+
+def _chosen(names: list[str]) -> list[str]:
+    found: list[str] = []
+    for name in names or [""]:
+        known = [env_id for env_id in ENV_IDS if name.lower() in env_id.lower()]
+        if ":" in name or (not known and name in gym.registry):
+            known = [name]
+        if not known:
+            raise ConfigError(f"no id has {name!r} in it.{did_you_mean(name, ENV_IDS)}")
+        found += [env_id for env_id in known if env_id not in found]
+    return found
+
+
+def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:
+    """Names of the tools, whether the environment can be made, and why not; "data: " begins what data is missing."""
+    try:
+        env = EnvChoice(env_id, kwargs).make()
+    except DataError as e:
+        return None, False, f"data: {e}"
+    except AgentEnvsError as e:
+        if env_id.rpartition(":")[2] not in gym.registry:
+            raise
+        # prepared data may lack the split that is played by default
+        return None, "has no split" in str(e), str(e)
+    tools = env.get_wrapper_attr("tools") if env.has_wrapper_attr("tools") else []
+    env.close()
+    return [tool["function"]["name"] for tool in tools], True, ""
+
+
+def _entry(spec: Any) -> Any:
+    if callable(spec.entry_point):
+        return spec.entry_point
+    module, _, name = str(spec.entry_point).partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _parameters(spec: Any) -> set[str]:
+    """The names of an environment's arguments, those of its bases too."""
+    entry = _entry(spec)
+    classes = inspect.getmro(entry) if inspect.isclass(entry) else (entry,)
+    return {name for cls in classes if cls is not object for name in inspect.signature(cls).parameters}
+
+
+def _description(spec: Any) -> str:
+    doc = inspect.getdoc(_entry(spec)) or ""
+    paragraphs = (" ".join(part.split()) for part in doc.split("\n\n"))
+    return next((part for part in paragraphs if not part.startswith("#")), "")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _as_text(row: dict[str, Any]) -> str:
+    limit = "" if row["max_episode_steps"] is None else f" (at most {row['max_episode_steps']} steps)"
+    lines = [row["id"], f"  {row['description']}{limit}"]
+    if row["tools"]:
+        lines.append(f"  tools     {', '.join(row['tools'])}")
+    if row["data"] is not None:
+        official, said = row["data"]["official"], ["generated"] if row["data"]["generated"] else []
+        if official is not None:
+            said.append("official, in place" if official["in_place"] else official["note"])
+        lines.append(f"  data      {'; '.join(said) or 'none'}")
+    if "problem" in row:
+        lines.append(f"  problem   {row['problem']}")
+    for extra in row["extras"]:
+        if not extra["installed"]:
+            lines.append(f"  missing   {extra['install']}  for {extra['purpose']}")
+    return plain("\n".join(lines))

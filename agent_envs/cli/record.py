@@ -1,0 +1,116 @@
+"""`agentr1 record`: a proxy before a model's server that writes down what an agent does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from typing import Any
+
+from agent_envs.cli.open_files import allow_open_files
+from agent_envs.errors import ConfigError
+
+__all__ = ["add_arguments", "run"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EPILOG = """\
+example:
+  vllm serve Qwen/Qwen3-4B-Instruct-2507                # any OpenAI-compatible server
+  agentr1 record --upstream http://localhost:8000/v1 --out runs/mine
+  OPENAI_BASE_URL=http://localhost:8100/v1 python my_agent.py
+
+The agent sends X-Episode-Id with every call (or uses the base URL http://localhost:8100/episodes/ID/v1), and whoever
+judges it posts {"reward": 1.0} to http://localhost:8100/episodes/ID/reward. The episodes go to
+runs/mine/episodes.jsonl.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 record`."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--upstream", required=True, metavar="URL", help="the model's server, with its /v1")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="where episodes.jsonl goes; continues what is there"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
+    parser.add_argument("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with the token that clients send as their API key or as X-Record-Token; needed beyond this machine "
+        "(default: the environment variable AGENT_ENVS_TOKEN)",
+    )
+    parser.add_argument(
+        "--upstream-key-env",
+        metavar="NAME",
+        help="environment variable with the server's API key (default: the clients' own keys are passed on)",
+    )
+    parser.add_argument("--tokenizer", metavar="NAME", help="makes tokens where the server does not tell its own")
+    parser.add_argument(
+        "--env-id", default="recorded", metavar="ID", help="env_id of the episodes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--episode-timeout",
+        type=float,
+        default=3600.0,
+        metavar="SECONDS",
+        help="an episode without a call for so long ends (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--call-timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="a call without a byte from the server for so long fails (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-request-mb", type=int, default=64, metavar="MB", help="largest request (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--keep-open", action="store_true", help="when stopped, leave unfinished episodes for the next start"
+    )
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Record until interrupted; what to tell the user."""
+    from agent_envs.recording import RecordingServer
+    from agent_envs.serving.access import read_token
+
+    server = RecordingServer(
+        arguments.upstream,
+        arguments.out,
+        host=arguments.host,
+        port=arguments.port,
+        token=read_token(arguments.token_file),
+        upstream_key=_secret(arguments.upstream_key_env),
+        tokenizer=arguments.tokenizer,
+        env_id=arguments.env_id,
+        episode_timeout=arguments.episode_timeout,
+        call_timeout=arguments.call_timeout,
+        max_request=arguments.max_request_mb << 20,
+        keep_open=arguments.keep_open,
+    )
+
+    def stop(*_: Any) -> None:
+        for number in _SIGNALS:  # a second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
+        server.stop()
+
+    allow_open_files()
+    with server:
+        for number in _SIGNALS:
+            signal.signal(number, stop)
+        print(f"recording {arguments.upstream} at {server.url} into {arguments.out}", flush=True)
+        server.wait()
+    left = len(server.store.open)
+    return f"stopped: {server.store.ended} episodes in {server.store.path}" + (
+        f"; {left} that have not ended go on with the next start" if left else ""
+    )
+
+
+def _secret(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not os.environ.get(variable):
+        raise ConfigError(f"the environment variable {variable} is not set")
+    return os.environ[variable]

@@ -1,0 +1,111 @@
+"""`agentr1 serve`: environments over HTTP and WebSocket, as an OpenEnv-compatible server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from agent_envs.cli.env_arguments import add_env_arguments, chosen_env, json_object
+from agent_envs.cli.open_files import allow_open_files
+from agent_envs.errors import ConfigError
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """examples:
+  agentr1 serve --env AgentR1/GSM8KTool-v0
+  agentr1 serve --env AgentR1/ALFWorld-v0 --also 'AgentR1/HotpotQA-v0{"hops": 2}' --port 9000
+  AGENT_ENVS_TOKEN=... agentr1 serve --env AgentR1/WebShop-v0 --host 0.0.0.0
+
+a trainer plays there with
+  gymnasium.make("agent_envs:AgentR1/Remote-v0", url="http://HOST:PORT")
+docs/serving.md has the protocol, which OpenEnv's clients speak too."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 serve`."""
+    parser.epilog = _EPILOG
+    add_env_arguments(parser, split="the client's choice, or train")
+    add = parser.add_argument_group("what else is served").add_argument
+    add(
+        "--also",
+        action="append",
+        default=[],
+        metavar="ID{JSON}",
+        help="another one, at /ID, in the same wrappers; repeatable",
+    )
+    add(
+        "--allow", action="append", metavar="NAME",
+        help="argument of the environment that clients may choose; may be repeated (default: split, unless given here)",
+    )  # fmt: skip
+    add = parser.add_argument_group("server").add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)")
+    add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
+    add(
+        "--token-file", metavar="FILE",
+        help="file whose first line clients have to send; it or AGENT_ENVS_TOKEN is needed where others reach --host",
+    )  # fmt: skip
+    add("--max-episodes", type=int, default=256, metavar="N", help="episodes at once (default: %(default)s)")
+    add(
+        "--max-waiting", type=int, default=1024, metavar="N",
+        help="messages that may wait while others are worked on (default: %(default)s)",
+    )  # fmt: skip
+    seconds = (
+        ("--step-timeout", 120.0, "a step may take"),
+        ("--idle-timeout", 1800.0, "without a message after which an episode is closed"),
+        ("--ping", 20.0, "between pings, which find clients that have vanished"),
+        ("--grace", 30.0, "that running steps may take when the server is stopped"),
+    )
+    for name, default, meaning in seconds:
+        add(name, type=float, default=default, metavar="SECONDS", help=f"seconds {meaning} (default: {default:g})")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Serve until SIGTERM or SIGINT; what to tell the user."""
+    from agent_envs.serving.access import read_token
+    from agent_envs.serving.served_env import ServedEnv
+    from agent_envs.serving.server import EnvServer
+
+    choice = chosen_env(arguments)
+    envs = [ServedEnv(choice.env_id, choice.env_kwargs, choice.wrappers, arguments.allow)]
+    for text in arguments.also:
+        env_id, brace, rest = text.partition("{")
+        envs.append(ServedEnv(env_id.strip(), json_object("--also", brace + rest or None), choice.wrappers))
+    if not arguments.grace >= 0:
+        raise ConfigError(f"--grace must be at least 0 seconds, got {arguments.grace}")
+    server = EnvServer(
+        envs,
+        arguments.host,
+        arguments.port,
+        token=read_token(arguments.token_file),
+        max_episodes=arguments.max_episodes,
+        max_waiting=arguments.max_waiting,
+        step_timeout=arguments.step_timeout,
+        idle_timeout=arguments.idle_timeout,
+        ping=arguments.ping,
+    )
+
+    allow_open_files()
+
+    async def serve() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        opening = asyncio.ensure_future(server.open())
+        for number in signals:  # loading an index may take minutes, which nobody has to wait for
+            loop.add_signal_handler(number, opening.cancel)
+        await opening
+        for number in signals:
+            loop.add_signal_handler(number, stop.set)
+        print(f"serving {', '.join(server.envs)} at {server.url}", flush=True)
+        await stop.wait()
+        for number in signals:  # a second one ends the process at once
+            loop.remove_signal_handler(number)
+        print("stopping: running steps finish", file=sys.stderr, flush=True)
+        await server.stop(arguments.grace)
+
+    try:
+        asyncio.run(serve())
+    except asyncio.CancelledError as e:
+        raise KeyboardInterrupt from e
+    return "stopped"

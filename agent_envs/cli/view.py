@@ -1,0 +1,53 @@
+"""`agentr1 view`: stored episodes as one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+
+from agent_envs.errors import DataError
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+Open the file in any browser. The list filters by environment, family, end, success and return; an episode shows each
+step with its prompt, thought, call, result and reward, and with its tokens where they were recorded.
+
+examples:
+  agentr1 view runs/eval --out eval.html
+  agentr1 view runs/mine/episodes/val-000040.jsonl --tokenizer runs/mine/model   # tokens as text
+  agentr1 view runs/before runs/after --title "before and after"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `agentr1 view`."""
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add(
+        "episodes",
+        nargs="+",
+        metavar="PATH",
+        help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
+    )
+    add("--out", metavar="FILE", default="episodes.html", help="the page to write (default: %(default)s)")
+    add("--title", help="its title (default: the first path)")
+    add("--tokenizer", metavar="DIR", help="Hugging Face folder or name; shows sampled tokens as text")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Write the page; what to tell the user."""
+    from tqdm import tqdm
+
+    from agent_envs.episodes.html import episode_paths, read_records, write_view
+
+    records = read_records(episode_paths(arguments.episodes))
+    first = next(records, None)
+    if first is None:
+        raise DataError(f"{', '.join(arguments.episodes)}: there is no whole episode yet")
+    records = itertools.chain([first], records)
+    shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
+    title = arguments.title or str(arguments.episodes[0])
+    count = write_view(shown, arguments.out, title=title, tokenizer=arguments.tokenizer)
+    return f"{count} episodes in {Path(arguments.out)}"

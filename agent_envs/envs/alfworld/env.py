@@ -1,0 +1,229 @@
+"""ALFWorld, household tasks in a text world: find, clean, heat, cool, look at and put away things.
+
+    -= Welcome to TextWorld, ALFRED! =-
+
+    You are in the middle of a room. Looking quickly around you, you see a cabinet 1, a countertop 1, and a fridge 1.
+
+    Your task is to: put a clean mug in cabinet.
+
+Texts, commands, reward and end follow the game files and the engine of the alfworld package (`AlfredTWEnv`), command
+for command: `agent_envs.envs.alfworld.engine` is that engine in plain Python, `engine="textworld"` the original.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, generated_houses
+from agent_envs.datasets.alfworld.problem import parse_families
+from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
+from agent_envs.datasets.files import data_name
+from agent_envs.envs.alfworld.engine import NOTHING
+from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
+from agent_envs.envs.alfworld.session import Seat, State
+from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
+from agent_envs.text_env import Outcome, TaskSource, TextEnv
+
+__all__ = ["ALFWorldEnv"]
+
+ENGINES = ("native", "textworld")
+_GENERATED = re.compile(rf"/trial_G([0-9]{{6}})(/{re.escape(GAME_FILE)}|)$")
+_PUT = re.compile(r"(?:put (.+) (?:in/on|in|on)|move (.+) to) (.+)")
+
+
+class ALFWorldEnv(TextEnv):
+    """Do a household task by text commands.
+
+    ## Description
+    A room full of receptacles, some of them closed, with things in and on them. The task is to put a thing (clean, hot,
+    cool, or two of them) somewhere, or to look at it under a lamp. What is where has to be found out.
+
+    ## Action Space
+    One command, as `info["admissible_commands"]` lists them: `go to X`, `open X`, `close X`, `take O from X`,
+    `move O to X` (in the released files `put O in/on X`), `clean O with X`, `heat O with X`, `cool O with X`, `use O`,
+    `slice O with O2`, `examine X`, `inventory`, `look`, and `help` where the game has it. Case counts, blanks around it
+    do not. With `put_alias=True` each way of saying to put something down stands for the one that the game knows.
+
+    ## Observation Space
+    Text, the original's byte for byte: the room and the task at reset, then what came of the command. A command that is
+    not admissible is answered by "Nothing happens.".
+
+    ## Starting State
+    A game drawn from the split, `options={"index": i}`, or `options={"game": path}` with a path as in `info["game"]`.
+
+    ## Rewards
+    1 with the command that reaches the goal, else 0.
+
+    ## Episode End
+    Terminates when the goal is reached. Truncated after 50 steps; the released recipe has 20:
+    `gym.make(..., max_episode_steps=20)`.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the task, what is in view and in hand, and what is not as it was),
+    `invalid_action` (the command was not admissible), `score` (`goal_condition_rate`), `success` (the game is won),
+    `reward_components` (`won`), `game` (path of the game within the data folder), `admissible_commands` (sorted),
+    `goal_condition_rate` (share of the task's conditions that hold, as ALFRED counts them), `task_family`.
+
+    ## Arguments
+    `gym.make("AgentR1/ALFWorld-v0", split="train", data="generated", size="2-4", engine="native", strict=False)`
+    - `split`: "train", "valid_seen", "valid_unseen", or another sub-folder of the data; "validation" and "test" stand
+      for the second and third.
+    - `data`: "generated", "official" (after `agentr1 prepare alfworld`) or the path of the folder that holds train/,
+      valid_seen/ and so on (json_2.1.1).
+    - `families`: names of the families to play; None for all six: look_at_obj_in_light, pick_and_place_simple,
+      pick_clean_then_place_in_recep, pick_cool_then_place_in_recep, pick_heat_then_place_in_recep,
+      pick_two_obj_and_place.
+    - `size`: of generated houses, 1 to 5 or a range: about 7, 11, 16, 24 or 37 receptacles.
+    - `engine`: "native", or "textworld", the original (extra `alfworld`): the same texts, some hundred times slower.
+    - `strict`: True takes a command only as it is listed, without blanks around it.
+    - `put_alias`: True takes `put O in X`, `put O on X`, `put O in/on X` and `move O to X` alike.
+    - `unsolvable`: True plays released games too that are flagged unsolvable.
+    - `expert`: "explore", which acts on what it has read and searches where things usually lie; or "oracle", which sees
+      the whole house and plays shortest plans.
+
+    ## Data
+    Generated: 100,000 train, 1,000 valid_seen (scenes of train) and 1,000 valid_unseen tasks (scenes of their own), all
+    solvable. Official: the games of ALFWorld (Shridhar et al. 2021, https://alfworld.github.io, MIT licence), made of
+    ALFRED (Shridhar et al. 2020, MIT licence), sorted by path: those flagged solvable, without movable receptacles and
+    slicing.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = (
+        "You act in a household by text commands, one a turn, to do the task that is given. Write the command alone, "
+        "such as: go to countertop 1; open fridge 1; take mug 1 from countertop 1; clean mug 1 with sinkbasin 1; heat "
+        "mug 1 with microwave 1; cool mug 1 with fridge 1; move mug 1 to cabinet 1; use desklamp 1; examine mug 1; "
+        "inventory; look."
+    )
+    reset_options: ClassVar[tuple[str, ...]] = ("index", "game")
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str | os.PathLike[str] = "generated",
+        families: str | Iterable[str] | None = None,
+        size: int | str | Sequence[int] = DEFAULT_SIZE,
+        engine: str = "native",
+        strict: bool = False,
+        put_alias: bool = False,
+        unsolvable: bool = False,
+        expert: str = "explore",
+        **kwargs: Any,
+    ) -> None:
+        data = data_name(data)
+        if engine not in ENGINES:
+            raise ConfigError(f"there is no engine {engine!r}.{did_you_mean(engine, ENGINES)}")
+        if expert not in EXPERTS:
+            raise ConfigError(f"there is no expert {expert!r}.{did_you_mean(expert, EXPERTS)}")
+        self.families = parse_families(families)
+        if data == "generated":
+            generated_houses(split, size, self.families)
+        else:
+            if size != DEFAULT_SIZE:
+                raise ConfigError(
+                    f"size={size!r} is for generated houses; the games of {data!r} have no size, leave it out"
+                )
+            find_folder(data)
+        super().__init__(split=split, data=data, **kwargs)
+        self.size = size
+        self.engine = engine
+        self.strict = bool(strict)
+        self.put_alias = bool(put_alias)
+        self.unsolvable = bool(unsolvable)
+        self.expert = expert
+        self._seat = Seat(engine)
+
+    def _open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            return generated_houses(self.split, self.size, self.families)
+        return alfworld_games(self.data, self.split, self.families, unsolvable=self.unsolvable)
+
+    def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
+        game = options.get("game")
+        if game is None:
+            return super()._chosen_index(options, count)
+        if options.get("index") is not None:
+            raise ConfigError("reset options may hold 'index' or 'game', not both")
+        if not isinstance(game, (str, os.PathLike)):
+            raise ConfigError(f"options['game'] must be a path as in info['game'], got {game!r}")
+        path = os.fspath(game)
+        if isinstance(self.tasks, Games):
+            return self.tasks.find(path)
+        number = _GENERATED.search(path)
+        if number is None or int(number[1]) >= count or self.tasks[int(number[1])].game != path.removesuffix(number[2]):
+            raise TaskIndexError(f"the generated split {self.split!r} has no game {path!r}, as info['game'] names them")
+        return int(number[1])
+
+    def _begin(self, task: Game | GeneratedGame) -> tuple[str, State]:
+        return self._seat.begin(task)
+
+    def _act(self, action: str) -> Outcome:
+        state: State = self.state
+        command = self._meant(action) if self.put_alias else action
+        admissible = (command if self.strict else command.strip()) in state.commands
+        if self.strict and not admissible:
+            return Outcome(NOTHING, invalid_action=True, score=self._rate(), components={"won": 0.0})
+        answer = self._seat.play(self.task, state, command)
+        reward = float(state.won)
+        return Outcome(
+            answer,
+            reward=reward,
+            terminated=state.won,
+            invalid_action=not admissible,
+            score=self._rate(),
+            success=state.won,
+            components={"won": reward},
+        )
+
+    def _meant(self, action: str) -> str:
+        """The game's own way of putting something down, where the action says it in another."""
+        found = _PUT.fullmatch(action.strip())
+        if found is not None:
+            thing, receptacle = found[1] or found[2], found[3]
+            for command in (f"put {thing} in/on {receptacle}", f"move {thing} to {receptacle}"):
+                if command in self.state.commands:
+                    return command
+        return action
+
+    def _rate(self) -> float:
+        return self._seat.rate(self.task, self.state)
+
+    def _anchor(self) -> str:
+        return self._seat.anchor(self.task, self.state)
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super()._info(outcome)
+        task: Game | GeneratedGame = self.task
+        info.update(
+            split=self.split,
+            game=f"{task.game}/{GAME_FILE}",
+            admissible_commands=list(self.state.commands),
+            goal_condition_rate=self._rate(),
+            task_family=task.family,
+        )
+        return info
+
+    def expert_action(self) -> str | None:
+        """The next command of the expert; None where it has none, as `explore` for tasks in words of their own."""
+        return self._seat.advise(self.expert, self.task, self.state, self._transcript)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """The expert's command; with probability `noise` another admissible one, most often a walk elsewhere."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return wrong_command(rng, self.state.commands, right)
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+        self._seat.leave()
+        super().close()

@@ -1,0 +1,351 @@
+"""What stays the same in an ALFWorld game: things, places, what fits where, and the goal as sets of ground facts.
+
+A `House` is made once of a `Problem` and shared by all episodes and threads; nothing in it changes. Things go by the
+names that the game shows ("mug 2"), which are unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
+from agent_envs.errors import DataError
+
+__all__ = ["MARKS", "House"]
+
+Facts = dict[str, set[tuple[str, ...]]]
+
+MARKS = ("isclean", "iscool", "ishot", "issliced", "istoggled")
+"""What things can become."""
+
+_FLUENTS = frozenset({*MARKS, "atlocation", "holds", "holdsany", "inreceptacle", "objectatlocation", "opened"})
+_HIDDEN = frozenset({"checked", "ison"})  # change too, and no text and no goal of the game depends on them
+_SINKS, _MICROWAVES, _FRIDGES = "sinkbasintype", "microwavetype", "fridgetype"
+_KNIVES = frozenset({"knifetype", "butterknifetype"})
+_TYPE_ORDER = ("object", "agent", "location", "otype", "receptacle", "rtype")
+
+
+class House:
+    """A game's fixed part.
+
+    Args:
+        problem: What the game consists of.
+        where: What to call it in messages, such as its file.
+
+    Raises:
+        DataError: The problem cannot be played: no agent or several, a goal outside this domain, a goal that nothing
+            could ever reach.
+    """
+
+    __slots__ = (
+        "_base",
+        "agent",
+        "at",
+        "cleaners",
+        "contents",
+        "coolers",
+        "family",
+        "full_hands",
+        "go",
+        "goal",
+        "heaters",
+        "held",
+        "here",
+        "holders",
+        "inner",
+        "locations",
+        "marks",
+        "names",
+        "odd",
+        "openable",
+        "opened",
+        "rank",
+        "receptacles",
+        "room",
+        "start",
+        "task",
+        "things",
+        "tools",
+        "uses",
+        "wanted",
+        "wording",
+    )
+
+    def __init__(self, problem: Problem, where: str = "the game") -> None:
+        types = problem.objects
+        facts: dict[str, set[tuple[str, ...]]] = {}
+        for predicate, *arguments in problem.facts:
+            facts.setdefault(predicate, set()).add(tuple(arguments))
+        names = display_names(name for fact in problem.facts for name in fact[1:])
+        order = {kind: position for position, kind in enumerate(_TYPE_ORDER)}
+        by_order = sorted(names, key=lambda name: (order[types[name]], name))
+        self.names = {name: names[name] for name in names if types[name] == "location"}
+        self.rank = {names[name]: position for position, name in enumerate(by_order)}
+        self.task, self.family, self.wording = problem.task, problem.family, problem.wording
+        self._place(facts, types, names, where)
+        self._furnish(facts, types, names)
+        self._fill(facts, types, names)
+        self._aim(problem, facts, names, where)
+        self._base: dict[str, list[str]] = {}
+
+    def _place(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str], where: str) -> None:
+        """Where everybody and every receptacle is."""
+        agents = [name for name, kind in types.items() if kind == "agent"]
+        stands = facts.get("atlocation", set())
+        if len(agents) != 1 or len(stands) != 1:
+            raise DataError(
+                f"{where}: expected one agent at one place, got {len(agents)} agents and {len(stands)} (atLocation ...)"
+            )
+        ((self.agent, self.start),) = stands
+        if self.agent != agents[0] or types[self.start] != "location":
+            raise DataError(f"{where}: (atLocation {self.agent} {self.start}) does not put the agent at a location")
+        pairs = sorted(
+            pair for pair in facts.get("receptacleatlocation", ()) if _kinds(pair, types) == ("receptacle", "location")
+        )
+        self.receptacles = tuple(names[r] for r, _ in pairs)
+        here: dict[str, list[str]] = {}
+        locations: dict[str, list[str]] = {}
+        for receptacle, location in pairs:
+            here.setdefault(location, []).append(names[receptacle])
+            locations.setdefault(names[receptacle], []).append(location)
+        self.here = {location: tuple(some) for location, some in here.items()}
+        self.locations = {receptacle: tuple(some) for receptacle, some in locations.items()}
+        self.go = {f"go to {receptacle}": receptacle for receptacle in locations}
+
+    def _furnish(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
+        """What can be done with each receptacle and each thing."""
+        rtypes, otypes = _grouped(facts, "receptacletype", names), _grouped(facts, "objecttype", names)
+        room: dict[str, set[str]] = {}
+        for rtype, otype in facts.get("cancontain", ()):
+            if (types[rtype], types[otype]) == ("rtype", "otype"):
+                room.setdefault(rtype, set()).add(otype)
+        shared = {rtype: frozenset(some) for rtype, some in room.items()}
+        self.room = {}
+        for receptacle in self.locations:
+            kinds = [shared[kind] for kind in sorted(rtypes.get(receptacle, ())) if kind in shared]
+            self.room[receptacle] = kinds[0] if len(kinds) == 1 else frozenset().union(*kinds)
+        sinks = {_SINKS, "sinktype"} if self.wording.sink_cleans else {_SINKS}
+        self.cleaners = frozenset(r for r in self.locations if sinks & rtypes.get(r, set()))
+        self.heaters = frozenset(r for r in self.locations if _MICROWAVES in rtypes.get(r, ()))
+        self.coolers = frozenset(r for r in self.locations if _FRIDGES in rtypes.get(r, ()))
+        self.openable = frozenset(_unary(facts, "openable", names))
+        self.things = {thing: frozenset(some) for thing, some in otypes.items()}
+        self.tools = frozenset(thing for thing, some in otypes.items() if _KNIVES & some)
+        self.uses = {
+            use: frozenset(_unary(facts, use, names))
+            for use in ("cleanable", "coolable", "heatable", "pickupable", "sliceable", "toggleable")
+        }
+        self.holders = frozenset(_unary(facts, "isreceptacleobject", names))
+        inner: dict[str, list[str]] = {}
+        for thing, outer in facts.get("inreceptacleobject", ()):
+            if thing != outer:
+                inner.setdefault(names[outer], []).append(names[thing])
+        self.inner = {outer: tuple(sorted(some, key=self.rank.__getitem__)) for outer, some in inner.items()}
+
+    def _fill(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
+        """What is where at the start."""
+        contents: dict[str, list[str]] = {receptacle: [] for receptacle in self.locations}
+        for thing, receptacle in facts.get("inreceptacle", ()):
+            if types[receptacle] == "receptacle" and thing != receptacle:
+                contents.setdefault(names[receptacle], []).append(names[thing])
+        self.contents = {r: tuple(sorted(some, key=self.rank.__getitem__)) for r, some in contents.items()}
+        self.odd = any(thing in self.locations for some in self.contents.values() for thing in some)
+        self.opened = frozenset(_unary(facts, "opened", names))
+        self.held = tuple(sorted((names[thing] for _, thing in facts.get("holds", ())), key=self.rank.__getitem__))
+        self.full_hands = bool(facts.get("holdsany"))
+        self.at = frozenset((names[thing], location) for thing, location in facts.get("objectatlocation", ()))
+        self.marks = frozenset((mark, thing) for mark in MARKS for thing in _unary(facts, mark, names))
+
+    # -- the goal ------------------------------------------------------------------------------------------------
+
+    def _aim(self, problem: Problem, facts: Facts, names: Mapping[str, str], where: str) -> None:
+        """The goal as conditions, each a list of alternatives, each a tuple of facts that have to hold together.
+
+        A condition without alternatives never holds: two things are asked for where there is one. The original plays
+        such games, and refuses those that it could not win even if one thing could stand for both.
+        """
+        reachable = self._reachable(facts, names)
+        shown = {name: text for name, text in names.items() if name not in self.names}  # places keep their identifier
+        parts = []
+        for variables, literals in _conditions(problem.goal, where):
+            alternatives: dict[frozenset[tuple[str, ...]], tuple[tuple[str, ...], ...]] = {}
+            for binding in _solutions(variables, literals, reachable, problem.objects):
+                fluent = [_bound(one, binding) for one in literals if one[0] in _FLUENTS]
+                ground = tuple((fact[0], *(shown.get(word, word) for word in fact[1:])) for fact in fluent)
+                alternatives.setdefault(frozenset(ground), ground)
+            alike = [one for one in literals if one[0] != "not"]
+            if not alternatives and not any(_solutions(variables, alike, reachable, problem.objects)):
+                raise DataError(
+                    f"{where}: the goal cannot be reached whatever is done, nothing in this household can satisfy it "
+                    "(the released data flags such games as unsolvable)"
+                )
+            kinds = frozenset(fact[0] for some in alternatives.values() for fact in some)
+            parts.append((kinds, tuple(alternatives.values())))
+        self.goal = tuple(parts)
+        self.wanted = _wanted(problem, facts, names)
+
+    def _reachable(self, facts: Facts, names: Mapping[str, str]) -> Facts:
+        """All facts that some sequence of actions might bring about, were nothing ever undone."""
+        reachable = {predicate: set(some) for predicate, some in facts.items()}
+        identifiers = {shown: name for name, shown in names.items()}
+        locations = {location for some in self.locations.values() for location in some}
+        reachable["atlocation"] = {(self.agent, location) for location in {*locations, self.start}}
+        reachable.setdefault("opened", set()).update((identifiers[r],) for r in self.locations if r in self.openable)
+        lifted = {o for r in self.locations for o in self.contents[r] if o in self.uses["pickupable"]} | set(self.held)
+        reachable.setdefault("holds", set()).update((self.agent, identifiers[o]) for o in lifted)
+        inside = reachable.setdefault("inreceptacle", set())
+        there = reachable.setdefault("objectatlocation", set())
+        for thing in lifted:
+            for receptacle, room in self.room.items():
+                if room & self.things.get(thing, frozenset()):
+                    inside.add((identifiers[thing], identifiers[receptacle]))
+                    there.update((identifiers[thing], location) for location in self.locations[receptacle])
+        if lifted:
+            reachable.setdefault("holdsany", set()).add((self.agent,))
+        for mark, use, devices in (
+            ("isclean", "cleanable", self.cleaners),
+            ("ishot", "heatable", self.heaters),
+            ("iscool", "coolable", self.coolers),
+        ):
+            if devices:
+                reachable.setdefault(mark, set()).update((identifiers[o],) for o in lifted & self.uses[use])
+        stored = {names[thing] for thing, receptacle in inside if names[receptacle] in self.locations}
+        reachable.setdefault("istoggled", set()).update((identifiers[o],) for o in stored & self.uses["toggleable"])
+        if lifted & self.tools:
+            near = {names[thing] for thing, location in there if location in locations or location == self.start}
+            reachable.setdefault("issliced", set()).update((identifiers[o],) for o in near & self.uses["sliceable"])
+        return reachable
+
+    # -- for the engine ------------------------------------------------------------------------------------------
+
+    def base(self, place: str) -> list[str]:
+        """The commands that a place always has, sorted."""
+        base = self._base.get(place)
+        if base is None:
+            here = self.here.get(place, ())
+            base = ["inventory", "look", *(f"examine {receptacle}" for receptacle in here)]
+            if self.wording.help is not None:
+                base.append("help")
+            base += [go for go, receptacle in self.go.items() if self.target(receptacle, place) is not None]
+            base.sort()
+            self._base[place] = base
+        return base
+
+    def target(self, receptacle: str, place: str) -> str | None:
+        """The place that `go to receptacle` leads to from a place; None where the agent is there already."""
+        for location in self.locations[receptacle]:
+            if location != place:
+                return location
+        return None
+
+    def fits(self, thing: str, receptacle: str) -> bool:
+        """Whether the receptacle takes things of this kind."""
+        return not self.room[receptacle].isdisjoint(self.things.get(thing, ()))
+
+
+def _kinds(arguments: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(types[name] for name in arguments)
+
+
+def _unary(facts: Facts, predicate: str, names: Mapping[str, str]) -> Iterator[str]:
+    return (names[name] for (name,) in facts.get(predicate, ()))
+
+
+def _grouped(facts: Facts, predicate: str, names: Mapping[str, str]) -> dict[str, set[str]]:
+    groups: dict[str, set[str]] = {}
+    for name, kind in facts.get(predicate, ()):
+        groups.setdefault(names[name], set()).add(kind)
+    return groups
+
+
+def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], list[Formula]]]:
+    """The goal's independent conditions: variables with their types, and literals."""
+    if goal[0] == "and":
+        for part in goal[1:]:
+            yield from _conditions(part, where)
+        return
+    variables: dict[str, str] = {}
+    literals: list[Formula] = []
+
+    def flatten(formula: Formula) -> None:
+        if formula[0] == "and":
+            for part in formula[1:]:
+                flatten(part)
+        elif formula[0] == "exists":
+            for variable, kind in formula[1]:
+                if variable in variables:
+                    raise DataError(f"{where}: the goal binds {variable} twice")
+                variables[variable] = kind
+            flatten(formula[2])
+        elif formula[0] == "or" or (formula[0] == "not" and formula[1][0] != "=") or formula[0] in _HIDDEN:
+            raise DataError(
+                f"{where}: the goal has {formula[0]!r}, which the native engine does not judge; play it with "
+                'engine="textworld"'
+            )
+        else:
+            literals.append(formula)
+
+    flatten(goal)
+    yield variables, literals
+
+
+def _solutions(
+    variables: Mapping[str, str], literals: list[Formula], facts: Facts, types: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """Every binding of the variables that makes all literals true in `facts`."""
+    different = [one[1][1:] for one in literals if one[0] == "not"]
+    atoms = [one for one in literals if one[0] != "not"]
+
+    def solve(binding: dict[str, str], left: list[Formula]) -> Iterator[dict[str, str]]:
+        if any(len(set(_bound(pair, binding))) == 1 for pair in different):
+            return
+        if not left:
+            yield binding
+            return
+
+        def cost(atom: Formula) -> int:
+            unbound = sum(word.startswith("?") and word not in binding for word in atom[1:])
+            return unbound * 100_000 + len(facts.get(atom[0], ())) * (unbound == len(atom) - 1) * 10
+
+        atom = min(left, key=cost)
+        rest = [other for other in left if other is not atom]
+        wanted = _bound(atom[1:], binding)
+        if atom[0] == "=":
+            if wanted[0] == wanted[1]:
+                yield from solve(binding, rest)
+            return
+        if not any(word.startswith("?") for word in wanted):
+            if wanted in facts.get(atom[0], ()):
+                yield from solve(binding, rest)
+            return
+        for fact in facts.get(atom[0], ()):
+            extended: dict[str, Any] = dict(binding)
+            for word, value in zip(wanted, fact, strict=True):
+                if not word.startswith("?"):
+                    if word != value:
+                        break
+                elif extended.setdefault(word, value) != value or variables[word] not in ("object", types[value]):
+                    break
+            else:
+                yield from solve(extended, rest)
+
+    yield from solve({}, atoms)
+
+
+def _bound(words: Formula, binding: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(str(binding.get(word, word)) for word in words)
+
+
+def _wanted(problem: Problem, facts: Facts, names: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The things and the receptacles that the goal of one of the six families speaks of."""
+    if problem.family not in FAMILIES:
+        return frozenset(), ()
+    kinds: dict[str, set[str]] = {"objecttype": set(), "receptacletype": set()}
+    for _, literals in _conditions(problem.goal, "the goal"):
+        for literal in literals:
+            if literal[0] in kinds:
+                kinds[literal[0]].add(literal[2])
+    things = frozenset(names[name] for name, kind in facts.get("objecttype", ()) if kind in kinds["objecttype"])
+    places = (names[name] for name, kind in facts.get("receptacletype", ()) if kind in kinds["receptacletype"])
+    return things, tuple(sorted(places))

@@ -1,0 +1,1 @@
+"""GSM8K: grade-school word problems, in one step or with tools."""

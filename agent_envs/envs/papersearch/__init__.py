@@ -1,0 +1,1 @@
+"""Paper search over a citation graph."""

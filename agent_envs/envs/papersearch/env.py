@@ -1,0 +1,407 @@
+"""Searching for papers: a query, a search engine, citations to follow, and a pool that grows.
+
+    query   "Could you list research that examined diversity in conversational agents?"
+    gold    ["Towards Diverse Dialogue Responses", ...]         date  2023-10-24
+
+The tools, the pool and the rewards follow Agent-R1's paper search recipe and PaperScout; titles are compared as in
+PaSa's evaluation: `agent_envs.envs.papersearch.reward`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agent_envs.datasets.files import data_name, find_files
+from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
+from agent_envs.datasets.papersearch.generated.literature import literature
+from agent_envs.datasets.papersearch.generated.queries import generated_queries
+from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, query_rows
+from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.envs.papersearch.episode import (
+    ERROR_TEXT,
+    MAX_SHOWN_QUERY,
+    ExpandTool,
+    FinishTool,
+    Found,
+    PaperState,
+    Pooled,
+    SearchPapersTool,
+    one_line,
+    paper_tool_specs,
+    query_key,
+    render_papers,
+)
+from agent_envs.envs.papersearch.expert import expert_text, wrong_text
+from agent_envs.envs.papersearch.reward import CALL_REWARDS, ERROR, OK, REPEATED, ScoredCall, retrieval_metrics
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.messages import ToolSpec, join_tool_results
+from agent_envs.retrieval.papers import (
+    CachedSelector,
+    GoldSelector,
+    Paper,
+    PaperBackend,
+    Selector,
+    open_backend,
+    open_selector,
+)
+from agent_envs.text_env import Outcome, TaskSource, clean_text
+from agent_envs.tool_env import MAX_NAME_LENGTH, ToolEnv
+from agent_envs.tools import ToolRegistry
+from agent_envs.tools.registry import ToolResult
+
+__all__ = ["PaperSearchEnv"]
+
+KEEP = 0.01
+"""The score from which on a paper joins the pool."""
+
+ENOUGH = 0.9
+"""The recall that counts as success."""
+
+_LONGEST = 1 << 18  # characters of an observation: five calls with ten long abstracts each
+
+_INSTRUCTIONS = (
+    "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
+    "and citations; several calls at once run side by side. What fits the query joins the pool. When nothing more is "
+    "to be found, end the search with the tool finish, or with a text without a call."
+)
+
+
+class PaperSearchEnv(ToolEnv):
+    """Find the papers that answer a query, by searching and by following citations.
+
+    ## Description
+    A query as a researcher would ask it, a search engine for papers, and their references and citations. What is found
+    is judged by a selector; papers that fit join a pool, which is the answer. Search alone does not find all of it:
+    some papers on a topic never name it, and citations lead there. Nothing published after the query's date is
+    shown.
+
+    ## Action Space
+    Any text with tool calls in Hermes form, up to `max_calls` a step, which run side by side:
+    `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, `expand{paper_id}` for a paper that the
+    pool had before this step, and `finish{}`. A text without a call finishes too.
+
+    ## Observation Space
+    Text: the query at reset; then for each call what it was, how many papers were found, and the best `shown` of those
+    that are new in the pool: `[id] (score) [NEW] Title` and `Abstract: ...`, at most `abstract_words` words of it.
+    The wrapper `RebuildPrompt` shows the query, the calls so far and the best papers of the pool instead.
+
+    ## Starting State
+    An empty pool and a query drawn from the split, or `options={"index": i}`, or one of your own, which has no answers
+    and so needs another `selector`: `options={"question": "..."}`.
+
+    ## Rewards
+    Papers are new that the pool did not have before the call; the calls of a step count in the order they are written.
+    A paper joins the pool with a score of at least 0.01.
+    - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for a search or an
+      expansion made before; 0 for a call that fails or brings nothing.
+    - `reward="paperscout"`: each call earns the number of new papers with a score of at least 0.4, minus 0.1 for a
+      search and 0.05 for an expansion; -0.5 for one made before or for a paper that is not in the pool; 0 for a call
+      that cannot be read.
+    - `reward="f1"`: the F1 of the pool when the policy finishes, and 0 before it and at the step limit.
+
+    ## Episode End
+    Terminates with `finish` or a text without a call. Truncated after 5 steps.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the query and the pool), `invalid_action` (a call that could not
+    run, was made before, or names a paper that is not in the pool), `score` (F1 of the pool), `success` (the policy has
+    finished with a recall of at least 0.9), `reward_components` (`call_1`, `call_2`, ... in the order of the calls;
+    `f1` at the end for that reward), `tool_results` (list of `name`, `content`, `error`), `metrics` (`precision`,
+    `recall`, `recall_at_20`, `recall_at_50`, `recall_at_100`, `f1` of the pool as it is, ranked by score; titles are
+    compared by their letters), `pool` (its size), `found` (list of `id`, `title`, `score`: the papers that joined it in
+    this step), `answers` (the titles that are looked for; both are what `agentr1 eval-papers` reads), `searches`,
+    `expansions`, `query_type`.
+
+    ## Arguments
+    `gym.make("AgentR1/PaperSearch-v0", split="train", data="generated", backend="local", selector="gold",
+    reward="agentr1", papers=2000)`
+    - `split`: "train", "validation", "test".
+    - `data`: "generated"; "official", what `agentr1 prepare papersearch` placed; or rows of AutoScholarQuery or
+      SPARBench as released, a file (one split, "all") or a folder with one file per split.
+    - `papers`: size of the generated literature, 100 to 5,000,000. Up to 20,000 it is made in memory; larger ones are
+      indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
+    - `hidden`: share of the papers on a generated topic that never name it, 0 to 0.6 (default 0.4): the difficulty.
+      No search for the topic finds them; the citations of what it finds do.
+    - `corpus`: what the backend "local" searches instead: a papers.jsonl of `{id, title, abstract, date, citations[],
+      references[]}`, unarXive's papers, SPARBench rows (their answers), a folder of any of them, or one that
+      `agent_envs.retrieval.papers.local.LocalPapers.build` made. Without it, real queries are searched in the papers
+      that lie with them: files of papers in their folder, and the answers as far as the rows describe them.
+    - `backend`: "local" (default: BM25 with Lucene's results and the corpus's citations), another name of
+      `agent_envs.retrieval.papers.opening`, or a `PaperBackend`.
+    - `selector`: "gold" (default: 1 for papers that answer the query, else 0), "lexical" (BM25, 0 to 1), another name
+      of `agent_envs.retrieval.papers.opening`, or a `Selector`. Scores are remembered per query and paper.
+    - `reward`: see above.
+    - `max_calls` (5), `top_k` (10; results of a search), `shown` (10; new papers that a call shows), `abstract_words`
+      (400; words of an abstract that are shown, 0 for none).
+    - `tool_timeout`: see `ToolEnv`. Services have time limits of their own; when one fails, a `BackendError` ends the
+      episode.
+
+    ## Data
+    Generated: a literature of invented papers per split, whose invented words no other split has; 100,000 train, 1,000
+    validation and 1,000 test queries, which 2 to 30 papers answer: 8 of 20 ask for a topic, 6 for a topic in one
+    setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic some call it by
+    another name, which surveys and some others give away, and `hidden` of them by none. `expert_action()` solves them
+    from what it is shown. Official: AutoScholarQuery, 33,551 train, 1,000 validation and 1,000 test queries, and
+    RealScholarQuery, 50, as the split "real" (He et al. 2025, https://github.com/bytedance/pasa); no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = _INSTRUCTIONS
+    reset_options = ("index", "question")
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str = "generated",
+        corpus: str | os.PathLike[str] | None = None,
+        backend: str | PaperBackend = "local",
+        selector: str | Selector = "gold",
+        reward: str = "agentr1",
+        papers: int = 2000,
+        hidden: float = 0.4,
+        max_calls: int = 5,
+        top_k: int = 10,
+        shown: int = 10,
+        abstract_words: int = 400,
+        **kwargs: Any,
+    ) -> None:
+        if reward not in tuple(CALL_REWARDS):
+            raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(str(reward), CALL_REWARDS)}")
+        for name, value, least in (("top_k", top_k, 1), ("shown", shown, 1), ("abstract_words", abstract_words, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if not isinstance(backend, (str, PaperBackend)):
+            raise ConfigError(f"backend must be a name such as 'local' or a PaperBackend, got {backend!r:.80}")
+        if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and str(corpus)):
+            raise ConfigError(f"corpus must be the path of a file or a folder of papers, got {corpus!r:.80}")
+        if corpus is not None and backend != "local":
+            raise ConfigError(f"corpus= is what the backend 'local' searches; got backend={backend!r} too")
+        data = data_name(data)
+        if data == "generated":
+            literature(split, papers, hidden)
+        else:
+            if (papers, hidden) != (2000, 0.4):
+                raise ConfigError(f"papers= and hidden= are for generated papers, not for rows of {data!r}")
+            find_files(data, split, task=TASK, suffixes=SUFFIXES)
+        self.corpus = corpus
+        self.backend = backend
+        self.selector = selector if isinstance(selector, (str, CachedSelector)) else CachedSelector(selector)
+        self.reward = reward
+        self.papers = papers
+        self.hidden = hidden
+        self.top_k = top_k
+        self.shown = shown
+        self.abstract_words = abstract_words
+        kwargs.setdefault("max_observation_length", _LONGEST)
+        # The tools come with the corpus, which the first reset opens: making an environment is cheap.
+        super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)
+
+    # -- what is searched ----------------------------------------------------------------------------------------
+
+    def _open_tasks(self) -> TaskSource:
+        backend = self._open_backend()
+        if isinstance(self.selector, str) and self.selector != "gold":
+            _cached_selector(self.selector, os.getpid())
+        self.registry = ToolRegistry(
+            [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
+        )
+        if self.data != "generated":
+            return query_rows(self.data, self.split)
+        return generated_queries(self.split, self.papers, self.hidden)
+
+    def _open_backend(self) -> PaperBackend:
+        """Where papers come from: shared by all environments of the process."""
+        if not isinstance(self.backend, str):
+            return self.backend
+        if self.backend != "local":
+            return open_backend(self.backend)
+        if self.corpus is not None:
+            return corpus_papers(self.corpus)
+        if self.data != "generated":
+            return data_papers(self.data)
+        return generated_papers(literature(self.split, self.papers, self.hidden))
+
+    def _judge(self) -> Selector:
+        if self.selector == "gold":
+            return GoldSelector(self.task.titles, self.task.ids)
+        if isinstance(self.selector, str):
+            return _cached_selector(self.selector, os.getpid())
+        return self.selector
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        """The tools search, expand and finish."""
+        return paper_tool_specs()
+
+    # -- the episode ---------------------------------------------------------------------------------------------
+
+    def _own_task(self, question: str) -> PaperTask:
+        if self.selector == "gold":
+            raise ConfigError("no answers to a query of your own are known to selector='gold'; use selector='lexical'")
+        return PaperTask("papersearch/question", question, titles=())
+
+    def _begin(self, task: PaperTask) -> tuple[str, PaperState]:
+        return task.query, PaperState()
+
+    def _act(self, action: str) -> Outcome:
+        parsed = self.parser.parse(action)
+        state: PaperState = self.state
+        state.problems = []
+        state.new = []
+        state.turns += 1
+        if not parsed.calls:
+            if parsed.text.strip():
+                return self._finish(Outcome(f"The search ends with {len(state.pool)} papers."))
+            text = self.call_reminder.format(format=self.parser.describe())
+            state.problems = [text]
+            return Outcome(text, invalid_action=True)
+        results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
+        calls, shown = self._settle(results)
+        reward = CALL_REWARDS[self.reward]
+        components = {f"call_{n}": reward(call) for n, call in enumerate(calls[: self.max_parallel_calls], start=1)}
+        state.gains.append(sum(len(call.scores) for call in calls))
+        state.problems = [result["content"] for result in shown if result["error"]]
+        outcome = Outcome(
+            join_tool_results(shown),
+            reward=sum(components.values()),
+            invalid_action=any(call.status != OK for call in calls),  # what could not be read has ERROR
+            components=components,
+            extra={"tool_results": shown},
+        )
+        finished = any(call.kind == "finish" and call.status == OK for call in calls)
+        return self._finish(outcome) if finished else outcome
+
+    def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
+        """Answer a text without carrying it out; the problems are part of the state that is shown."""
+        self.state.new = []
+        self.state.problems = [clean_text(result.content) for result in results]
+        return super().refuse(action, results)
+
+    def _settle(self, results: list[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
+        """Put what was found into the pool, call by call: what each came to, and what the policy is shown."""
+        scores = self._scores([r.content for r in results if isinstance(r.content, Found)])
+        calls, shown = [], []
+        for result in results:
+            name = clean_text(result.name[:MAX_NAME_LENGTH])
+            if not isinstance(result.content, Found):
+                calls.append(ScoredCall(name, ERROR))
+                shown.append({"name": name, "content": clean_text(result.content), "error": True})
+                continue
+            found = result.content
+            status = REPEATED if found.status == OK and self.state.has_run(found) else found.status
+            new = self._keep(found, scores) if status == OK else []
+            calls.append(ScoredCall(name, status, tuple(pooled.score for pooled in new)))
+            shown.append({"name": name, "content": self._show(found, status, new), "error": status != OK})
+        return calls, shown
+
+    def _scores(self, found: list[Found]) -> dict[str, float]:
+        """The scores of the papers that are not in the pool, by id, asked for at once."""
+        fresh = {paper.id: paper for result in found for paper in result.papers if paper.id not in self.state.pool}
+        if not fresh:
+            return {}
+        papers: list[Paper] = list(fresh.values())
+        return dict(zip(fresh, self._judge().scores(self.task.query, papers), strict=True))
+
+    def _keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
+        """Note a call that ran, and the papers that it brought into the pool, best first."""
+        state: PaperState = self.state
+        asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
+        if found.kind == "search":
+            state.searched.add(query_key(found.asked))
+            state.history.append(f"[Search] {asked}")
+        elif found.kind == "expand":
+            state.pool[found.asked].expanded = True
+            state.history.append(f"[Expand] {asked}")
+        new = []
+        for paper in found.papers:
+            if paper.id not in state.pool and scores[paper.id] >= KEEP:
+                state.pool[paper.id] = Pooled(paper, scores[paper.id])
+                new.append(state.pool[paper.id])
+        state.new += new
+        return sorted(new, key=lambda pooled: -pooled.score)
+
+    def _show(self, found: Found, status: str, new: list[Pooled]) -> str:
+        if found.kind == "finish":
+            return "The search ends."
+        if status != OK:
+            asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
+            return ERROR_TEXT[status, found.kind].format(asked=repr(asked))
+        head = f"{self.state.history[-1]}: {len(found.papers)} found, {len(new)} new"
+        if not new:
+            return head
+        self.state.shown += [pooled.paper.id for pooled in new[: self.shown]]
+        return f"{head}\n{clean_text(render_papers(new[: self.shown], self.abstract_words))}"
+
+    def _finish(self, outcome: Outcome) -> Outcome:
+        self.state.finished = True
+        metrics, components = self._metrics(), dict(outcome.components)
+        if self.reward == "f1":
+            components["f1"] = metrics["f1"]
+        return replace(
+            outcome,
+            reward=sum(components.values()),
+            terminated=True,
+            success=metrics["recall"] >= ENOUGH,
+            components=components,
+        )
+
+    def _metrics(self) -> dict[str, float]:
+        return retrieval_metrics([pooled.paper.title for pooled in self.state.ranked()], self.task.titles)
+
+    def _anchor(self) -> str:
+        pool = sorted(f"{paper_id}{'*' if p.expanded else ''}" for paper_id, p in self.state.pool.items())
+        return clean_text("\n".join([self.task.query, *pool]))
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super()._info(outcome)
+        state, metrics = self.state, self._metrics()
+        info.update(
+            score=metrics["f1"],
+            metrics=metrics,
+            pool=len(state.pool),
+            found=[{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
+            answers=list(self.task.titles),
+            searches=len(state.searched),
+            expansions=sum(pooled.expanded for pooled in state.pool.values()),
+            query_type=self.task.query_type,
+        )
+        return info
+
+    @property
+    def rebuilt_observation(self) -> str:
+        """The whole state in words: the query, what was done, the pool; for wrappers that show it instead."""
+        state: PaperState = self.state
+        parts = [f"Query: {self.task.query}", "\n".join(["History:", *(state.history or ["(none)"])])]
+        best = [*state.ranked(expanded=True)[: self.shown], *state.ranked(expanded=False)[: self.shown]]
+        parts.append(f"Papers ({len(state.pool)} in the pool):\n{render_papers(best, self.abstract_words) or '(none)'}")
+        if state.problems:
+            parts.append("\n".join(["Problems:", *state.problems[-3:]]))
+        return self._fit("\n\n".join(parts))
+
+    # -- its solver ----------------------------------------------------------------------------------------------
+
+    def expert_action(self) -> str | None:
+        """The next text of a solver that reads what was shown; None for real queries and for one's own."""
+        if self.data != "generated" or not self.task.titles:
+            return None
+        return expert_text(self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """The expert's text; with probability `noise` calls that are well-formed and bring little."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return wrong_text(self.task.query, self.state, self.format_call, right, rng)
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_selector(spec: str, process: int) -> CachedSelector:
+    return CachedSelector(open_selector(spec))

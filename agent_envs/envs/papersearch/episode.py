@@ -1,0 +1,265 @@
+"""What happens in an episode of paper search: the pool of papers, the tools that fill it, and how it is shown."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from agent_envs.envs.papersearch.reward import OK, REPEATED, UNKNOWN
+from agent_envs.errors import ToolError, UnknownPaperError
+from agent_envs.messages import ToolSpec
+from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
+from agent_envs.text_env import clean_text
+from agent_envs.tools import Tool
+
+__all__ = [
+    "ERROR_TEXT",
+    "ExpandTool",
+    "FinishTool",
+    "Found",
+    "PaperState",
+    "Pooled",
+    "SearchPapersTool",
+    "one_line",
+    "paper_tool_specs",
+    "query_key",
+    "render_papers",
+]
+
+MAX_QUERY = 4096  # characters
+MAX_SHOWN_QUERY = 300
+_WAIT = 3600.0  # seconds; backends over a network have limits of their own, which tell a broken service from a bad call
+
+
+@dataclass(slots=True)
+class Pooled:
+    """A paper in the pool."""
+
+    paper: Paper
+    """The paper."""
+    score: float
+    """How well it fits the query, by the selector."""
+    expanded: bool = False
+    """Whether its citations and references were asked for."""
+
+
+@dataclass(slots=True)
+class PaperState:
+    """What has happened in an episode."""
+
+    pool: dict[str, Pooled] = field(default_factory=dict)
+    """Papers kept, by id, in the order in which they came."""
+    searched: set[str] = field(default_factory=set)
+    """What was searched for, as `query_key` has it."""
+    history: list[str] = field(default_factory=list)
+    """The calls that ran: "[Search] query" and "[Expand] id"."""
+    shown: list[str] = field(default_factory=list)
+    """Ids of the papers that were shown with their abstracts, in that order."""
+    new: list[Pooled] = field(default_factory=list)
+    """Papers that joined the pool in the last turn."""
+    problems: list[str] = field(default_factory=list)
+    """What was wrong with the calls of the last turn."""
+    turns: int = 0
+    """How many texts the policy has written."""
+    gains: list[int] = field(default_factory=list)
+    """How many papers each turn with a call brought."""
+    finished: bool = False
+    """Whether the policy has finished."""
+
+    def named(self, written: str) -> Pooled | None:
+        """The paper of the pool that is meant by an id as it was shown, in its brackets or without."""
+        if written in self.pool:
+            return self.pool[written]
+        shown = one_line(written)
+        forms = (shown, one_line(shown.removeprefix("[").removesuffix("]")))
+        return next((pooled for name, pooled in self.pool.items() if one_line(name) in forms), None)
+
+    def has_run(self, found: Found) -> bool:
+        """Whether the same call came earlier: in this turn, as earlier turns' the tools know."""
+        if found.kind == "search":
+            return query_key(found.asked) in self.searched
+        return found.kind == "expand" and self.pool[found.asked].expanded
+
+    def ranked(self, expanded: bool | None = None) -> list[Pooled]:
+        """The pool, best first, equal ones as they came; all of it, or what was (not) expanded."""
+        chosen = [p for p in self.pool.values() if expanded is None or p.expanded == expanded]
+        return sorted(chosen, key=lambda p: -p.score)
+
+
+class Found(str):
+    """The text of a call's result, which still knows what was asked and what came."""
+
+    kind: str
+    asked: str
+    status: str
+    papers: tuple[Paper, ...]
+
+    def __new__(cls, text: str, kind: str, asked: str, status: str, papers: Iterable[Paper] = ()) -> Found:
+        """The text, the tool, its argument, how it went, and what was found."""
+        found = super().__new__(cls, text)
+        found.kind = kind
+        found.asked = asked
+        found.status = status
+        found.papers = tuple(papers)
+        return found
+
+
+class _Env(Protocol):
+    """What the tools need of their environment."""
+
+    state: PaperState
+
+    @property
+    def task(self) -> Any: ...
+
+
+def query_key(query: str) -> str:
+    """What two searches are the same by.
+
+    >>> query_key(" Deep\\n parsing") == query_key("deep Parsing")
+    True
+    """
+    return " ".join(query.lower().split())
+
+
+def one_line(text: str) -> str:
+    """Text that can be shown, in one line: an id or a title cannot pass for another paper's lines.
+
+    >>> one_line(" a]\\nAbstract:\\tno ")
+    'a] Abstract: no'
+    """
+    return clean_text(" ".join(text.split()))
+
+
+def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
+    """Papers as the policy sees them, best first.
+
+    >>> paper = Paper("p7", "On Parsing", "We parse. We do.")
+    >>> print(render_papers([Pooled(paper, 0.874)], 2))
+    [p7] (0.87) [NEW] On Parsing
+    Abstract: We parse. ...
+    """
+    return "\n".join(_shown(p, abstract_words) for p in papers)
+
+
+def _shown(pooled: Pooled, abstract_words: int) -> str:
+    paper = pooled.paper
+    mark = "EXP" if pooled.expanded else "NEW"
+    head = f"[{one_line(paper.id)}] ({pooled.score:.2f}) [{mark}] {one_line(paper.title)}"
+    if not abstract_words:
+        return head
+    words = paper.abstract.split(None, abstract_words)
+    abstract = " ".join(words[:abstract_words]) + (" ..." if len(words) > abstract_words else "")
+    return f"{head}\nAbstract: {abstract or '(none)'}"
+
+
+class _PaperTool(Tool):
+    """A tool over a backend: copies of an environment share the backend, not the tool."""
+
+    def __init__(self, env: _Env, backend: PaperBackend) -> None:
+        self.env = env
+        self.backend = backend
+        self.blocking = backend.blocking
+        self.timeout = _WAIT if self.blocking else None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return type(self)(copy.deepcopy(self.env, memo), self.backend)
+
+    def _in_time(self, papers: Sequence[Paper]) -> list[Paper]:
+        return [paper for paper in papers if within_date(paper.date, self.env.task.date)]
+
+
+class SearchPapersTool(_PaperTool):
+    """Searches for papers."""
+
+    name = "search"
+    description = "Search for papers on a topic; the best ones that are new join the pool."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to search for, in a few words."}},
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, env: _Env, backend: PaperBackend, top_k: int = 10) -> None:
+        super().__init__(env, backend)
+        self.top_k = top_k
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SearchPapersTool:
+        return SearchPapersTool(copy.deepcopy(self.env, memo), self.backend, self.top_k)
+
+    def call(self, *, query: str) -> Found:  # type: ignore[override]
+        """What is found; nothing is searched for twice."""
+        if not query.strip():
+            raise ToolError("the query is empty; expected words to search for")
+        if len(query) > MAX_QUERY:
+            raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
+        if query_key(query) in self.env.state.searched:
+            return Found("", self.name, query, REPEATED)
+        papers = self.backend.search(query, self.top_k, self.env.task.date or None)
+        return Found("", self.name, query, OK, self._in_time(papers)[: self.top_k])
+
+
+class ExpandTool(_PaperTool):
+    """Follows the citations of a paper in the pool."""
+
+    name = "expand"
+    description = "Get the references and the citations of a paper in the pool; those that are new join the pool."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"paper_id": {"type": "string", "description": "The id of a paper, as in [id]."}},
+        "required": ["paper_id"],
+        "additionalProperties": False,
+    }
+
+    def call(self, *, paper_id: str) -> Found:  # type: ignore[override]
+        """Its neighbours; a paper is expanded once, and only what the pool had before this turn."""
+        pooled = self.env.state.named(paper_id)
+        if pooled is None:
+            return Found("", self.name, paper_id, UNKNOWN)
+        paper = pooled.paper
+        if pooled.expanded:
+            return Found("", self.name, paper.id, REPEATED)
+        try:
+            papers = self.backend.expand(paper.id)
+        except UnknownPaperError:
+            papers = []  # a search service may know papers that its citation service does not
+        return Found("", self.name, paper.id, OK, self._in_time(papers))
+
+
+class FinishTool(Tool):
+    """Ends the search."""
+
+    name = "finish"
+    description = "End the search: the pool is the answer."
+    parameters: ClassVar[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}  # type: ignore[misc]
+
+    def call(self) -> Found:  # type: ignore[override]
+        """Nothing to do but to end."""
+        return Found("", self.name, "", OK)
+
+
+def paper_tool_specs() -> list[ToolSpec]:
+    """The tools in the OpenAI function form, which do not depend on what is searched."""
+    tools: tuple[type[Tool], ...] = (SearchPapersTool, ExpandTool, FinishTool)
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": copy.deepcopy(tool.parameters),
+            },
+        }
+        for tool in tools
+    ]
+
+
+ERROR_TEXT = {
+    (REPEATED, "search"): "error: this was searched for before: {asked}",
+    (REPEATED, "expand"): "error: the paper {asked} was expanded before",
+    (UNKNOWN, "expand"): "error: the pool has no paper {asked}; expected the id of one that was shown",
+}
+"""What a call that changes nothing says, by how it went and its tool."""

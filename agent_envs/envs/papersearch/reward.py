@@ -1,0 +1,131 @@
+"""Scoring of paper search: what a call earns by the released formulas, and how well a pool of papers fits the answers.
+
+    agentr1      the sum of the 3 best scores among the new papers of a call, minus a cost (0 as released); -0.5 for a
+                 repeated search or expand; 0 for a call that fails or brings nothing
+    paperscout   how many new papers score 0.4 or more, minus 0.1 for a search and 0.05 for an expand; -0.5 for a
+                 repeated call or a paper that is not known; 0 for a call that cannot be read
+    f1           nothing for calls; at the end the F1 of the pool
+
+The formulas of the first two follow Agent-R1's paper search recipe and PaperScout. Papers are new that the pool did not
+have before the call; calls of one turn count in the order in which they are written. Titles are compared by
+`agent_envs.retrieval.papers.title_key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from agent_envs.retrieval.papers.base import title_key
+
+__all__ = [
+    "CALL_REWARDS",
+    "ERROR",
+    "OK",
+    "REPEATED",
+    "UNKNOWN",
+    "ScoredCall",
+    "agentr1",
+    "f1",
+    "no_reward",
+    "paperscout",
+    "retrieval_metrics",
+]
+
+OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
+
+_REPEATED = -0.5
+_BEST = 3
+_RELEVANT = 0.4
+_COSTS: Mapping[str, float] = MappingProxyType({"search": 0.1, "expand": 0.05})
+_DEPTHS = (20, 50, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredCall:
+    """What a call came to."""
+
+    kind: str
+    """"search" or "expand"; the name that was called where there is no such tool."""
+    status: str
+    """OK, REPEATED (the same call before), UNKNOWN (expand: no such paper in the pool) or ERROR (it could not run)."""
+    scores: tuple[float, ...] = ()
+    """The scores of the papers that it brought into the pool."""
+
+
+def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
+    """The reward of a call in Agent-R1.
+
+    >>> agentr1(ScoredCall("search", OK, (0.2, 0.9, 0.5, 0.7))), agentr1(ScoredCall("expand", REPEATED))
+    (2.1, -0.5)
+    >>> agentr1(ScoredCall("search", OK), cost=0.1), agentr1(ScoredCall("expand", UNKNOWN))
+    (0.0, 0.0)
+
+    Args:
+        call: The call.
+        cost: What a call that brings something costs.
+    """
+    if call.status == REPEATED:
+        return _REPEATED
+    if call.status != OK or not call.scores:
+        return 0.0
+    return sum(sorted(call.scores, reverse=True)[:_BEST]) - cost
+
+
+def paperscout(call: ScoredCall) -> float:
+    """The reward of a call in PaperScout.
+
+    >>> paperscout(ScoredCall("search", OK, (0.4, 0.9, 0.39))), paperscout(ScoredCall("expand", OK))
+    (1.9, -0.05)
+    >>> paperscout(ScoredCall("expand", UNKNOWN)), paperscout(ScoredCall("search", ERROR))
+    (-0.5, 0.0)
+    """
+    if call.status in (REPEATED, UNKNOWN):
+        return _REPEATED
+    if call.status != OK:
+        return 0.0
+    return sum(score >= _RELEVANT for score in call.scores) - _COSTS.get(call.kind, 0.0)
+
+
+def no_reward(call: ScoredCall) -> float:
+    """0: where only the end counts."""
+    return 0.0
+
+
+CALL_REWARDS = MappingProxyType({"agentr1": agentr1, "paperscout": paperscout, "f1": no_reward})
+"""What a call earns, by the name of the reward."""
+
+
+def f1(precision: float, recall: float) -> float:
+    """The harmonic mean of precision and recall, 0 where both are.
+
+    >>> f1(0.5, 1.0), f1(0.0, 0.0)
+    (0.6666666666666666, 0.0)
+    """
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, float]:
+    """Precision, recall, recall among the first 20, 50 and 100, and F1 of some papers.
+
+    A title counts once however often it is found, and two golds with the same letters are one.
+
+    >>> metrics = retrieval_metrics(["Deep Parsing", "Seas", "deep parsing!"], ["Deep parsing", "Shallow parsing"])
+    >>> metrics["precision"], metrics["recall"], metrics["recall_at_20"], metrics["f1"]
+    (0.5, 0.5, 0.5, 0.5)
+
+    Args:
+        ranked: Titles of the papers found, best first.
+        golds: Titles of the papers that answer the query.
+
+    Returns:
+        precision, recall, recall_at_20, recall_at_50, recall_at_100, f1; all 0 where nothing was found or asked for.
+    """
+    wanted = set(map(title_key, golds))
+    found = list(dict.fromkeys(map(title_key, ranked)))
+    hits = [key in wanted for key in found]
+    precision = sum(hits) / len(found) if found else 0.0
+    recall = sum(hits) / len(wanted) if wanted else 0.0
+    at = {f"recall_at_{k}": sum(hits[:k]) / len(wanted) if wanted else 0.0 for k in _DEPTHS}
+    return {"precision": precision, "recall": recall, **at, "f1": f1(precision, recall)}

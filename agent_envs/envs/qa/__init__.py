@@ -1,0 +1,1 @@
+"""Multi-hop question answering by search: HotpotQA, 2WikiMultihopQA, MuSiQue."""

@@ -1,0 +1,357 @@
+"""Multi-hop question answering by searching: HotpotQA, 2WikiMultihopQA, MuSiQue, and a generated encyclopaedia.
+
+    question   "Which magazine was started first Arthur's Magazine or First for Women?"
+    answer     "Arthur's Magazine"
+
+Scoring follows HotpotQA's hotpot_evaluate_v1.py; the styles follow Agent-R1's hotpotqa recipe (`tool`), ReAct's
+hotpotqa notebook (`react`) and Search-R1 (`search_r1`): `agent_envs.rewards.short_answers`, `agent_envs.parsers`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agent_envs.datasets.files import data_name
+from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
+from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
+from agent_envs.datasets.qa.generated.questions import generated_qa, parse_hops
+from agent_envs.datasets.qa.rows import find_qa_files, qa_rows
+from agent_envs.datasets.qa.task import QATask
+from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
+from agent_envs.envs.qa.expert import expert_text, wrong_text
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.messages import ToolCall, ToolSpec
+from agent_envs.retrieval import Retriever, open_retriever
+from agent_envs.rewards.short_answers import exact_match, f1, qa_format, substring_match
+from agent_envs.text_env import Outcome, TaskSource
+from agent_envs.tool_env import ToolEnv
+from agent_envs.tools import ToolRegistry
+from agent_envs.tools.search import SearchTool, check_limits
+
+__all__ = ["HotpotQAEnv", "QAEnv"]
+
+STYLES = ("tool", "react", "search_r1")
+REWARDS = ("em", "f1", "qa_format", "sub_em")
+_PARSERS = {"tool": "hermes", "react": "react", "search_r1": "search_r1"}
+_TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
+_SHOWN_ANSWER = 200
+
+_INSTRUCTIONS = {
+    "tool": (
+        "Answer the question. Search for what you need with the tool, as often as you need, then write the final "
+        "answer, a few words only, between <answer> and </answer>."
+    ),
+    "react": (
+        "Answer the question. Think, then write one action: search[entity] opens the page of an entity, "
+        "lookup[keyword] shows the next sentence with the keyword on the open page, finish[answer] gives the final "
+        "answer, a few words only."
+    ),
+    "search_r1": (
+        "Answer the question. Reason between <think> and </think>. To search, write <search> query </search>; what is "
+        "found comes between <information> and </information>. Search as often as you need, then write the final "
+        "answer, a few words only, between <answer> and </answer>."
+    ),
+}
+
+
+def _last_answer(text: str) -> str | None:
+    """What stands between the last pair of answer tags, in time proportional to the text; None without a pair.
+
+    >>> _last_answer("<answer>a</answer> or <answer>b</answer><answer>")
+    'b'
+    """
+    position, found = 0, None
+    while (start := text.find("<answer>", position)) >= 0:
+        end = text.find("</answer>", start)
+        if end < 0:
+            break
+        found, position = text[start + len("<answer>") : end], end
+    return found
+
+
+class QAEnv(ToolEnv):
+    """Answer a question with a search engine; the base of the three tasks, which differ in their data."""
+
+    dataset: ClassVar[str]
+    """What `agentr1 prepare` calls the data set."""
+    default_hops: ClassVar[int | str]
+    """Hops of generated questions."""
+    reset_options = ("index", "question")
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str = "generated",
+        corpus: str | os.PathLike[str] | None = None,
+        retriever: str | os.PathLike[str] | Retriever | None = None,
+        style: str = "tool",
+        parser: str | None = None,
+        reward: str = "em",
+        hops: int | str | None = None,
+        articles: int = 1000,
+        force_first_search: bool = False,
+        max_calls: int = 4,
+        passage_chars: int = 1200,
+        top_k: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name, value, known in (("style", style, STYLES), ("reward", reward, REWARDS)):
+            if value not in known:
+                raise ConfigError(f"there is no {name} {value!r}.{did_you_mean(str(value), known)}")
+        if style != "tool" and (reward == "qa_format" or force_first_search):
+            wanted = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
+            raise ConfigError(f"{wanted} goes with style='tool', got style={style!r}")
+        if parser is not None and (style != "tool" or (reward == "qa_format" and parser != "hermes")):
+            other = "reward='qa_format'" if style == "tool" else f"style={style!r}"
+            raise ConfigError(f"{other} has a form of its own: leave out parser={parser!r}")
+        if type(force_first_search) is not bool:
+            raise ConfigError(f"force_first_search must be True or False, got {force_first_search!r}")
+        if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and os.fspath(corpus)):
+            raise ConfigError(f"corpus must be the path of a passages.jsonl or of an index, got {corpus!r:.80}")
+        searches = isinstance(retriever, (str, os.PathLike, Retriever)) and not isinstance(retriever, type)
+        if retriever is not None and not (searches and retriever != ""):
+            raise ConfigError(
+                "retriever must be 'bm25', 'lucene', the address of a search server, the folder of an index, or a "
+                f"Retriever (search, search_many, document), got {retriever!r:.80}"
+            )
+        if corpus is not None and retriever is not None and retriever not in ENGINES:
+            raise ConfigError("corpus= is what 'bm25' or 'lucene' indexes and searches; another retriever= has its own")
+        data = data_name(data)
+        top_k = _TOP_K[style] if top_k is None else top_k
+        check_limits(top_k, passage_chars)
+        self.hops = self.default_hops if hops is None else hops
+        self.articles = articles
+        if data == "generated":
+            parse_hops(self.hops)
+            encyclopaedia(split, articles)
+        else:
+            if hops is not None or articles != 1000:
+                raise ConfigError(f"hops= and articles= are for generated questions, not for rows of {data!r}")
+            find_qa_files(self.dataset, data, split)
+        self.corpus = corpus
+        self.retriever = retriever
+        self.style = style
+        self.reward = reward
+        self.force_first_search = force_first_search
+        self.passage_chars = passage_chars
+        self.top_k = top_k
+        self.instructions = _INSTRUCTIONS[style]
+        # The tools come with the index, which the first reset opens: making an environment is cheap.
+        super().__init__(
+            tools=ToolRegistry(),
+            parser=parser or _PARSERS[style],
+            max_parallel_calls=max_calls,
+            split=split,
+            data=data,
+            **kwargs,
+        )
+
+    # -- what is searched ----------------------------------------------------------------------------------------
+
+    def _open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            tasks: TaskSource = generated_qa(self.dataset, self.split, self.hops, self.articles)
+        else:
+            tasks = qa_rows(self.dataset, self.data, self.split)
+        self.registry = self._make_tools(self._open_retriever())
+        return tasks
+
+    def _open_retriever(self) -> Retriever:
+        """What searches: shared by all environments of the process."""
+        if self.retriever is not None and self.retriever not in ENGINES:
+            given = self.retriever
+            return open_retriever(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else given
+        engine = str(self.retriever or "bm25")
+        if self.corpus is not None:
+            return corpus_retriever(self.corpus, engine)
+        if self.data == "generated":
+            return generated_retriever(encyclopaedia(self.split, self.articles), engine)
+        return rows_retriever(self.dataset, self.data, self.split, engine)
+
+    def _make_tools(self, retriever: Retriever) -> ToolRegistry:
+        if self.style == "react":
+            page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
+            return ToolRegistry([page, LookupTool(self, self.passage_chars)])
+        layout = "numbered" if self.style == "tool" else "information"
+        search = SearchTool(retriever, top_k=self.top_k, passage_chars=self.passage_chars, layout=layout)
+        return ToolRegistry([search])
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        """The search tool in style "tool"; none in the others, whose actions are text."""
+        return [SearchTool.class_spec()] if self.style == "tool" else []
+
+    # -- the episode ---------------------------------------------------------------------------------------------
+
+    def _own_task(self, question: str) -> QATask:
+        return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)
+
+    def _begin(self, task: QATask) -> tuple[str, QAState]:
+        state = QAState()
+        if not self.force_first_search:
+            return task.question, state
+        (result,) = self.registry.run([ToolCall("search", {"query": task.question})], timeout=self.tool_timeout)
+        state.note(result.content)
+        return f"{task.question}\n\n{result.content}", state
+
+    def _act(self, action: str) -> Outcome:
+        self.state.turns.append(action)
+        return super()._act(action)
+
+    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+        results = outcome.extra["tool_results"]
+        for result in results:
+            self.state.note(result["content"])
+            result["content"] = str(result["content"])
+        failed = any(result["error"] for result in results)
+        return replace(
+            outcome,
+            observation=str(outcome.observation),
+            invalid_action=outcome.invalid_action or failed,
+            # Without tools on offer what a search finds is the environment's word, not a tool's.
+            extra={"tool_results": results if self.style == "tool" else []},
+        )
+
+    def _answer(self, text: str) -> Outcome:
+        state, golds = self.state, self.task.answers
+        tagged = _last_answer(text) if self.style == "tool" else None
+        state.answer = (text if tagged is None else tagged).strip()
+        state.scores = {
+            "em": exact_match(state.answer, golds) if state.answer else 0.0,
+            "f1": f1(state.answer, golds),
+            "sub_em": substring_match(state.answer, golds),
+        }
+        em = state.scores["em"]
+        reward = state.scores.get(self.reward)
+        if reward is None:
+            reward = qa_format(state.turns, golds, "\n".join([*state.turns, *state.observed]))
+        shown = state.answer[:_SHOWN_ANSWER]
+        return Outcome(
+            f"The answer given is: {shown}" if shown else "No answer was given.",
+            reward=reward,
+            terminated=True,
+            invalid_action=not state.answer,
+            score=em,
+            success=em == 1.0,
+            components={self.reward: reward},
+        )
+
+    def _anchor(self) -> str:
+        state: QAState = self.state
+        seen = sorted(title for title in state.pages if title)
+        return "\n".join([self.task.question, *seen, *([f"open: {state.page[0]}"] if state.page[0] else [])])
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super()._info(outcome)
+        state, task = self.state, self.task
+        found = sum(title in state.pages for title in task.supporting)
+        info.update(
+            answer=state.answer,
+            em=state.scores.get("em", 0.0),
+            f1=state.scores.get("f1", 0.0),
+            sub_em=state.scores.get("sub_em", 0.0),
+            supporting_recall=found / len(task.supporting) if task.supporting else 0.0,
+            searches=len(state.queries),
+            question_type=task.question_type,
+            hops=task.hops,
+        )
+        return info
+
+    # -- its solver ----------------------------------------------------------------------------------------------
+
+    def expert_action(self) -> str | None:
+        """The next text of a solver that reads what was shown; None for real questions and for one's own."""
+        if self.data != "generated" or not self.task.answers:
+            return None
+        return expert_text(self.task.question, self.state, self.style, self.format_call, self.max_parallel_calls)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """The expert's text; with probability `noise` a search for another article seen, or another answer."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return wrong_text(self.state, self.style, self.format_call, right, rng)
+
+
+class HotpotQAEnv(QAEnv):
+    """Answer questions that need several articles, with a search engine.
+
+    ## Description
+    A question whose answer rests on two or more articles of an encyclopaedia: a bridge from one to the next, a
+    comparison of two, or yes or no. The policy searches as often as it likes within the step limit and answers in a
+    few words. Answering without a search is allowed, and shows in `info["searches"]`.
+
+    ## Action Space
+    Any text, read by `style`:
+    - "tool": tool calls in Hermes form, `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, up
+      to `max_calls` a step. A text without a call is the final answer: what is in the last `<answer>...</answer>`, or
+      the whole text.
+    - "react": one command a step, `search[entity]`, `lookup[keyword]` or `finish[answer]`, after any thought.
+    - "search_r1": `<search>query</search>` or `<answer>answer</answer>`; the first complete one counts.
+
+    ## Observation Space
+    Text: the question at reset; then what was found.
+    - "tool": for each call the best `top_k` passages, `[i] title` and the first `passage_chars` characters of the text.
+    - "react": the first five sentences of the entity's page, or similar titles; the next sentence with the keyword.
+    - "search_r1": the passages between `<information>` and `</information>`, 3 by default.
+
+    ## Starting State
+    A question drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own,
+    which has no gold answer. With `force_first_search=True` the question comes with
+    the results of a search for it, as in the released recipe.
+
+    ## Rewards
+    At the final answer, and 0 before it and at the step limit:
+    - `reward="em"`: 1 if the answer equals the gold answer or one of its aliases after HotpotQA's normalisation (lower
+      case, no ASCII punctuation, no articles, single spaces), else 0.
+    - `reward="f1"`: the best token F1 with them; "yes" and "no" score by being equal only.
+    - `reward="sub_em"`: 1 if one of them is a substring of the answer.
+    - `reward="qa_format"`: the released format reward, -1 to 1, for `style="tool"`: 0.5 for each
+      `<think>...</think><tool_call>...</tool_call>` turn and for a last turn `<think>...</think><answer>...</answer>`,
+      at most 1, plus 1 for a substring match of the answer or 0.2 for one anywhere, minus 1.
+
+    ## Episode End
+    Terminates with the final answer. Truncated after 10 steps; the released limits are 5 ("tool") and 7 ("react"):
+    `gym.make(..., max_episode_steps=5)`.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the question and the titles seen), `invalid_action` (a malformed
+    call, an empty query, an empty answer), `score` and `success` (exact match, whatever the reward),
+    `reward_components` (the reward by its name), `tool_results` (style "tool": list of `name`, `content`, `error`),
+    `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of the supporting articles' titles
+    among what was shown), `searches` (searches made), `question_type`, `hops` (articles needed).
+
+    ## Arguments
+    `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`
+    - `split`: "train", "validation", "test"; a file is "all".
+    - `data`: "generated", "official" (after `agentr1 prepare hotpotqa`) or the path of a json, jsonl or parquet file in
+      the released or the hub's layout, or of a folder with one file per split.
+    - `hops`: articles per generated question: 2, 3, 4 or a range such as "2-4".
+    - `articles`: size of the generated encyclopaedia, 200 to 5,000,000. Up to 20,000 it is made in memory; larger ones
+      are indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
+    - `corpus`: what to search instead: a passages.jsonl of `{id, title, text}`, or the folder of an index. By default
+      the generated articles; for "official" the paragraphs of all splits; for a path the paragraphs of the split.
+    - `retriever`: "bm25" (default) or "lucene", which index the corpus; or what searches in a corpus of its own: the
+      address of a search server, the folder of an index, a `Retriever`.
+    - `style`, `reward`: see above.
+    - `parser`: the form of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
+    - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in style "search_r1").
+    - `tool_timeout`: see `ToolEnv`.
+
+    ## Data
+    Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000
+    train, 1,000 validation and 1,000 test questions, 7 of 10 bridges, 2 comparisons, 1 yes or no. Every supporting
+    article is needed. `expert_action()` solves them from what it is shown. Official: 90,447 train and 7,405 validation
+    questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0; no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    dataset = "hotpotqa"
+    default_hops = 2

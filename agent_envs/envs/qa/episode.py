@@ -1,0 +1,173 @@
+"""What happens in an episode of question answering: its state, and how Wikipedia-like pages are read (ReAct)."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from agent_envs.errors import ToolError
+from agent_envs.retrieval import Retriever
+from agent_envs.rewards.short_answers import normalize_answer
+from agent_envs.tools import Tool
+from agent_envs.tools.search import Passage, SearchResults, find_passages
+
+__all__ = ["LookupTool", "OpenPageTool", "QAState", "sentences_of"]
+
+SHOWN = 5  # sentences of a page that opening it shows
+SEARCHED = 50  # passages among which the page of an entity is looked for
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")
+_PREDICATE = re.compile(r" (?:is|was|are|were) ")
+_LONGEST_KEYWORD = 200
+
+
+@dataclass(slots=True)
+class QAState:
+    """What has happened in an episode."""
+
+    queries: list[str] = field(default_factory=list)
+    """What was searched for, in order."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """The text seen of each article by title, in the order in which they were first seen."""
+    found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
+    """What was searched for ("" for look-ups) with the passages it found, in order."""
+    turns: list[str] = field(default_factory=list)
+    """The policy's texts."""
+    observed: list[str] = field(default_factory=list)
+    """What tools said to them."""
+    answer: str = ""
+    """The final answer."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """How it was scored, by name."""
+    page: tuple[str, tuple[str, ...]] = ("", ())
+    """ReAct: title and sentences of the page that is open."""
+    found: tuple[str, tuple[int, ...], int] = ("", (), 0)
+    """ReAct: the keyword looked up, the sentences that have it, and how many of them were shown."""
+    looked_up: list[tuple[str, str]] = field(default_factory=list)
+    """ReAct: titles and keywords of all look-ups."""
+
+    def note(self, shown: str) -> None:
+        """Note what a tool showed; what was seen of an article before stays."""
+        self.observed.append(str(shown))
+        if not isinstance(shown, SearchResults):
+            return
+        self.found_by.append((shown.query, shown.passages))
+        if shown.query:
+            self.queries.append(shown.query)
+        for passage in shown.passages:
+            seen = self.pages.get(passage.title)
+            if seen is None:
+                self.pages[passage.title] = passage.text
+            elif passage.text not in seen:
+                self.pages[passage.title] = f"{seen} {passage.text}"
+
+
+class _Env(Protocol):
+    """What the tools need of their environment."""
+
+    state: QAState
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """The sentences of a text.
+
+    >>> sentences_of("It opened in 1912. No. 3 is older! So what?")
+    ('It opened in 1912.', 'No.', '3 is older!', 'So what?')
+    """
+    return tuple(sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip())
+
+
+class OpenPageTool(Tool):
+    """Opens the page of an entity, as ReAct's search does: its first sentences, or titles that are similar."""
+
+    name = "search"
+    description = "Open the page of an entity: its first sentences, or similar titles where there is none."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"entity": {"type": "string", "description": "The entity's name."}},
+        "required": ["entity"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, env: _Env, retriever: Retriever, top_k: int, passage_chars: int) -> None:
+        self.env = env
+        self.retriever = retriever
+        self.top_k = top_k
+        self.passage_chars = passage_chars
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OpenPageTool:
+        env = copy.deepcopy(self.env, memo)  # copies of an environment share the retriever
+        return OpenPageTool(env, self.retriever, self.top_k, self.passage_chars)
+
+    def call(self, *, entity: str) -> SearchResults:  # type: ignore[override]
+        """Open the page, or list similar titles."""
+        found = find_passages(self.retriever, entity, max(self.top_k, SEARCHED))
+        title = _best_title(entity, found)
+        if title is None:
+            similar = list(dict.fromkeys(p.title for p in found[: self.top_k] if p.title))
+            names = ", ".join(map(repr, similar)) or "none"
+            return SearchResults(f"Could not find [{entity[:200]}]. Similar: {names}.", entity, ())
+        # A page may be several passages of the corpus.
+        sentences = tuple(s for p in found if p.title == title for s in sentences_of(p.text))
+        shown = " ".join(sentences[:SHOWN])[: self.passage_chars]
+        self.env.state.page = (title, sentences)
+        self.env.state.found = ("", (), 0)
+        return SearchResults(shown, entity, (Passage(title, shown),))
+
+
+def _best_title(entity: str, found: list[Passage]) -> str | None:
+    """The title that an entity's name means: the same, the same but for what is in brackets, or another name of it."""
+    wanted = normalize_answer(entity)
+    if not wanted:
+        return None
+    for passage in found:
+        if normalize_answer(passage.title) == wanted:
+            return passage.title
+    for passage in found:
+        if normalize_answer(passage.title.partition(" (")[0]) == wanted:
+            return passage.title
+    for passage in found:
+        # "Korvath, also known as Tamsel, is a town": what comes before the verb names the page's subject.
+        opening = next(iter(sentences_of(passage.text[:300])), "")
+        names = normalize_answer(_PREDICATE.split(opening, maxsplit=1)[0])
+        if passage.title and f" {wanted} " in f" {names} " and wanted not in normalize_answer(passage.title):
+            return passage.title
+    return None
+
+
+class LookupTool(Tool):
+    """Finds the next sentence of the open page with a keyword, as ReAct's lookup does."""
+
+    name = "lookup"
+    description = "Find the next sentence with a keyword on the page that is open."
+    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "type": "object",
+        "properties": {"keyword": {"type": "string", "description": "The keyword."}},
+        "required": ["keyword"],
+        "additionalProperties": False,
+    }
+
+    def __init__(self, env: _Env, passage_chars: int) -> None:
+        self.env = env
+        self.passage_chars = passage_chars
+
+    def call(self, *, keyword: str) -> SearchResults:  # type: ignore[override]
+        """The next sentence with the keyword."""
+        state = self.env.state
+        title, sentences = state.page
+        if not sentences:
+            raise ToolError("no page is open; open one with search[entity]")
+        if not keyword.strip() or len(keyword) > _LONGEST_KEYWORD:
+            raise ToolError(f"expected a keyword of 1 to {_LONGEST_KEYWORD} characters to look up")
+        state.looked_up.append((title, keyword))
+        known, places, shown = state.found
+        if known != keyword:
+            places = tuple(n for n, s in enumerate(sentences) if keyword.lower() in s.lower())
+            shown = 0
+        if shown >= len(places):
+            state.found = (keyword, places, shown)
+            return SearchResults("No more results.", "", ())
+        state.found = (keyword, places, shown + 1)
+        sentence = sentences[places[shown]][: self.passage_chars]
+        return SearchResults(f"(Result {shown + 1} / {len(places)}) {sentence}", "", (Passage(title, sentence),))

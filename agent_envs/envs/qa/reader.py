@@ -1,0 +1,263 @@
+"""Reading questions and articles of the generated encyclopaedia: words in, facts out, nothing else known.
+
+The reader knows the encyclopaedia's language (the forms of its clauses, phrases and questions) and none of its facts:
+what it says about a question follows from the question's text and from the articles it is shown.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from agent_envs.datasets.qa.generated.encyclopaedia import MONTHS
+from agent_envs.datasets.qa.generated.kinds import KINDS
+from agent_envs.datasets.qa.generated.relations import Relation
+from agent_envs.datasets.qa.generated.works import RELATIONS
+from agent_envs.rewards.short_answers import normalize_answer
+
+__all__ = [
+    "Mention",
+    "Missing",
+    "Plan",
+    "Side",
+    "cues_for",
+    "find_article",
+    "parse_question",
+    "queries_for",
+    "read_fact",
+    "solve",
+]
+
+_NAME = r"(?:(?:The|Under the) )?[A-Z][\w-]*(?:(?: of| &)? [A-Z][\w-]*)*"
+_NOUNS = "|".join(sorted({noun for kind in KINDS.values() for noun in kind.nouns}))
+_MENTION = rf"(?:[Tt]he (?:(?P<noun>{_NOUNS}) )?)?(?P<name>{_NAME})"
+_SUBJECT = rf"(?:[Ss]he|[Hh]e|[Ii]t|(?:[Tt]he )?{_NAME})"
+_POSSESSIVE = rf"(?:[Hh]er|[Hh]is|[Ii]ts|(?:[Tt]he )?{_NAME}'s)"
+_VALUES = {"date": r"\d{1,2} [A-Z][a-z]+ \d{4}", "year": r"\d{4}", "number": r"\d[\d,]*\b", "word": r"[a-z]+"}
+_OTHER_NAME = re.compile(r"\(in full ([^)]+)\)|, also known as ([^,]+),|, officially the ([^,]+),")
+_LONGEST_QUESTION = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A thing as a text speaks of it."""
+
+    name: str
+    """Its name."""
+    noun: str = ""
+    """What the text says it is; "" where it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A thing, and the names of the facts that lead on from it."""
+
+    start: Mention
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a question asks."""
+
+    mode: str
+    """"value" (of one side), or "first", "last", "below", "same" of two."""
+    sides: tuple[Side, ...]
+    """One side, or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What has to be found out next."""
+
+    mention: Mention
+    """The thing whose article is wanted."""
+    fact: str
+    """The name of the fact that is to be read there."""
+    title: str = ""
+    """The title of its article where that was seen and did not tell the fact."""
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_question(question: str) -> Plan | None:
+    """What a question asks, or None where it is none of the encyclopaedia's.
+
+    >>> plan = parse_question("Who taught the director of the film The Gripom Road?")
+    >>> plan.sides[0].start.name, plan.sides[0].facts
+    ('The Gripom Road', ('director', 'teacher'))
+    """
+    if len(question) > _LONGEST_QUESTION:
+        return None
+    for mode, fact, form in _question_forms():
+        match = form.fullmatch(question)
+        if match is None:
+            continue
+        sides = [_parse_name(part) for part in match.groups()]
+        if all(side is not None for side in sides):
+            return Plan(mode, tuple(Side(s.start, (*s.facts, fact)) for s in sides if s is not None))
+    return None
+
+
+@functools.cache
+def _question_forms() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
+    forms = []
+    for relation in _by_name().values():
+        asked = {
+            "value": relation.questions,
+            "first": relation.first,
+            "last": relation.last,
+            "below": relation.below,
+            "same": relation.same,
+        }
+        forms += [(mode, relation.name, _pattern(form)) for mode, some in asked.items() for form in some]
+    return tuple(forms)
+
+
+@functools.cache
+def _phrase_forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((relation.name, _pattern(form)) for relation in _by_name().values() for form in relation.phrases)
+
+
+@functools.cache
+def _by_name() -> dict[str, Relation]:
+    return {relation.name: relation for relation in RELATIONS}
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """A form with `{x}` and `{y}` as groups; its first letter may be a capital."""
+    parts = re.split(r"\{[xy]\}", form)
+    return re.compile("(.+)".join(re.escape(part) for part in parts), re.IGNORECASE)
+
+
+def _parse_name(text: str) -> Side | None:
+    """A noun phrase, taken apart down to the thing it names."""
+    for fact, form in _phrase_forms():
+        match = form.fullmatch(text)
+        inner = _parse_name(match[1]) if match else None
+        if inner is not None:
+            return Side(inner.start, (*inner.facts, fact))
+    match = re.fullmatch(_MENTION, text)
+    return Side(Mention(match["name"], match["noun"] or ""), ()) if match else None
+
+
+# -- articles --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _clause_patterns(fact: str) -> tuple[re.Pattern[str], ...]:
+    relation = _by_name()[fact]
+    wanted = _MENTION if relation.target in KINDS else f"(?P<name>{_VALUES[relation.target]})"
+    holes = {"s": _SUBJECT, "p": _POSSESSIVE, "m": "(?:her|him|it)", "o": wanted}
+    patterns = []
+    for clause in relation.clauses:
+        # Who it is about is plain from the article: a subject at the beginning need not be matched.
+        parts = re.split(r"\{([spmo])\}", re.sub(r"^\{[sp]\} ", "", clause))
+        pattern = "".join(holes[part] if n % 2 else re.escape(part) for n, part in enumerate(parts))
+        if pattern[0].islower() and not clause.startswith("{"):
+            pattern = f"[{pattern[0].upper()}{pattern[0]}]{pattern[1:]}"
+        patterns.append(re.compile(rf"(?<![\w-]){pattern}(?![\w-])"))
+    return tuple(patterns)
+
+
+def read_fact(fact: str, text: str) -> Mention | None:
+    """What an article says about a fact, or None where it does not.
+
+    >>> read_fact("teacher", "Tadan Rirek was a surveyor. She was taught by the lawyer Stadan Brocask in her youth.")
+    Mention(name='Stadan Brocask', noun='lawyer')
+    """
+    for pattern in _clause_patterns(fact):
+        match = pattern.search(text)
+        if match:
+            return Mention(match["name"], match.groupdict().get("noun") or "")
+    return None
+
+
+def find_article(mention: Mention, pages: Mapping[str, str]) -> str | None:
+    """The title of the article about a thing among some pages (title to text), or None.
+
+    >>> pages = {"Rubox (novel)": "Rubox is a novel.", "Rubox (film)": "Rubox is a film.", "Suful": "Suful is a town."}
+    >>> find_article(Mention("Rubox", "film"), pages), find_article(Mention("Pigam"), pages)
+    ('Rubox (film)', None)
+    """
+    wanted = normalize_answer(mention.name)
+    for title, text in pages.items():
+        base, bracket, noun = title.removesuffix(")").partition(" (")
+        if bracket and mention.noun and noun != mention.noun:
+            continue
+        other = _OTHER_NAME.search(text.partition(". ")[0])
+        if wanted == normalize_answer(base) or (other and wanted == normalize_answer(other[other.lastindex or 0])):
+            return title
+    return None
+
+
+# -- both ------------------------------------------------------------------------------------------------------------
+
+
+def solve(plan: Plan, pages: Mapping[str, str]) -> str | tuple[Missing, ...]:
+    """The answer that the pages give to a plan, or what is missing, one thing for each side.
+
+    Args:
+        plan: What is asked.
+        pages: Titles and texts of the articles seen.
+    """
+    ends = [_follow(side, pages) for side in plan.sides]
+    missing = tuple(end for end in ends if isinstance(end, Missing))
+    if missing:
+        return missing
+    reached = [end for end in ends if not isinstance(end, Missing)]
+    (subject, value) = reached[0]
+    if plan.mode == "value":
+        return value.name
+    (other_subject, other_value) = reached[1]
+    if plan.mode == "same":
+        return "yes" if normalize_answer(value.name) == normalize_answer(other_value.name) else "no"
+    below = _ordered(value.name) < _ordered(other_value.name)
+    if plan.mode == "below":
+        return "yes" if below else "no"
+    return subject.name if below == (plan.mode == "first") else other_subject.name
+
+
+def _follow(side: Side, pages: Mapping[str, str]) -> tuple[Mention, Mention] | Missing:
+    """The last thing of a chain and what its fact says."""
+    subject, here = side.start, side.start
+    for fact in side.facts:
+        subject, title = here, find_article(here, pages)
+        if title is None:
+            return Missing(subject, fact)
+        read = read_fact(fact, pages[title])
+        if read is None:
+            return Missing(subject, fact, title)
+        here = read
+    return subject, here
+
+
+def _ordered(value: str) -> tuple[int, ...]:
+    """A date or number in a form that compares."""
+    words = value.replace(",", "").split()
+    if len(words) == 3 and words[1] in MONTHS:
+        return int(words[2]), MONTHS.index(words[1]), int(words[0])
+    return (int(words[0]),)
+
+
+def queries_for(missing: Missing) -> Iterable[str]:
+    """Search queries for an article, the most telling first, each another one."""
+    name, relation = missing.mention.name, _by_name()[missing.fact]
+    kinds = [KINDS[r.source] for r in RELATIONS if r.name == missing.fact]
+    noun = missing.mention.noun or (kinds[0].nouns[0] if len(kinds[0].nouns) == 1 else "")
+    cues = " ".join(relation.cues)
+    queries = [f"{name} {noun}".strip(), f"{name} {noun} {cues}".strip()]
+    if len(kinds) > 1:
+        queries.append(" ".join([name, *(kind.nouns[0] for kind in kinds), cues]))
+    # In the words of first sentences: they tell the article of a name from those of longer names that contain it.
+    queries += [opening.format(s=name, a="", noun=noun) for kind in kinds for opening in kind.openings]
+    return dict.fromkeys((*queries, name, f"{name} in full also known as"))
+
+
+def cues_for(missing: Missing) -> tuple[str, ...]:
+    """Words of which every sentence that tells the fact has one."""
+    return _by_name()[missing.fact].cues

@@ -1,0 +1,376 @@
+"""WebShop: find and buy what an instruction asks for, in a shop with search, pages and options.
+
+    instruction  "i am looking for hand wash maxi dress in wine red, 3x-large plus, and price lower than 90.00 dollars"
+    action       "search[hand wash maxi dress]", "click[B0C5OGGZFL]", "click[wine red]", "click[Buy Now]"
+
+Pages, search and reward are those of princeton-nlp/WebShop (Yao et al. 2022), text for text and number for number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+
+from agent_envs.datasets.files import data_name
+from agent_envs.datasets.webshop.products import Catalog, Product
+from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
+from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action
+from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
+from agent_envs.envs.webshop.pages import MODES, page_html, page_text
+from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward
+from agent_envs.envs.webshop.site import Page, Session, Site, parse_action
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.files import write_text
+from agent_envs.text_env import Outcome, Snapshot, TextEnv, clean_text
+
+__all__ = ["WebShopEnv"]
+
+EXPERTS = ("explore", "oracle")
+RIGHT, WRONG_CALL = 10.0, -0.1  # reward="agentr1"
+_LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
+
+
+class WebShopEnv(TextEnv):
+    """Buy what an instruction asks for.
+
+    ## Description
+    A web shop. The instruction asks for a kind of product with attributes, options and a price limit. The policy
+    searches, opens products, reads their pages, chooses options and buys one product.
+
+    ## Action Space
+    One action a step, the whole text: `search[words]` on any page, or `click[text]` of something on the page. The
+    argument may have any case, `search` and `click` may not. Whatever else it is leaves the page as it is. The wrapper
+    `AsTool` offers the same as the released tool `env_step{command}`.
+
+    ## Observation Space
+    Text: the page after the action.
+    - `mode="text"`: the texts of the page, joined by " [SEP] ".
+    - `mode="text_rich"`: a text a line, `[button] text [button_]` or `[clicked button] text [clicked button_]` for what
+      can be clicked, after `You have clicked option.`
+
+    The first is the start page, with the instruction. Search finds up to 50 products, 10 a page (Lucene's BM25 over
+    title, description, first feature and options).
+
+    ## Starting State
+    A goal drawn from the split, all alike (the original draws synthetic goals with rare attributes more often), or
+    `options={"index": i}`; `options={"goal": g}` is a number in the list of all goals, whatever its split.
+
+    ## Rewards
+    At the purchase, and 0 before it:
+    - `reward="official"`: in [0, 1], r_type x (attributes matched + options matched + price ok) / (number of them).
+      r_type is 1, and less where the kind of product differs: 0.5, 0.1 or 0 by query, category and nouns of the title.
+    - `reward="agentr1"`: 10 if the official reward is at least 0.999, else 0; and -0.1 for each invalid action.
+
+    ## Episode End
+    Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no
+    limit, nor has `gym.make(..., max_episode_steps=-1)`.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `goal` (its number in the whole list), `anchor` (the page, with the chosen
+    options), `invalid_action` (an action that was not carried out), `available_actions` (a dict of `has_search_bar` and
+    `clickables`, the list of what can be clicked, lower case), `score` (the official reward) and `success` (at least
+    0.999), whatever the reward; `reward_components` (the reward by its name), `url` (the page's address in the
+    original). At the end `reward_info`: the original's r_type, r_att, r_option, r_price with weights, query_match,
+    category_match, title_score.
+
+    ## Arguments
+    `gym.make("AgentR1/WebShop-v0", split="train", data="generated", mode="text", reward="official")`
+    - `split`: "train", "validation" (or "eval"), "test" or "all". Of the list of all goals the first 500 are test, the
+      next 1,000 validation, the rest train; of up to 1,500 goals a sixth each is test and validation.
+    - `data`: "generated", "official" (after `agentr1 prepare webshop`) or the path of a folder with the released files
+      items_shuffle*.json, items_ins_v2*.json and items_human_ins.json.
+    - `mode`: "text" or "text_rich".
+    - `reward`: "official" or "agentr1".
+    - `human_goals`: True for what people asked for, False for goals made of attributes and options, None (default) for
+      the former where the data has them.
+    - `products`: how many products the generated catalogue has, 1,000 by default.
+    - `prices`, `goals`: paths of files with drawn prices `{asin: price}` and with goals in their order, in place of
+      those drawn here.
+    - `tagger`: what finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
+      original's model en_core_web_sm, the extra `webshop`), or "module:function".
+    - `show_attributes`: whether item pages have the original's optional button Attributes.
+    - `expert`: who plays `expert_action`: "explore" reads the pages, "oracle" knows the product the goal was made from.
+    - `page`: where `render_mode="human"` writes the page, an HTML file that reloads itself; a temporary one by default.
+      `render_mode="html"` returns it, "ansi" the episode as text.
+
+    ## Data
+    Generated: invented brands and products with near-duplicates, 1,000 products and about 10,000 goals. Official: 1.18
+    million products and 12,087 human instructions of WebShop (Yao et al. 2022, https://github.com/princeton-nlp/WebShop),
+    MIT licence; texts of listings are their owners'. Prices of ranges and price limits are drawn with a fixed seed; the
+    original draws them anew in each process.
+
+    ## Version History
+    - v0: first version
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "html", "human"], "render_fps": 4}  # type: ignore[misc]
+
+    instructions = (
+        "You are shopping. Buy a product that is what the instruction asks for. Answer with one action, nothing else: "
+        "search[words] looks for products, click[text] clicks on something of the page: a product's id, an option's "
+        "value, or a button such as Next >, < Prev, Description, Features, Back to Search. Choose the options that are "
+        "asked for before click[Buy Now], which ends the task."
+    )
+
+    reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
+
+    _spec: EnvSpec | None = None
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str | os.PathLike[str] = "generated",
+        mode: str = "text",
+        reward: str = "official",
+        human_goals: bool | None = None,
+        products: int | None = None,
+        prices: str | os.PathLike[str] | None = None,
+        goals: str | os.PathLike[str] | None = None,
+        tagger: str = "default",
+        show_attributes: bool = False,
+        page: str | os.PathLike[str] | None = None,
+        expert: str = "explore",
+        **kwargs: Any,
+    ) -> None:
+        for name, value, known in (
+            ("mode", mode, tuple(MODES)),
+            ("reward", reward, REWARDS),
+            ("expert", expert, EXPERTS),
+        ):
+            if value not in known:
+                raise ConfigError(f"there is no {name} {value!r}.{did_you_mean(str(value), known)}")
+        if human_goals is not None and not isinstance(human_goals, bool):
+            raise ConfigError(f"human_goals must be True, False or None, got {human_goals!r}")
+        data = data_name(data)
+        if products is not None and data != "generated":
+            raise ConfigError(f"products= is for data='generated', not for {data!r}")
+        check_tagger(tagger)
+        if data != "generated":
+            from agent_envs.datasets.webshop.store import check_catalog
+
+            check_catalog(data)
+        kwargs.setdefault("max_observation_length", _LONGEST)
+        super().__init__(split=split, data=data, **kwargs)
+        check_split(self.split)
+        self.mode = mode
+        self.reward = reward
+        self.human_goals = human_goals
+        self.products = products
+        self.prices = _path("prices", prices)
+        self.goals = _path("goals", goals)
+        self.tagger = tagger
+        self.expert = expert
+        self.show_attributes = show_attributes
+        self.page_file = None if page is None else Path(str(_path("page", page)))
+        self._page_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._site: Site | None = None
+        self._played: WebShopTasks | None = None
+        self._page: Page | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What the environment was made from."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:  # so that it can be written as JSON
+            for name in ("data", "prices", "goals", "page"):
+                if isinstance(spec.kwargs.get(name), os.PathLike):
+                    spec.kwargs[name] = os.fspath(spec.kwargs[name])
+        self._spec = spec
+
+    # -- what is shopped -----------------------------------------------------------------------------------------
+
+    def _open_tasks(self) -> WebShopTasks:
+        catalog = self._open_catalog()
+        drawn = prices_of(self.prices) if self.prices is not None else {}
+        nouns = open_tagger(self.tagger)
+
+        def buy(session: Session, product: Product) -> tuple[float, dict[str, Any]]:
+            price = drawn.get(product.asin)
+            price = catalog.price(product.asin) if price is None else price
+            return purchase_reward(product, tasks.goals[int(session.name)], price, session.options, nouns)
+
+        tasks = WebShopTasks(self.data, self.split, goals_of(catalog, self.human_goals, self.goals, self.data))
+        self._site = Site(catalog, buy, show_attributes=self.show_attributes)
+        return tasks
+
+    def _open_catalog(self) -> Catalog:
+        from agent_envs.datasets.webshop.store import open_catalog
+
+        return open_catalog(self.data, products=self.products)
+
+    @property
+    def tasks(self) -> WebShopTasks:
+        """The goals of the split, or of the one that the goal being played is in."""
+        if self._tasks is None:
+            self._tasks = self._open_tasks()
+        return self._played or self._tasks  # type: ignore[return-value]
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of goals in the split."""
+        return len(self.tasks if self._tasks is None else self._tasks)
+
+    def _turn_to(self, number: int) -> int:
+        """Play a goal of the whole list; its index in its split."""
+        own: WebShopTasks = self.tasks
+        split, index = own.place(number)
+        self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals)
+        return index
+
+    @property
+    def site(self) -> Site:
+        """The shop; ResetNeeded before the first reset."""
+        if self._site is None:
+            raise ResetNeeded("the shop is not open yet: call reset() first")
+        return self._site
+
+    @property
+    def page(self) -> Page:
+        """The page that is open."""
+        if self._page is None:
+            self._page = self.site.page(self.state)
+        return self._page
+
+    # -- the episode ---------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin a task: goal ``options["index"]`` of the split, ``options["goal"]`` of the whole list, or one drawn.
+
+        Raises:
+            TaskIndexError: The number lies outside.
+            ConfigError: ``options`` has other keys, both of these, or a number that is no integer.
+        """
+        options = dict(options or {})
+        number = options.pop("goal", None)
+        self._played = None
+        if number is None:
+            return super().reset(seed=seed, options=options)
+        if options:
+            raise ConfigError(f"reset options hold 'index' or 'goal', got 'goal' and {', '.join(map(repr, options))}")
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise ConfigError(f"options['goal'] must be an integer, got {number!r}")
+        return super().reset(seed=seed, options={"index": self._turn_to(int(number))})
+
+    def _begin(self, task: WebShopTask) -> tuple[str, Session]:
+        session = self.site.start(str(task.number), task.goal.instruction)
+        self._page = self.site.page(session)
+        return page_text(self._page, session, self.mode), session
+
+    def _act(self, action: str) -> Outcome:
+        session: Session = self.state
+        name, argument = parse_action(action)
+        bought = False
+        valid = False
+        if name == "search" and argument:
+            valid = self.site.search(session, argument, self._sample)
+        elif name == "click" and argument != "search" and argument in self.page.clickables:
+            bought = self.site.click(session, argument, self.page)
+            valid = True
+        if valid:
+            self._page = None
+        score = session.reward if bought else 0.0
+        reward = score
+        if self.reward == "agentr1":
+            reward = RIGHT * (score >= SUCCESS) + WRONG_CALL * (not valid)
+        return Outcome(
+            page_text(self.page, session, self.mode),
+            reward=reward,
+            terminated=bought,
+            invalid_action=not valid,
+            score=score,
+            success=score >= SUCCESS,
+            components={self.reward: reward},
+            extra={"reward_info": dict(session.reward_info)} if bought else {},
+        )
+
+    def expert_action(self) -> str | None:
+        """The next action of a shopper, who looks for the goal's product or for one that fits as well."""
+        session: Session = self.state
+        if session is None or session.view == "done":
+            return None
+        product = self.site.catalog.product(self.task.goal.asin)
+        if self.expert == "oracle" and product is not None:
+            return oracle_action(self.page, self._transcript, self.task.goal, product)
+        return explore_action(self.page, self._transcript, session.instruction)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """The shopper's action; with probability `noise` a click on something else, or a search for fewer words."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return stray_action(self.page, right, rng)
+
+    def _sample(self, count: int) -> Iterable[int]:
+        size = len(self.site.catalog)
+        return map(int, self.np_random.choice(size, size=min(count, size), replace=False))
+
+    def _anchor(self) -> str:
+        session: Session = self.state
+        text = page_text(self.page, session, "text")
+        return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())]))
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super()._info(outcome)
+        session: Session = self.state
+        info["goal"] = int(session.name)
+        info["url"] = session.url
+        info["available_actions"] = {"has_search_bar": self.page.search_bar, "clickables": list(self.page.clickables)}
+        return info
+
+    def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
+        """Return to a snapshot."""
+        self._page = None
+        self._played = None
+        self._turn_to(int(snapshot.state.name))
+        return super().restore(snapshot)
+
+    def render(self) -> str | None:
+        """The page as HTML in mode "html"; in mode "human" it is written to a file, whose name is said once."""
+        if self.render_mode not in ("html", "human"):
+            return super().render()
+        if self.state is None:
+            raise ResetNeeded("there is no page yet: call reset() before render()")
+        session: Session = self.state
+        product = self.site.catalog.product(session.asin) if session.asin else None
+        actions = self._transcript[1::2]
+        document = page_html(self.page, session, product, f"> {actions[-1]}" if actions else "")
+        if self.render_mode == "html":
+            return document
+        if self.page_file is None:
+            self._page_folder = tempfile.TemporaryDirectory(prefix="agent_envs-webshop-", ignore_cleanup_errors=True)
+            self.page_file = Path(self._page_folder.name, "page.html")
+        first = not self.page_file.exists()
+        try:
+            write_text(self.page_file, document)
+        except OSError as e:
+            raise ConfigError(f"the page cannot be written to {self.page_file} ({e.strerror}); name another") from e
+        if first:
+            sys.stdout.write(f"the page is shown by {self.page_file.resolve().as_uri()}\n")
+        return None
+
+    def close(self) -> None:
+        """Remove the temporary page of mode "human"."""
+        if self._page_folder is not None:
+            self._page_folder.cleanup()
+            self._page_folder = self.page_file = None
+        super().close()
+
+
+def _path(name: str, value: object) -> str | None:
+    """The path that an argument names; ConfigError where it is none."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if path is None or (isinstance(path, str) and path):
+        return path
+    raise ConfigError(f"{name} must be a path, got {value!r}")

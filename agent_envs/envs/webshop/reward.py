@@ -1,0 +1,114 @@
+"""WebShop's reward: how well a purchase meets a goal, in [0, 1], as get_reward of the original's goal.py.
+
+reward = r_type x (attributes matched + options matched + price ok) / (goal attributes + goal options + 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_envs.datasets.webshop.products import Goal, Product
+from agent_envs.envs.webshop.fuzzy import alike
+from agent_envs.envs.webshop.nouns import Tagger
+
+__all__ = ["REWARDS", "SUCCESS", "basic_color", "purchase_reward"]
+
+REWARDS = ("official", "agentr1")
+SUCCESS = 0.999
+"""A score from which on a purchase counts as right."""
+_COLOR_WORDS = """
+    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
+    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
+    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
+    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
+    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
+    wheat white wine yellow
+"""
+_COLORS = tuple(_COLOR_WORDS.split())
+
+
+def basic_color(option: str) -> str:
+    """The first of the basic colours, in their order, that the option contains anywhere; else the option.
+
+    >>> basic_color("wine red"), basic_color("3x-large"), basic_color("stainless steel")
+    ('red', '3x-large', 'steel')
+    """
+    return next((color for color in _COLORS if color in option), option)
+
+
+def purchase_reward(
+    product: Product, goal: Goal, price: float, options: Mapping[str, str], tagger: Tagger
+) -> tuple[float, dict[str, Any]]:
+    """The reward for buying a product, and its parts.
+
+    Args:
+        product: What was bought.
+        goal: What was asked for.
+        price: What it costs.
+        options: The values chosen, by option name.
+        tagger: Finds the nouns of a title.
+
+    Returns:
+        The reward, and r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score;
+        r_option is there only where the goal has options, r_price only where it has a ceiling above 0.
+    """
+    kind = _type_reward(product, goal, tagger)
+    attributes = sum(_has_attribute(product, wanted) for wanted in goal.attributes)
+    chosen = _options_matched(options, goal)
+    cheap = price <= goal.price_upper if goal.price_upper > 0 else None
+    asked = len(goal.attributes) + len(goal.options) + 1
+    info = {
+        **kind,
+        "r_att": attributes / max(1, len(goal.attributes)),
+        "w_att": len(goal.attributes) / asked,
+    }
+    if goal.options:
+        info["r_option"] = chosen / len(goal.options)
+        info["w_option"] = len(goal.options) / asked
+    if cheap is not None:
+        info["r_price"] = cheap
+        info["w_price"] = 1 / asked
+    return (attributes + chosen + bool(cheap)) / asked * kind["r_type"], info
+
+
+def _type_reward(product: Product, goal: Goal, tagger: Tagger) -> dict[str, Any]:
+    query_match = product.query == goal.query
+    levels = _levels(product.product_category) & _levels(goal.product_category)
+    category_match = len(levels) >= 2
+    wanted = tagger(goal.name)
+    shared = len(set(wanted) & set(tagger(product.title)))
+    title_score = shared / len(wanted) if wanted else 0.2
+    r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
+    if title_score < 0.1:
+        r_type = 0.1 if title_score else 0.0
+    return {
+        "r_type": r_type,
+        "query_match": query_match,
+        "category_match": category_match,
+        "title_score": title_score,
+    }
+
+
+def _levels(product_category: str) -> set[str]:
+    return {level.strip() for level in product_category.split("›")}
+
+
+def _has_attribute(product: Product, wanted: str) -> bool:
+    return (
+        any(alike(attribute, wanted) for attribute in product.attributes)
+        or wanted in product.title.lower()
+        or wanted in " ".join(product.bullets).lower()
+        or wanted in product.description.lower()
+    )
+
+
+def _options_matched(options: Mapping[str, str], goal: Goal) -> int:
+    chosen = [basic_color(value) for value in options.values()]
+    if isinstance(goal.options, Mapping):
+        # The original compares a choice with the pair of name and value, written out: "('color', 'wine red')".
+        wanted: list[object] = [next((c for c in _COLORS if c in pair), pair) for pair in goal.options.items()]
+    else:
+        wanted = [basic_color(value) for value in goal.options]
+    return sum(any(alike(choice, asked) for choice in chosen) for asked in wanted)

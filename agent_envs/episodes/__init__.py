@@ -1,0 +1,1 @@
+"""Recorded episodes: the records, their files, and everything computed or drawn from them."""

@@ -1,0 +1,259 @@
+"""Figures of runs with matplotlib, on no screen: panels of curves over steps, bars of evaluations, correlations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correlation, spread
+from agent_envs.episodes.statistics import Interval, mean, share
+from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.files import replacing
+
+__all__ = ["FORMATS", "draw_configurations", "from_zero", "new_figure", "plain", "save", "whole_steps"]
+
+FORMATS = (".png", ".svg", ".pdf")
+"""Suffixes of the files that can be written."""
+# Okabe and Ito's colours, which differ for the colour-blind too; a ninth configuration begins anew with dashes.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7f6f00", "#444444")
+_FACES = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure, in inches, that belongs to no window.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise MissingExtraError("matplotlib", extra="plot") from e
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure in the format its suffix says; the file appears whole or not at all.
+
+    Raises:
+        ConfigError: There is no such format.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"{path}: the suffix says the format, one of {', '.join(FORMATS)}")
+    with replacing(path) as partial:
+        figure.savefig(partial, format=path.suffix[1:].lower(), dpi=130)
+
+
+def plain(text: str, longest: int = 60) -> str:
+    """`text` for a figure: no formulas, no control characters, of bounded length (characters).
+
+    >>> plain("costs $5\\n")
+    'costs \\\\$5 '
+    """
+    text = "".join(c if c.isprintable() else " " for c in text)
+    half = (longest - 3) // 2  # names of runs differ at their ends
+    text = text if len(text) <= longest else f"{text[:half]}...{text[-half:]}"
+    return text.replace("$", r"\$")
+
+
+def from_zero(axes: Any) -> None:
+    """Let the vertical axis begin at 0 where all values lie on one side of it, so that heights can be compared."""
+    data_low, data_high = axes.dataLim.ymin, axes.dataLim.ymax
+    if not (math.isfinite(data_low) and math.isfinite(data_high)):
+        return
+    if data_low >= 0:
+        axes.set_ylim(0, 1.08 * data_high or 1)
+    elif data_high <= 0:
+        axes.set_ylim(1.08 * data_low, 0)
+    else:
+        axes.axhline(0, color="#444444", linewidth=0.8, zorder=1)
+
+
+def whole_steps(axes: Any) -> None:
+    """Ticks of the horizontal axis at whole numbers alone, and a light grid."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.grid(alpha=0.3)
+
+
+def draw_configurations(path: Path, configurations: Sequence[Configuration], *, title: str, smooth: int = 1) -> None:
+    """Draw a panel for each measure, and one for what goes with success.
+
+    Args:
+        path: The file to write, .png, .svg or .pdf.
+        configurations: Of runs with curves over steps, or of evaluations without; not of both.
+        title: Over the figure.
+        smooth: Training values are drawn as means over this many steps; held-out ones as they are.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = new_figure(14, 8.4)
+    above, below = figure.subfigures(2, 1)  # each aligned by itself: the names of correlations are long
+    length, last = below.subplots(1, 2, width_ratios=(1, 2))
+    panels = [*above.subplots(1, 3), length]
+    with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        unit = _unit(measure, configurations) if not with_curves else measure.unit
+        axes.set(title=measure.name, ylabel=unit)
+        if with_curves:
+            drawn = [
+                _draw_curve(axes, configuration, measure, number, smooth)
+                for number, configuration in enumerate(configurations)
+            ]
+            axes.set_xlabel("training step")
+            whole_steps(axes)
+        else:
+            drawn = [_draw_mean(axes, c, measure, number) for number, c in enumerate(configurations)]
+            axes.set_xticks([])
+            axes.margins(x=0.5 / max(1, len(configurations)) + 0.05)
+            axes.grid(alpha=0.3, axis="y")
+        if not any(drawn):
+            axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="#777777")
+        if measure.name == "success":
+            axes.set_ylim(0, 1.08)  # with room for marks at 1
+        else:
+            from_zero(axes)
+    _draw_correlations(last, configurations)
+    _legend(figure, configurations, with_curves)
+    figure.suptitle(plain(title, 120), fontsize=13)
+    save(figure, path)
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {"color": _COLORS[number % len(_COLORS)], "linestyle": "-" if number < len(_COLORS) else "--"}
+
+
+def _unit(measure: Measure, configurations: Sequence[Configuration]) -> str:
+    """What the axis says; lengths are characters where tokens were not recorded."""
+    if measure.name == "length" and not all(run.in_tokens for c in configurations for run in c.runs):
+        return "characters of an episode's actions"
+    return measure.unit
+
+
+def _draw_curve(axes: Any, configuration: Configuration, measure: Measure, number: int, smooth: int) -> bool:
+    style = _style(number)
+    training, held_out = (configuration.curve(phase, measure.name) for phase in ("training", "held-out"))
+    for values, of_training in ((training, True), (held_out, False)):
+        if not values:
+            continue
+        steps = list(values)
+        spreads = [spread(values[step]) for step in steps]
+        means = [each.mean for each in spreads]
+        deviations = [each.deviation for each in spreads]
+        if of_training:
+            means, deviations = _smoothed(means, smooth), _smoothed(deviations, smooth)
+            look = {**style, "linewidth": 1.1, "alpha": 0.55 if held_out else 0.95, "zorder": 2}
+            axes.plot(steps, means, marker="." if len(steps) == 1 else None, **look)
+        else:
+            axes.plot(
+                steps, means, marker=_FACES[number % len(_FACES)], markersize=4.5, linewidth=1.9, zorder=3, **style
+            )
+        if max(each.seeds for each in spreads) > 1:
+            low = [m - d for m, d in zip(means, deviations, strict=True)]
+            high = [m + d for m, d in zip(means, deviations, strict=True)]
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0, zorder=1)
+        elif not of_training and measure.name == "success":
+            _bars(axes, steps, means, configuration.runs[0].trials, style["color"])
+    return bool(training or held_out)
+
+
+def _bars(axes: Any, steps: Sequence[int], values: Sequence[float], trials: dict[int, int], color: str) -> None:
+    """The 95 % intervals of held-out success of a single run."""
+    known = [
+        (step, share(value * trials[step], trials[step]))
+        for step, value in zip(steps, values, strict=True)
+        if step in trials and 0 <= value <= 1
+    ]
+    if known:
+        errors = [[max(0.0, i.value - i.low) for _, i in known], [max(0.0, i.high - i.value) for _, i in known]]
+        axes.errorbar(
+            [step for step, _ in known], [i.value for _, i in known], yerr=errors, fmt="none", ecolor=color,
+            capsize=2.5, linewidth=1, zorder=2,
+        )  # fmt: skip
+
+
+def _smoothed(values: Sequence[float], width: int) -> list[float]:
+    """Means over the last `width` values.
+
+    >>> _smoothed([0.0, 1.0, 2.0], 2)
+    [0.0, 0.5, 1.5]
+    """
+    return [sum(part) / len(part) for part in (values[max(0, i + 1 - width) : i + 1] for i in range(len(values)))]
+
+
+def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> bool:
+    """An evaluation's mean with its interval: over seeds where there are several, else over episodes."""
+    color = _style(number)["color"]
+    runs = [run.episodes[measure.name] for run in configuration.runs if run.episodes[measure.name]]
+    if not runs:
+        return False
+    each = [sum(values) / len(values) for values in runs]
+    if len(runs) > 1:
+        found = mean(each)
+        axes.plot([number + 0.12] * len(each), each, ".", color=color, alpha=0.6)
+    else:
+        found = configuration.estimate(measure.name)
+    low, high = (bound if math.isfinite(bound) else found.value for bound in (found.low, found.high))
+    errors = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
+    axes.errorbar([number], [found.value], yerr=errors, fmt=_FACES[number % len(_FACES)], color=color, capsize=4)
+    axes.annotate(
+        f"{found.value:.3g}", (number, found.value), textcoords="offset points", xytext=(7, 5), fontsize=8, color=color
+    )
+    return True
+
+
+def _draw_correlations(axes: Any, configurations: Sequence[Configuration]) -> None:
+    """Success with each other measure, over steps and over episodes, with 95 % intervals."""
+    rows: list[tuple[str, list[Interval | None]]] = []
+    for over, values in (("steps", Configuration.over_steps), ("episodes", Configuration.over_episodes)):
+        for measure in MEASURES[1:]:
+            found = [correlation(values(c, "success"), values(c, measure.name)) for c in configurations]
+            if any(found):
+                rows.append((f"{measure.name}, over {over}", found))
+    axes.set(title="what goes with success", xlabel="correlation with success (95 % interval)", xlim=(-1.05, 1.05))
+    axes.axvline(0, color="#444444", linewidth=0.8)
+    axes.grid(alpha=0.3, axis="x")
+    if not rows:
+        axes.set_yticks([])
+        axes.text(
+            0.5, 0.5, "nothing changes, or too few values", transform=axes.transAxes, ha="center", color="#777777"
+        )
+        return
+    for place, (_, found) in enumerate(rows):
+        for number, interval in enumerate(found):
+            if interval is None:
+                continue
+            offset = (number - (len(found) - 1) / 2) * 0.7 / max(1, len(found))
+            errors = [[interval.value - interval.low], [interval.high - interval.value]]
+            axes.errorbar(
+                [interval.value], [place + offset], xerr=errors, fmt=_FACES[number % len(_FACES)], markersize=5,
+                capsize=2.5, color=_style(number)["color"],
+            )  # fmt: skip
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+
+
+def _legend(figure: Any, configurations: Sequence[Configuration], with_curves: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for number, configuration in enumerate(configurations):
+        count = len(configuration.runs)
+        label = plain(configuration.label)
+        if count > 1:
+            label += f" ({count} seeds: mean, one standard deviation)" if with_curves else f" ({count} seeds)"
+        handles.append(Line2D([], [], marker=_FACES[number % len(_FACES)], label=label, **_style(number)))
+    phases = {phase for c in configurations for run in c.runs for phase in run.curves}
+    if len(phases) > 1:
+        handles.append(Line2D([], [], color="#444444", linewidth=1.1, alpha=0.55, label="training episodes"))
+        handles.append(
+            Line2D([], [], color="#444444", linewidth=1.9, marker="o", markersize=4.5, label="held-out tasks")
+        )
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)), fontsize=9, frameon=False)

@@ -1,0 +1,282 @@
+"""Episodes as one HTML page that needs nothing else: a list with filters, and every step of each episode.
+
+The page holds a summary of all episodes and the episodes themselves in compressed parts, of which the browser opens
+those that are looked at; so ten thousand episodes open as fast as ten. Whatever stands in an episode reaches the page
+as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import itertools
+import json
+import math
+import os
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.files import numbered_lines, replacing
+from agent_envs.messages import ToolCall, latest_words, observation_text
+from agent_envs.parsers.detect import parse_recorded
+
+__all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
+
+_PER_CHUNK = 20
+_FIELDS = ("id", "env", "task", "family", "steps", "return", "score", "success", "stop")
+_NO_EPISODES = ("metrics.jsonl", "starts.jsonl")
+
+
+def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files of episodes that are named, or lie in the folders that are; packed ones (.jsonl.gz) too.
+
+    Raises:
+        ConfigError: A path that does not exist, or a folder without such files.
+    """
+    paths: list[Path] = []
+    for source in map(Path, sources):
+        if source.is_dir():
+            names = (f"{folder}*.jsonl{packed}" for folder in ("", "episodes/") for packed in ("", ".gz"))
+            found = sorted(path for name in names for path in source.glob(name) if path.name not in _NO_EPISODES)
+            if not found:
+                raise ConfigError(f"{source}: there is no .jsonl file of episodes in this folder")
+            paths += found
+        elif source.is_file():
+            paths.append(source)
+        else:
+            raise ConfigError(f"{source}: there is no such file or folder")
+    return paths
+
+
+def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The episodes of files as ``Episode.to_dict`` wrote them, one at a time.
+
+    Raises:
+        DataError: A file that cannot be read, or a line that is no episode; names the file and the line. A last line
+            that was cut off is left out.
+    """
+    for path in paths:
+        for number, line in numbered_lines(path):
+            try:
+                record = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError) as e:
+                if not line.endswith(b"\n"):  # a run that was killed while it wrote
+                    break
+                raise DataError(f"{path}:{number}: not a line of JSON: {e}") from e
+            if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
+                raise DataError(f"{path}:{number}: not an episode: expected an object with steps")
+            yield record
+
+
+def write_view(
+    records: Iterable[Mapping[str, Any]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Episodes",
+    tokenizer: str | None = None,
+) -> int:
+    """Write the page.
+
+    Args:
+        records: Episodes as ``Episode.to_dict`` makes them.
+        path: Where to write it; the file appears whole or not at all.
+        title: Its title.
+        tokenizer: Hugging Face folder or name of the tokenizer that turns sampled tokens into text; None shows their
+            numbers.
+
+    Returns:
+        The number of episodes.
+
+    Raises:
+        DataError: A record is no episode.
+        MissingExtraError: A tokenizer is asked for and transformers is not installed.
+    """
+    decode = None if tokenizer is None else _decoder(tokenizer)
+    before, _, after = _template().partition("<!--DATA-->")
+    summary: list[list[Any]] = []
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(before)
+        for number, chunk in enumerate(_packed(_lines(records, decode, summary))):
+            file.write(f'<script type="text/plain" id="chunk{number}">{chunk}</script>\n')
+        meta = {"title": title, "fields": _FIELDS, "per_chunk": _PER_CHUNK, "rows": summary}
+        body = _json(meta).replace("<", "\\u003c")
+        file.write(f'<script type="application/json" id="summary">{body}</script>\n')
+        file.write(after)
+    return len(summary)
+
+
+def episode_page(episode: Episode) -> str:
+    """One episode as an HTML fragment, for notebooks: no script, all text escaped."""
+
+    def inert(text: str) -> str:
+        return html.escape("".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text))
+
+    def pre(label: str, text: str) -> str:
+        more = f"\n[{len(text) - 20_000} more characters]" if len(text) > 20_000 else ""
+        style = "white-space:pre-wrap;margin:0 0 6px"
+        return f'<div style="color:#667382">{label}</div><pre style="{style}">{inert(text[:20_000])}{more}</pre>'
+
+    parts = [
+        f"<b>{inert(episode.env_id)}</b> {inert(episode.group_id)}: {len(episode.steps)} steps, "
+        f"return {episode.reward:.3f}, {'solved' if episode.success else 'not solved'}, {episode.stop_reason.value}"
+    ]
+    for number, step in enumerate(episode.steps, start=1):
+        title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
+        body = pre("observation", observation_text(latest_words(step.observation))) + pre("action", step.action)
+        parts.append(f"<details{' open' if number == 1 else ''}>{title}{body}</details>")
+    parts.append(pre("last observation", observation_text(latest_words(episode.final_observation))))
+    if episode.error:
+        parts.append(pre("error", episode.error))
+    return "<div>" + "".join(parts) + "</div>"
+
+
+def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list[Any]]) -> Iterator[str]:
+    """What the page shows of each episode, a line of JSON each; their summaries are put into `summary`."""
+    for record in records:
+        try:
+            shown = _shown(record, decode)
+        except (KeyError, TypeError, AttributeError, ValueError) as e:
+            raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong kind: {e!r}") from e
+        summary.append([shown[name] if name != "steps" else len(shown["steps"]) for name in _FIELDS])
+        yield _json(shown)
+
+
+def _packed(lines: Iterator[str]) -> Iterator[str]:
+    """The lines in compressed parts, in order. Threads compress while the next lines are made."""
+    waiting: deque[Future[str]] = deque()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        while part := list(itertools.islice(lines, _PER_CHUNK)):
+            waiting.append(pool.submit(_pack, part))
+            if len(waiting) > 8:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+
+
+def _pack(part: list[str]) -> str:
+    return base64.b64encode(zlib.compress("\n".join(part).encode("ascii"), 1)).decode("ascii")
+
+
+def _template() -> str:
+    return resources.files("agent_envs").joinpath("view.html").read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """``value`` as a browser reads it, which knows no number that is not finite: their names stand for them."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown(record: Mapping[str, Any], decode: Any) -> dict[str, Any]:
+    """What the page shows of an episode."""
+    steps = record["steps"]
+    last = steps[-1]["info"] if steps else record["reset_info"]
+    tools = [tool["function"]["name"] for tool in record["tools"]]
+    prompts: list[dict[str, Any]] = []
+    prompt: list[dict[str, Any]] = []
+    for observation in (*(step["observation"] for step in steps), record["final_observation"]):
+        before = prompt
+        new, prompt = _grown(before, observation)
+        prompts.append({"kept": len(prompt) - len(new), "new": new})
+    return {
+        "id": str(record["episode_id"]),
+        "group": str(record["group_id"]),
+        "env": str(record["env_id"]),
+        "task": str(record["reset_info"].get("task_id", record["index"])),
+        "family": str(last.get("task_family", "")),
+        "seed": None if record["seed"] is None else str(record["seed"]),
+        "return": float(sum(step["reward"] for step in steps)),
+        "score": float(last.get("score", 0.0)),
+        "success": int(bool(last.get("success", False))),
+        "stop": str(record["stop_reason"]),
+        "error": record.get("error") or "",
+        "instructions": str(record["instructions"]),
+        "tools": record["tools"],
+        "prompts": prompts,
+        "steps": [_shown_step(step, tools, decode) for step in steps],
+    }
+
+
+def _shown_step(step: Mapping[str, Any], tools: Sequence[str], decode: Any) -> dict[str, Any]:
+    info, action = step["info"], str(step["action"])
+    ids = step.get("response_ids")
+    shown: dict[str, Any] = {
+        "action": action,
+        "reward": float(step["reward"]),
+        "components": {str(k): v for k, v in (info.get("reward_components") or {}).items()},
+        "invalid": bool(info.get("invalid_action", False)),
+        "terminated": bool(step["terminated"]),
+        "truncated": bool(step["truncated"]),
+    }
+    if (parsed := parse_recorded(action, tools)) is not None:
+        shown |= {
+            "thought": parsed.reasoning,
+            "said": parsed.text,
+            "calls": [
+                {"name": call.name, "arguments": call.arguments}
+                if isinstance(call, ToolCall)
+                else {"problem": call.error, "raw": call.raw}
+                for call in parsed.calls
+            ],
+        }
+    if ids is None and step.get("usage"):
+        shown["usage"] = {str(k): v for k, v in step["usage"].items()}
+    if ids is not None:
+        prompt_ids = step.get("prompt_ids")
+        shown |= {
+            "response_ids": list(ids),
+            "response_logprobs": step.get("response_logprobs"),
+            "response_mask": info.get("response_mask"),
+            "prompt_ids": None if prompt_ids is None else len(prompt_ids),
+            "pieces": None if decode is None else decode(ids),
+        }
+    return shown
+
+
+def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages of a stored observation that were not at its beginning before, and all of them.
+
+    A whole prompt mostly begins as the one before: what all of a long episode's prompts hold grows with its square.
+    """
+    if not isinstance(observation, list) or not all(isinstance(message, dict) for message in observation):
+        words = [{"role": "", "content": observation}]
+        return words, words
+    kept = 0
+    while kept < min(len(before), len(observation)) and before[kept] == observation[kept]:
+        kept += 1
+    return observation[kept:], observation
+
+
+def _decoder(tokenizer: str) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as e:
+        raise MissingExtraError("transformers", extra="hf") from e
+    try:
+        loaded = AutoTokenizer.from_pretrained(tokenizer)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"--tokenizer {tokenizer}: not a tokenizer: {str(e).splitlines()[0]}") from e
+
+    @functools.cache
+    def piece(token: int) -> str:
+        return loaded.decode([token])
+
+    return lambda ids: [piece(token) for token in ids]

@@ -1,0 +1,159 @@
+"""One batch after the other with Transformers' own ``generate``, for every causal model that it can run.
+
+Prompts are padded on the left. The batch runs until its last response has ended; whatever came meanwhile is the next
+batch. Transformers chooses and keeps the cache, so models with sliding windows, states or anything else do as they do
+alone; only which token comes next is decided here, so that each row has its own settings and random numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+
+from agent_envs.policies.local.requests import Completion, Requests
+from agent_envs.policies.local.sampling import SamplingParams, sample
+
+__all__ = ["PaddedEngine"]
+
+
+class PaddedEngine:
+    """Generates for any number of requests, a batch at a time. Not thread-safe: one thread calls its methods.
+
+    Args:
+        model: A causal language model.
+        max_length: Most tokens of prompt and response together.
+        max_rows: Most sequences of a batch.
+        stop_token_ids: Tokens that end a response.
+        pad_token_id: What fills the prompts' left.
+        seed: Seed of requests that bring none.
+    """
+
+    linger = 0.005
+    """Seconds to wait for company before the first batch of a burst."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        max_length: int,
+        max_rows: int,
+        stop_token_ids: Iterable[int],
+        pad_token_id: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.model: Any = model.eval()
+        self.max_length = max_length
+        self.max_rows = max_rows
+        self.stop_token_ids = frozenset(stop_token_ids)
+        self.pad_token_id = pad_token_id
+        self._device = next(model.parameters()).device
+        self._requests = Requests(max_length, seed)
+        self._waiting: deque[Completion] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is waiting."""
+        return bool(self._waiting)
+
+    def submit(
+        self, prompt_ids: list[int], params: SamplingParams, on_done: Callable[[Completion], None] | None = None
+    ) -> Completion:
+        """Queue a request.
+
+        Raises:
+            ConfigError: The prompt is empty or leaves no room for a token.
+        """
+        request = self._requests.make(prompt_ids, params, on_done)
+        self._waiting.append(request)
+        return request
+
+    def reset(self) -> None:
+        """Drop every request without finishing it."""
+        self._waiting.clear()
+
+    def run(self) -> None:
+        """Step until nothing is left."""
+        while self.busy:
+            self.step()
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Run the next batch to its end."""
+        batch = [self._waiting.popleft() for _ in range(min(self.max_rows, len(self._waiting)))]
+        if not batch:
+            return
+        longest = max(len(request.prompt_ids) for request in batch)
+        ids = np.full((len(batch), longest), self.pad_token_id, dtype=np.int64)  # [rows, tokens]
+        mask = np.zeros_like(ids)
+        for row, request in enumerate(batch):
+            ids[row, longest - len(request.prompt_ids) :] = request.prompt_ids
+            mask[row, longest - len(request.prompt_ids) :] = 1
+        settings = GenerationConfig(
+            max_new_tokens=max(len(request.uniforms) for request in batch),
+            do_sample=False,  # the processor below has chosen
+            pad_token_id=self.pad_token_id,
+            eos_token_id=None,
+            use_cache=True,
+        )
+        state = _Batch(batch, self.stop_token_ids)
+        self.model.generate(
+            input_ids=torch.from_numpy(ids).to(self._device),
+            attention_mask=torch.from_numpy(mask).to(self._device),
+            generation_config=settings,
+            logits_processor=LogitsProcessorList([_Choose(state)]),
+            stopping_criteria=StoppingCriteriaList([_Done(state)]),
+        )
+        for request in batch:
+            request.finish("completed")
+
+
+class _Batch:
+    """The requests of a running batch, and which of them go on."""
+
+    def __init__(self, requests: list[Completion], stop_token_ids: frozenset[int]) -> None:
+        self.requests = requests
+        self.stop_token_ids = stop_token_ids
+        self.open = list(range(len(requests)))
+
+    def take(self, logits: torch.Tensor) -> torch.Tensor:
+        """Sample for the rows that go on; the next token of every row (0 for the others), shape [rows]."""
+        chosen = torch.zeros(len(self.requests), dtype=torch.int64, device=logits.device)
+        if not self.open:
+            return chosen
+        going = [self.requests[row] for row in self.open]
+        uniforms = np.array([request.uniforms[len(request.token_ids)] for request in going])
+        tokens, log_probs = sample(logits[self.open], [request.params for request in going], uniforms)
+        chosen[self.open] = torch.tensor(tokens, device=logits.device)
+        for request, token, log_prob in zip(going, tokens, log_probs, strict=True):
+            request.token_ids.append(token)
+            request.log_probs.append(log_prob)
+        self.open = [row for row in self.open if not self.requests[row].ends(self.stop_token_ids)]
+        return chosen
+
+
+class _Choose(LogitsProcessor):
+    """Leaves only the sampled token of each row, which ``generate`` then takes."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self.batch = batch
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        only = torch.full_like(scores, -torch.inf)
+        return only.scatter_(1, self.batch.take(scores)[:, None], 0.0)
+
+
+class _Done(StoppingCriteria):
+    """Ends the batch with its last response."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self.batch = batch
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        done = torch.ones(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        done[self.batch.open] = False
+        return done

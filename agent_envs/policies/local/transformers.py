@@ -1,0 +1,137 @@
+"""A policy that is a Hugging Face model in this process, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["TransformersPolicy"]
+
+_LONGEST_CONTEXT = 16_384
+
+
+class TransformersPolicy(TokenPolicy):
+    """Samples every action from a causal language model with ``transformers``.
+
+    One thread generates for all episodes, in batches: requests join and leave them at any token and a prompt that grows
+    is computed from where it grows, where the model has plain full attention (Qwen, Llama and most others); other
+    models run one padded batch after the other. Log-probabilities are those of all tokens at the given
+    temperature, whatever ``top_k`` or ``top_p`` exclude (at temperature 0: of the logits themselves).
+
+    The n-th episode of a task draws the same random numbers in every run with the same ``seed``, whatever runs beside
+    it. The logits can differ in their last bits with the size of a batch: in float32 that changes a token where two are
+    equally likely, in bfloat16 now and then.
+
+    Args:
+        model: A folder, a name on the Hugging Face hub, or a loaded model; a loaded one needs its ``tokenizer`` and is
+            put into evaluation mode.
+        tokenizer: The tokenizer; by default the one beside the model.
+        device: Such as ``"cpu"`` or ``"cuda:1"``; by default a GPU where there is one. A loaded model stays where it
+            is.
+        dtype: Of the weights, such as ``"bfloat16"``; by default float32 on a CPU, else the one they are stored in.
+        temperature: Logits are divided by it; 0 takes the most likely token.
+        top_p: Sample among the fewest tokens whose probability reaches it.
+        top_k: Sample among so many of the likeliest tokens; -1 for all.
+        max_tokens: Tokens of one response at most.
+        context_length: Tokens of prompt and response at most; by default what the model was made for, but no more
+            than 16,384, because every running episode takes memory for that many.
+        concurrency: Episodes that generate at once; fewer where their memory would not fit.
+        seed: Makes the responses reproducible.
+        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message tells them and how
+            to call them. None: native where the template shows tools at all.
+        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+        trust_remote_code: Whether code that comes with the model may run.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+        ConfigError: No model or tokenizer there, or a setting out of range.
+        PromptError: The tokenizer has no chat template.
+
+    A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
+    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response that is cut by a limit is played as it is.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | PreTrainedModel,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        max_tokens: int = 1024,
+        context_length: int | None = None,
+        concurrency: int = 64,
+        seed: int = 0,
+        tool_mode: Literal["native", "text"] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        try:
+            import torch
+            import transformers  # noqa: F401
+        except ImportError as e:
+            raise MissingExtraError("transformers", extra="hf") from e
+        from agent_envs.policies.local import loading
+        from agent_envs.policies.local.sampling import SamplingParams
+        from agent_envs.policies.local.server import GenerateServer
+
+        if concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {concurrency!r}")
+        settings = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        SamplingParams.from_dict(settings, max_tokens)  # refuses what is out of range before anything is loaded
+        loaded: Any = model
+        if isinstance(model, (str, os.PathLike)):
+            name = os.fspath(model)
+            if tokenizer is None:
+                tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
+            device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+            dtype = dtype or ("float32" if torch.device(device).type == "cpu" else "auto")
+            loaded = loading.load_model(name, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        elif tokenizer is None:
+            raise ConfigError("a loaded model needs its tokenizer: pass tokenizer=")
+        if context_length is None:
+            context_length = min(loading.context_length(loaded) or _LONGEST_CONTEXT, _LONGEST_CONTEXT)
+        super().__init__(
+            tokenizer,
+            max_tokens=max_tokens,
+            context_length=context_length,
+            seed=seed,
+            stop_token_ids=loading.stop_token_ids(loaded, lambda: tokenizer),
+            tool_mode=tool_mode,
+            template_kwargs=template_kwargs,
+        )
+        self.model = loaded
+        self._settings = settings
+        self._engine = loading.make_engine(
+            loaded,
+            max_length=context_length,
+            max_rows=concurrency,
+            stop_token_ids=self.stop_token_ids,
+            pad_token_id=0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        )
+        self._server = GenerateServer(self._engine)
+        self._finalizer = weakref.finalize(self, self._server.close, wait=False)
+
+    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+        from agent_envs.policies.local.sampling import SamplingParams
+
+        params = SamplingParams.from_dict({**self._settings, "seed": seed}, max_tokens)
+        done = await self._server.generate(prompt_ids, params)
+        return Sampled(done.token_ids, done.log_probs)
+
+    def close(self) -> None:
+        """Stop the thread that generates; also done when the policy is collected, and at exit."""
+        self._finalizer.detach()
+        self._server.close()

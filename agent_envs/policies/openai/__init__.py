@@ -1,0 +1,1 @@
+"""A policy behind any server that speaks OpenAI's chat completions."""

@@ -1,0 +1,227 @@
+"""What a chat-completions server answered, checked: no reply that a server can send is trusted to have its fields.
+
+Format: https://platform.openai.com/docs/api-reference/chat/object; tokens
+where `agent_envs.policies.openai.token_fields` finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.errors import BackendRefusedError, BackendReplyError
+from agent_envs.policies.openai.token_fields import read_tokens
+
+_MOST_TOKENS = 1 << 40  # of one request: what says more counts nothing
+
+__all__ = ["Reply", "ServerCall", "StreamedReply", "read_reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCall:
+    """A tool call as a server returned it."""
+
+    id: str
+    """Its id; one of ours where the server gave none, or the same twice."""
+    name: str
+    """The tool's name."""
+    arguments: str
+    """The arguments, JSON as the model wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One choice of a chat completion."""
+
+    text: str
+    """The content, or the refusal."""
+    reasoning: str
+    """What the server told apart as the model's reasoning, "" for none."""
+    calls: tuple[ServerCall, ...]
+    """Native tool calls."""
+    finish_reason: str | None
+    """Why it ended: "stop", "length", "tool_calls"..."""
+    prompt_ids: tuple[int, ...] | None
+    """Tokens of the prompt, where the server returned them."""
+    response_ids: tuple[int, ...] | None
+    """Tokens as sampled, where the server returned them."""
+    logprobs: tuple[float, ...] | None
+    """Log-probability of each sampled token; None where a server left some out."""
+    usage: dict[str, int]
+    """`prompt_tokens`, `completion_tokens`, `cached_tokens` as far as the server said."""
+
+
+def read_reply(data: Any) -> Reply:
+    """The first choice of a chat completion.
+
+    >>> reply = read_reply({"choices": [{"message": {"content": "5"}, "finish_reason": "stop"}]})
+    >>> reply.text, reply.calls, reply.finish_reason
+    ('5', (), 'stop')
+
+    Args:
+        data: The decoded body.
+
+    Raises:
+        BackendRefusedError: It is an error that would come again.
+        BackendReplyError: It is no chat completion; says what was expected and what came.
+    """
+    if not isinstance(data, Mapping):
+        raise BackendReplyError(f"expected a chat completion as a JSON object, got {data!r:.200}")
+    error = data.get("error")  # with status 200, or within a stream
+    if error:
+        code = error.get("code") if isinstance(error, Mapping) else None
+        refused = type(code) is int and 400 <= code < 500 and code not in (408, 429)
+        kind = BackendRefusedError if refused else BackendReplyError
+        raise kind(f"expected a chat completion, got the error {error!r:.500}")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        raise BackendReplyError(f"a completion without choices: {data!r:.200}")
+    choice = choices[0]
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        raise BackendReplyError(f"a choice without a message: {choice!r:.200}")
+    tokens = read_tokens(data, choice)
+    finish = choice.get("finish_reason")
+    return Reply(
+        text=_text(message.get("content")) or _text(message.get("refusal")),
+        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
+        calls=_calls(message.get("tool_calls")),
+        finish_reason=finish if isinstance(finish, str) else None,
+        prompt_ids=tokens.prompt_ids,
+        response_ids=tokens.response_ids,
+        logprobs=tokens.response_logprobs,
+        usage=_usage(data.get("usage")),
+    )
+
+
+def _text(value: Any) -> str:
+    """Content as a string; servers may send parts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list):
+        texts = [part.get("text") or "" if isinstance(part, Mapping) else None for part in value]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
+    raise BackendReplyError(f"expected a message's content as a string, got {value!r:.200}")
+
+
+def _calls(value: Any) -> tuple[ServerCall, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise BackendReplyError(f"expected tool_calls as a list, got {value!r:.200}")
+    calls: list[ServerCall] = []
+    for entry in value:
+        function = entry.get("function") if isinstance(entry, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise BackendReplyError(f"expected a tool call with a function and its name, got {entry!r:.200}")
+        arguments = function.get("arguments")
+        if arguments is None:
+            arguments = ""
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments)
+        call_id = entry.get("id")
+        if not isinstance(call_id, str) or not call_id or call_id in {call.id for call in calls}:
+            call_id = f"call_{uuid.uuid4().hex[:12]}"
+        calls.append(ServerCall(call_id, function["name"], arguments))
+    return tuple(calls)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _usage(value: Any) -> dict[str, int]:
+    """The counts that can be true."""
+    told = _object(value)
+    cached = _object(told.get("prompt_tokens_details")).get("cached_tokens", told.get("prompt_cache_hit_tokens"))
+    counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")} | {"cached_tokens": cached}
+    usage = {name: n for name, n in counts.items() if type(n) is int and 0 <= n <= _MOST_TOKENS}
+    if "cached_tokens" in usage and usage["cached_tokens"] > usage.get("prompt_tokens", 0):
+        del usage["cached_tokens"]  # more than there were
+    return usage
+
+
+class StreamedReply:
+    """Puts the chunks of a stream together into the completion that the server would have sent whole."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, Any] = {}
+        self._choice: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._tokens: list[int] | None = None
+        self._logprobs: list[Any] | None = None
+
+    def add(self, chunk: Any) -> None:
+        """Take in one chunk.
+
+        Raises:
+            BackendReplyError: It is none.
+        """
+        if not isinstance(chunk, Mapping):
+            raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
+        for name in ("usage", "error", "prompt_token_ids"):
+            if chunk.get(name):
+                self._data[name] = chunk[name]
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            if not {"error", "usage"} & chunk.keys():
+                raise BackendReplyError(f"a chunk without choices: {chunk!r:.200}")
+            return
+        for choice in choices:
+            delta = choice.get("delta") if isinstance(choice, Mapping) else None
+            if not isinstance(choice, Mapping) or not (delta is None or isinstance(delta, Mapping)):
+                raise BackendReplyError(f"a chunk's choice without a delta: {choice!r:.200}")
+            if not choice.get("index"):
+                self._add_choice(choice, delta or {})
+
+    def _add_choice(self, choice: Mapping[str, Any], delta: Mapping[str, Any]) -> None:
+        for name in ("finish_reason", "prompt_token_ids"):
+            if choice.get(name) is not None:
+                self._choice[name] = choice[name]
+        if isinstance(choice.get("token_ids"), list):
+            self._tokens = (self._tokens or []) + choice["token_ids"]
+        logprobs = choice.get("logprobs")
+        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
+            self._logprobs = (self._logprobs or []) + logprobs["content"]
+        for name in ("content", "refusal", "reasoning_content", "reasoning"):
+            if delta.get(name) is not None:
+                self._texts.setdefault(name, []).append(_text(delta[name]))
+        calls = delta.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(isinstance(entry, Mapping) for entry in calls):
+            raise BackendReplyError(f"expected parts of tool calls, got {calls!r:.200}")
+        for entry in calls:
+            function = _object(entry.get("function"))
+            place = entry.get("index")
+            if type(place) is not int:  # the next call, or more of the last one
+                place = max(self._calls, default=-1) + bool(entry.get("id") or function.get("name") or not self._calls)
+            call = self._calls.setdefault(place, {"function": {}})
+            if entry.get("id"):
+                call["id"] = entry["id"]
+            if function.get("name"):
+                call["function"]["name"] = function["name"]
+            arguments = function.get("arguments")
+            if isinstance(arguments, Mapping):
+                arguments = json.dumps(arguments)
+            call["function"]["arguments"] = call["function"].get("arguments", "") + str(arguments or "")
+
+    def completion(self) -> dict[str, Any]:
+        """The whole completion.
+
+        Raises:
+            BackendReplyError: The stream ended before the model's reply did.
+        """
+        if "error" in self._data:
+            return self._data
+        if "finish_reason" not in self._choice:
+            raise BackendReplyError("the stream broke off: no finish_reason")
+        message: dict[str, Any] = {name: "".join(parts) for name, parts in self._texts.items()}
+        if self._calls:
+            message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
+        logprobs = None if self._logprobs is None else {"content": self._logprobs}
+        choice = {**self._choice, "message": message, "token_ids": self._tokens, "logprobs": logprobs}
+        return {**self._data, "choices": [choice]}

@@ -1,0 +1,1 @@
+"""What a chat model is shown: messages, and their tokens."""

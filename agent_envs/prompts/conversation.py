@@ -1,0 +1,128 @@
+"""What a chat model is shown in one episode: the one place that decides whether a prompt grows or begins anew.
+
+An observation is either the environment's new words, which follow what was shown before, or a list of messages: the
+whole next prompt. Every actor keeps its history here, as messages or as tokens, so that all of them show the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agent_envs.messages import Message, Observation, observation_messages
+from agent_envs.prompts.builder import PromptBuilder
+
+__all__ = ["Conversation", "TokenConversation", "Turn"]
+
+
+class Turn(NamedTuple):
+    """What an observation adds to a conversation."""
+
+    new: list[Message]
+    """The messages that were not shown before; all of them where `fresh`."""
+    fresh: bool
+    """Whether the conversation begins anew with them."""
+
+
+class Conversation:
+    """The messages of one episode.
+
+    Args:
+        instructions: The system message, "" for none. A list observation brings its own, to which these are added
+            where it does not have them: the tools in words, from an actor whose model is not given them otherwise.
+
+    >>> conversation = Conversation("Answer.")
+    >>> conversation.observe("2 + 2?", {}).fresh
+    True
+    >>> conversation.respond("3")
+    >>> conversation.observe("No.", {})
+    Turn(new=[{'role': 'user', 'content': 'No.'}], fresh=False)
+    >>> [message["role"] for message in conversation.messages]
+    ['system', 'user', 'assistant', 'user']
+    """
+
+    def __init__(self, instructions: str = "") -> None:
+        self.instructions = instructions
+        self.messages: list[Message] = []
+        """The next prompt: everything the model is shown."""
+
+    def observe(self, observation: Observation, info: Mapping[str, Any]) -> Turn:
+        """Take in what the environment said.
+
+        New words follow what was shown, unless `info["rebuilt"]` says that they are all there is to know. A list
+        extends what was shown where it begins with exactly that.
+        """
+        shown = self.messages
+        if not isinstance(observation, str):
+            whole = _with_instructions(observation, self.instructions)
+            grows = bool(shown) and len(whole) > len(shown) and whole[: len(shown)] == shown
+            self.messages = whole
+            return Turn(whole[len(shown) :] if grows else list(whole), not grows)
+        new = observation_messages(observation, info)
+        if shown and not info.get("rebuilt", False):
+            self.messages = shown + new
+            return Turn(new, False)
+        if self.instructions:
+            new = [{"role": "system", "content": self.instructions}, *new]
+        self.messages = new
+        return Turn(list(new), True)
+
+    def respond(self, text: str) -> None:
+        """Take in what the model said."""
+        self.messages = [*self.messages, {"role": "assistant", "content": text}]
+
+    def fork(self) -> Conversation:
+        """The same conversation so far, which goes on by itself."""
+        return copy.copy(self)  # the list of messages is replaced, never changed
+
+
+class TokenConversation:
+    """The prompts of one episode as tokens: sampled text is never tokenized again while the conversation grows.
+
+    Args:
+        builder: Renders messages with the model's chat template.
+        instructions: The system message, "" for none.
+    """
+
+    def __init__(self, builder: PromptBuilder, instructions: str = "") -> None:
+        self.builder = builder
+        self.conversation = Conversation(instructions)
+        self.prompt_ids: list[int] = []
+        """The prompt of the last observation, shape [prompt tokens]."""
+        self.response_ids: list[int] = []
+        """The response to it as sampled, shape [response tokens]."""
+
+    def observe(self, observation: Observation, info: Mapping[str, Any]) -> list[int]:
+        """Token ids of the prompt that shows this observation, shape [prompt tokens].
+
+        Raises:
+            PromptError: The chat template refuses the messages.
+        """
+        new, fresh = self.conversation.observe(observation, info)
+        self.prompt_ids = (
+            self.builder.start(new) if fresh else self.builder.extend(self.prompt_ids, self.response_ids, new)
+        )
+        self.response_ids = []
+        return self.prompt_ids
+
+    def respond(self, text: str, response_ids: Sequence[int]) -> None:
+        """Take in a response: its text, by which a list observation is recognised as grown, and its tokens."""
+        self.conversation.respond(text)
+        self.response_ids = list(response_ids)
+
+    def fork(self) -> TokenConversation:
+        """The same conversation so far, which goes on by itself."""
+        other = copy.copy(self)
+        other.conversation = self.conversation.fork()
+        return other
+
+
+def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
+    """A prompt whose system message has the instructions."""
+    first = messages[0] if messages and messages[0]["role"] == "system" else None
+    if first is None:
+        return [{"role": "system", "content": instructions}, *messages] if instructions else [*messages]
+    if instructions in first["content"]:
+        return [*messages]
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]]

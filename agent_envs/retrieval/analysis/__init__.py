@@ -1,0 +1,1 @@
+"""Text to search terms, as Lucene's English analyzer makes them."""

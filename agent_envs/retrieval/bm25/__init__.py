@@ -1,0 +1,1 @@
+"""BM25 with Lucene's results, without Java."""

@@ -1,0 +1,323 @@
+"""Building a BM25 index: one pass over the rows in segments of bounded size, then one merge over the terms.
+
+A segment holds the postings of some documents, sorted by term. After each segment what was done is written down, so
+that a build that was stopped goes on from there. The merge reads every segment once, in the order of the terms, and
+writes, for each posting, the score it adds: the float32 number that Lucene's BM25Similarity computes as it searches.
+
+Files of an index besides those of `storage`:
+
+    terms.bin, terms.offsets        terms in the order of their UTF-8 bytes
+    terms.idf, terms.max            float32 each: inverse document frequency, the largest impact among the postings
+    postings.offsets                where each term's postings begin
+    postings.docs                   int32 document numbers, ascending within a term
+    postings.impacts                float32 scores of a query that names the term once
+    postings.frequencies            how often the term occurs in the document; unsigned, of the width the manifest says
+    documents.norms                 a byte for each document: its length as Lucene keeps it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.retrieval.analysis.analyzer import ANALYZER
+from agent_envs.retrieval.bm25.segment import SegmentWriter, TermReader
+from agent_envs.retrieval.corpus import row_contents, row_id
+from agent_envs.retrieval.storage import (
+    FileWriter,
+    encode_row,
+    offsets_of,
+    write_array,
+    write_id_order,
+    write_manifest,
+)
+
+__all__ = ["FORMAT", "VERSION", "IndexBuilder", "check_parameters", "impacts_of", "inverse_norms", "norm_lengths"]
+
+FORMAT = "agent_envs.bm25"
+VERSION = 1
+
+_SEGMENT_CHARACTERS = 8_000_000
+_GROUP_POSTINGS = 4_000_000
+_STATE = "state.json"
+_TINY = np.float32(1e-30)  # no impact is 0, so that a score of 0 means that a document was not met
+
+
+def check_parameters(k1: float, b: float) -> None:
+    """Raise ConfigError unless k1 is finite and not negative and b lies in 0..1, which is what Lucene takes."""
+    if not (isinstance(k1, Real) and isinstance(b, Real) and 0 <= k1 < float("inf") and 0 <= b <= 1):
+        raise ConfigError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, got k1={k1!r}, b={b!r}")
+
+
+def norm_lengths() -> np.ndarray:
+    """Length of a document for each of the 256 norms (Lucene's SmallFloat.byte4ToInt), int64."""
+
+    def decoded(code: int) -> int:
+        bits, shift = code & 7, (code >> 3) - 1
+        return bits if shift == -1 else (bits | 8) << shift
+
+    return np.array([code if code < 24 else 24 + decoded(code - 24) for code in range(256)], np.int64)
+
+
+def inverse_norms(k1: float, b: float, average_length: float) -> np.ndarray:
+    """1 / (k1 * (1 - b + b * length / average)) for each of the 256 norms, float32 at every step as in Lucene."""
+    f = np.float32
+    with np.errstate(divide="ignore"):
+        norms = f(1) / (f(k1) * ((f(1) - f(b)) + f(b) * norm_lengths().astype(f) / f(average_length)))
+    return np.asarray(norms, f)
+
+
+class IndexBuilder:
+    """Builds an index in a folder of its own.
+
+    Args:
+        folder: An empty folder, or one that a stopped build of the same rows has left.
+        k1: How slowly repeated terms stop counting.
+        b: How much long documents are marked down.
+        source: What the rows are, as JSON; a stopped build goes on only where this is what it was.
+        processes: Helper processes to use; 0 for none.
+        segment_characters: Characters of text in a segment; memory is about 15 bytes for each, and process.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        k1: float,
+        b: float,
+        *,
+        source: object = None,
+        processes: int = 0,
+        segment_characters: int = _SEGMENT_CHARACTERS,
+    ) -> None:
+        check_parameters(k1, b)
+        self.folder, self.k1, self.b = folder, float(k1), float(b)
+        self._segment_characters = segment_characters
+        self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
+        # Names of the segments begin with `build`, so that no process left over from another build meets this one.
+        self._state: dict[str, Any] = {"settings": self._settings, "build": uuid.uuid4().hex[:8], "segments": 0}
+        self._state |= {"documents": 0, "bytes": {}} | self._read_state()
+        self._segments, self.documents = self._state["segments"], self._state["documents"]
+        sizes = self._state["bytes"]
+        self._rows = {name: FileWriter(folder / name, sizes.get(name, 0)) for name in ("documents.bin", "ids.bin")}
+        self._segment_writer = SegmentWriter(processes)
+        self._waiting = processes + 1
+        self._begun: deque[tuple[Future[None], dict[str, Any]]] = deque()  # segments, and the state after each
+
+    def close(self) -> None:
+        """Close the files it writes to, end the processes it uses."""
+        self._segment_writer.close()
+        for writer in self._rows.values():
+            writer.close()
+
+    def _read_state(self) -> dict[str, Any]:
+        try:
+            state: dict[str, Any] = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return state if state["settings"] == self._settings else {}
+
+    def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
+        """Index rows; a builder that goes on from a stopped build has to be given what follows `documents`.
+
+        Args:
+            rows: Each with the JSON it was read from, or None.
+            progress: Whether to show a progress bar.
+
+        Raises:
+            DataError: A row without id or text, or one that JSON cannot hold.
+            BackendError: A helper process failed.
+        """
+        ids: list[bytes] = []
+        documents: list[bytes] = []
+        contents: list[str] = []
+        characters = 0
+        bar = tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress)
+        for number, (row, raw) in enumerate(bar, self.documents):
+            where = f"document {number}"
+            ids.append(row_id(row, where).encode("utf-8", "surrogatepass"))
+            contents.append(row_contents(row, where))
+            documents.append(encode_row(row, where) if raw is None else raw)
+            characters += len(contents[-1])
+            if characters >= self._segment_characters:
+                self._begin_segment(ids, documents, contents)
+                ids, documents, contents, characters = [], [], [], 0
+        if ids:
+            self._begin_segment(ids, documents, contents)
+        while self._begun:
+            self._end_segment()
+
+    def _part(self, name: str, segment: int) -> Path:
+        return self.folder / f"part-{self._state['build']}-{segment:05d}.{name}"
+
+    def _begin_segment(self, ids: list[bytes], documents: list[bytes], contents: list[str]) -> None:
+        number = self._segments
+        done = self._segment_writer.write(str(self._part("", number))[:-1], contents, self.documents)
+        for name, items in (("documents", documents), ("ids", ids)):
+            np.save(self._part(f"{name}.npy", number), np.fromiter(map(len, items), np.int64, len(items)))
+            self._rows[f"{name}.bin"].write(b"".join(items))
+            self._rows[f"{name}.bin"].flush()
+        self._segments += 1
+        self.documents += len(ids)
+        sizes = {name: writer.size for name, writer in self._rows.items()}
+        state = {**self._state, "segments": self._segments, "documents": self.documents, "bytes": sizes}
+        self._begun.append((done, state))
+        while len(self._begun) > self._waiting or (self._begun and self._begun[0][0].done()):
+            self._end_segment()
+
+    def _end_segment(self) -> None:
+        """Wait for the oldest segment, and write down that it is written."""
+        done, state = self._begun.popleft()
+        done.result()
+        (self.folder / f"{_STATE}.new").write_text(json.dumps(state), encoding="utf-8")
+        os.replace(self.folder / f"{_STATE}.new", self.folder / _STATE)
+
+    def finish(self, *, progress: bool = False) -> None:
+        """Merge the segments, write the manifest, remove the segments.
+
+        Raises:
+            DataError: There are no documents, or an id occurs twice.
+        """
+        if not self.documents:
+            raise DataError("there are no documents to index")
+        files = {name: writer.close() for name, writer in self._rows.items()}
+
+        def save(name: str, values: np.ndarray) -> None:
+            files.update(write_array(self.folder, name, values))
+
+        for name in ("documents", "ids"):
+            save(f"{name}.offsets", offsets_of(self._all(f"{name}.npy")).astype("<i8"))
+        files.update(write_id_order(self.folder))
+
+        lengths = self._all("lengths.npy").astype(np.int64)
+        norms = (np.searchsorted(norm_lengths(), lengths, side="right") - 1).astype(np.uint8)
+        save("documents.norms", norms)
+        # Documents without a term are not there for Lucene's statistics.
+        field_documents, tokens = int((lengths > 0).sum()), int(lengths.sum())
+        average = float(np.float32(tokens / field_documents)) if field_documents else 1.0
+
+        term_lengths, numbers = self._vocabulary(files)
+        terms = len(term_lengths)
+        save("terms.offsets", offsets_of(term_lengths).astype("<i8"))
+        counts = [np.load(self._part("counts.npy", s)) for s in range(self._segments)]
+        found = np.zeros(terms, np.int64)  # documents with the term
+        for number, count in zip(numbers, counts, strict=True):
+            found[number] += count
+        offsets = offsets_of(found)
+        idf = np.log(1 + (field_documents - found + 0.5) / (found + 0.5)).astype("<f4")
+        save("terms.idf", idf)
+        save("postings.offsets", offsets.astype("<i8"))
+        dtype = self._write_postings(
+            offsets, idf, norms, inverse_norms(self.k1, self.b, average), numbers, counts, files, progress
+        )
+        for path in [*self.folder.glob("part-*"), self.folder / _STATE]:
+            path.unlink()
+        write_manifest(
+            self.folder,
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "analyzer": ANALYZER,
+                "k1": self.k1,
+                "b": self.b,
+                "documents": self.documents,
+                "average_length": average,
+                "tokens": tokens,
+                "terms": terms,
+                "postings": int(offsets[-1]),
+                "frequency_type": dtype,
+                "files": files,
+            },
+        )
+
+    def _all(self, name: str) -> np.ndarray:
+        return np.concatenate([np.load(self._part(name, s)) for s in range(self._segments)])
+
+    def _vocabulary(self, files: dict[str, Any]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Write the terms of all segments; their lengths, and for each segment the numbers of its terms.
+
+        All segments are read side by side, so much of each at a time that the terms up to some term are complete.
+        """
+        lengths = array("q")
+        with ExitStack() as files_open:
+            terms = files_open.enter_context(FileWriter(self.folder / "terms.bin"))
+            readers = [files_open.enter_context(TermReader(self._part("terms", s))) for s in range(self._segments)]
+            numbers = [array("q") for _ in readers]
+            while sum(reader.fill() for reader in readers):
+                last = min((r.terms[-1] for r in readers if r.more), default=None)
+                taken = [reader.take(last) for reader in readers]
+                union = sorted(set().union(*taken))
+                number = dict(zip(union, range(len(lengths), len(lengths) + len(union)), strict=True))
+                for found, part in zip(numbers, taken, strict=True):
+                    found.extend(map(number.__getitem__, part))
+                lengths.extend(map(len, union))
+                terms.write(b"".join(union))
+            files["terms.bin"] = terms.close()
+        return np.array(lengths, np.int64), [np.array(n, np.int64) for n in numbers]
+
+    def _write_postings(
+        self,
+        offsets: np.ndarray,
+        idf: np.ndarray,
+        norms: np.ndarray,
+        inverse: np.ndarray,
+        numbers: list[np.ndarray],
+        counts: list[np.ndarray],
+        files: dict[str, Any],
+        progress: bool,
+    ) -> str:
+        """Merge postings, some terms at a time; the dtype of the frequencies."""
+        segments = range(self._segments)
+        starts = [offsets_of(count) for count in counts]
+        docs = [np.load(self._part("docs.npy", s), mmap_mode="r") for s in segments]
+        frequencies = [np.load(self._part("frequencies.npy", s), mmap_mode="r") for s in segments]
+        dtype = max((f.dtype.str.replace("|", "<") for f in frequencies), key=lambda d: int(d[-1]))
+        names = ("postings.docs", "postings.impacts", "postings.frequencies", "terms.max")
+        with ExitStack() as opened:
+            writers = {name: opened.enter_context(FileWriter(self.folder / name)) for name in names}
+            bar = tqdm(total=int(offsets[-1]), unit=" postings", unit_scale=True, disable=not progress, leave=False)
+            first, terms = 0, len(offsets) - 1
+            while first < terms:
+                last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _GROUP_POSTINGS, side="right")) - 1)
+                size = int(offsets[last] - offsets[first])
+                group_docs, group_frequencies = np.empty(size, "<i4"), np.empty(size, dtype)
+                fill = offsets[first:last] - offsets[first]  # where each term's next posting goes
+                for s in segments:
+                    low, high = np.searchsorted(numbers[s], (first, last))
+                    if low == high:
+                        continue
+                    begin, end = int(starts[s][low]), int(starts[s][high])
+                    local, count = numbers[s][low:high] - first, counts[s][low:high]
+                    goal = np.repeat(fill[local] - (starts[s][low:high] - begin), count) + np.arange(end - begin)
+                    group_docs[goal] = docs[s][begin:end]
+                    group_frequencies[goal] = frequencies[s][begin:end]
+                    fill[local] += count
+                weight = np.repeat(idf[first:last], np.diff(offsets[first : last + 1]))
+                impacts = impacts_of(weight, group_frequencies, inverse[norms[group_docs]])
+                writers["postings.docs"].write(group_docs)
+                writers["postings.impacts"].write(impacts)
+                writers["postings.frequencies"].write(group_frequencies)
+                writers["terms.max"].write(np.maximum.reduceat(impacts, offsets[first:last] - offsets[first]))
+                bar.update(size)
+                first = last
+            bar.close()
+            files.update({name: writer.close() for name, writer in writers.items()})
+        return dtype
+
+
+def impacts_of(weight: np.ndarray | np.float32, frequencies: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """What postings add to a score: weight - weight / (1 + frequency * inverse norm), float32 at every step."""
+    one = np.float32(1)
+    return np.maximum(weight - weight / (one + frequencies.astype(np.float32) * inverse), _TINY)

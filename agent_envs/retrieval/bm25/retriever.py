@@ -1,0 +1,347 @@
+"""BM25 with Lucene's results, to the bit of the score and the order of ties, without Java.
+
+What Lucene computes (BM25Similarity of Lucene 10, as Anserini and pyserini use it): the score of a document is the
+float64 sum, rounded to float32, of one float32 number per term of the query,
+
+    w - w / (1 + f * n),    w = boost * idf,    idf = ln(1 + (N - df + 0.5) / (df + 0.5)),
+                            n = 1 / (k1 * (1 - b + b * length / average length)),
+
+where boost is how often the query names the term, f how often the document does, and lengths have lost all but four
+bits. Equal scores are ordered by external id. For boost 1 these numbers are computed when the index is built.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
+from agent_envs.retrieval.base import Hit, check_request
+from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
+from agent_envs.retrieval.corpus import corpus_files, read_lines
+from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
+
+__all__ = ["BM25Retriever"]
+
+_ENGINES = ("auto", "numba", "numpy")
+_NUMBA_FROM = 50_000  # documents; below it loading numba costs more than it saves
+_SMALL_CORPUS = 16 << 20  # bytes
+_REMEMBERED_TOKENS = 1 << 17
+_SLACK = 1.0 - 1e-6
+
+
+class _Postings(NamedTuple):
+    """One term of a query: documents, what each gets for it, and the largest of that."""
+
+    docs: np.ndarray
+    impacts: np.ndarray
+    bound: float
+
+
+class _Tokens(dict[str, int]):
+    """Token as written -> number of its term in the index, or -1."""
+
+    def __init__(self, terms: Blob) -> None:
+        super().__init__()
+        self._terms = terms
+
+    def __missing__(self, token: str) -> int:
+        number = self._find(term_of(token).encode("utf-8", "surrogatepass"))
+        if len(self) >= _REMEMBERED_TOKENS:
+            self.clear()
+        self[token] = number
+        return number
+
+    def _find(self, term: bytes) -> int:
+        low, high = 0, len(self._terms)
+        while low < high:
+            middle = (low + high) // 2
+            if self._terms[middle] < term:
+                low = middle + 1
+            else:
+                high = middle
+        return low if term and low < len(self._terms) and self._terms[low] == term else -1
+
+
+class BM25Retriever:
+    """Searches an index in a folder, which is mapped into memory and shared by all threads and processes that open it.
+
+    Make one with `build` or `open`.
+
+    >>> retriever = BM25Retriever.build([{"id": "a", "text": "red apples"}, {"id": "b", "text": "a red, red rose"}])
+    >>> [doc_id for doc_id, score in retriever.search("Rose red")]
+    ['b', 'a']
+    >>> retriever.document("a")["text"]
+    'red apples'
+
+    Args:
+        folder: The index.
+        engine: "numba" (the extra `search`), "numpy", or "auto": numba where it is installed and the corpus is large
+            enough to gain from it. Results are the same.
+        verify: Whether to compare the checksums of all files, which reads them once (about a second per GB).
+
+    Raises:
+        DataError: No index, one of another version, or one that was changed.
+    """
+
+    def __init__(self, folder: str | Path, *, engine: str = "auto", verify: bool = True) -> None:
+        if engine not in _ENGINES:
+            raise ConfigError(f"no engine {engine!r}.{did_you_mean(engine, _ENGINES)}")
+        folder = Path(folder)
+        manifest = read_manifest(folder, FORMAT, VERSION, verify=verify)
+        if manifest["analyzer"] != ANALYZER:
+            raise DataError(f"{folder} was built with the analyzer {manifest['analyzer']!r}, this is {ANALYZER!r}")
+        self.path: Path | None = folder
+        self.k1: float = manifest["k1"]
+        self.b: float = manifest["b"]
+        self.documents = DocumentStore(folder)
+        self._numbers = _Tokens(Blob(folder, "terms"))
+        self._idf = map_array(folder / "terms.idf", "<f4")
+        self._largest = map_array(folder / "terms.max", "<f4")
+        self._offsets = map_array(folder / "postings.offsets", "<i8")
+        self._docs = map_array(folder / "postings.docs", "<i4")
+        self._impacts = map_array(folder / "postings.impacts", "<f4")
+        self._frequencies = map_array(folder / "postings.frequencies", manifest["frequency_type"])
+        self._norms = map_array(folder / "documents.norms", "u1")
+        self._ranks = map_array(folder / "ids.rank", "<i4")
+        self._inverse = inverse_norms(self.k1, self.b, manifest["average_length"])
+        self._engine = engine
+        self._compiled: Any = None  # top_documents, once loaded
+        self._free: list[np.ndarray] = []  # scores, all 0, not in use; append and pop are atomic
+        self._free_windows: list[tuple[np.ndarray, ...]] = []  # what the compiled search wants, not in use
+        if engine == "numba":
+            self._load_numba()
+
+    @classmethod
+    def open(cls, path: str | Path, *, engine: str = "auto", verify: bool = True) -> BM25Retriever:
+        """Open the index at `path`; for the arguments see the class."""
+        return cls(path, engine=engine, verify=verify)
+
+    @classmethod
+    def build(
+        cls,
+        docs: Iterable[Mapping[str, Any]],
+        path: str | Path | None = None,
+        k1: float = 0.9,
+        b: float = 0.4,
+        *,
+        overwrite: bool = False,
+        progress: bool = False,
+        engine: str = "auto",
+    ) -> BM25Retriever:
+        """Index rows and open the index.
+
+        Args:
+            docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}; read once, never held at once.
+            path: The index's folder; None for one that lives as long as the retriever.
+            k1: How slowly repeated terms stop counting.
+            b: How much long documents are marked down.
+            overwrite: Whether to replace an index that is there.
+            progress: Whether to show a progress bar.
+            engine: As in the class.
+
+        Raises:
+            ConfigError: `path` exists, or k1 or b lies outside its range.
+            DataError: A row that cannot be used, an id that occurs twice, or no rows.
+        """
+        check_parameters(k1, b)
+        target = None if path is None else Path(path)
+        with new_folder(target, overwrite=overwrite) as folder:
+            with closing(IndexBuilder(folder, k1, b)) as builder:
+                builder.add_all(((row, None) for row in docs), progress=progress)
+                builder.finish(progress=progress)
+            if target is None:
+                retriever = cls(folder, engine=engine, verify=False)
+                retriever.path = None
+                return retriever
+        return cls(target, engine=engine, verify=False)
+
+    @classmethod
+    def build_from_file(
+        cls,
+        source: str | Path,
+        path: str | Path,
+        k1: float = 0.9,
+        b: float = 0.4,
+        *,
+        overwrite: bool = False,
+        progress: bool = False,
+        processes: int = 2,
+        engine: str = "auto",
+    ) -> BM25Retriever:
+        """Index a .jsonl file or a folder of them; a build that was stopped goes on where it was.
+
+        For most arguments and errors see `build`.
+
+        Args:
+            source: The file or folder.
+            processes: Helper processes that make the postings of a corpus that is not small; 0 for none.
+
+        Raises:
+            BackendError: A helper process failed.
+        """
+        check_parameters(k1, b)
+        if sum(p.stat().st_size for p in corpus_files(source)) < _SMALL_CORPUS:
+            processes = 0  # they would hardly have started
+        files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
+        with (
+            new_folder(Path(path), overwrite=overwrite, resume=True) as folder,
+            closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder,
+        ):
+            builder.add_all(read_lines(source, skip=builder.documents), progress=progress)
+            builder.finish(progress=progress)
+        return cls(path, engine=engine, verify=False)
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.documents)
+
+    def __deepcopy__(self, memo: object) -> BM25Retriever:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is None:
+            raise TypeError("an index that was built without a path cannot be pickled")
+        return partial(type(self), engine=self._engine, verify=False), (self.path.resolve(),)
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id, as it was given to `build`."""
+        return self.documents.document(doc_id)
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The results of each query."""
+        return [self.search(query, k) for query in queries]
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The best k documents, or fewer where fewer have a term of the query.
+
+        Args:
+            query: Any text; there are no operators.
+            k: How many, at least 1.
+        """
+        numbers, scores = self.search_numbers(query, k)
+        return list(zip(self.documents.ids(numbers.tolist()), scores.tolist(), strict=True))
+
+    def search_numbers(self, query: str, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """What `search` finds, as numbers of documents in the order they were indexed (from 0) and their scores."""
+        check_request(query, k)
+        terms = [number for number in map(self._numbers.__getitem__, tokenize(query)) if number >= 0]
+        if not terms:
+            return np.empty(0, np.int32), np.empty(0, np.float32)
+        counts = Counter(terms)
+        k = min(k, len(self))
+        return self._search_numba(counts, k) if self._use_numba(counts) else self._search_numpy(counts, k)
+
+    def _use_numba(self, counts: Counter[int]) -> bool:
+        if self._compiled is None:
+            if self._engine != "auto" or len(self) < _NUMBA_FROM:
+                return False
+            if importlib.util.find_spec("numba") is None:
+                self._engine = "numpy"
+                return False
+            self._load_numba()
+        if len(counts) * len(self) > 1 << 34:  # a table of terms and windows that would not fit
+            return False
+        return max(counts.values()) <= 2 or all(n & (n - 1) == 0 for n in counts.values())
+
+    def _load_numba(self) -> None:
+        try:
+            from agent_envs.retrieval.bm25 import numba_search as bm25_numba
+        except ImportError as e:
+            raise MissingExtraError("numba", "search") from e
+        self._compiled = bm25_numba.top_documents
+        self._window = bm25_numba.WINDOW
+
+    def _search_numba(self, counts: Counter[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+        try:
+            scratch = self._free_windows.pop()
+        except IndexError:
+            size = self._window
+            scratch = np.zeros(size), np.empty(size + 1, np.int32), np.empty(size + 1, np.int32)
+        found: tuple[np.ndarray, np.ndarray] = self._compiled(
+            np.fromiter(counts, np.int64, len(counts)),
+            np.fromiter(counts.values(), np.float64, len(counts)),
+            self._offsets, self._docs, self._impacts, self._largest, self._ranks, k, *scratch,
+        )  # fmt: skip
+        if len(self._free_windows) < (os.cpu_count() or 1):
+            self._free_windows.append(scratch)
+        return found
+
+    def _postings(self, term: int, boost: int) -> _Postings:
+        begin, end = int(self._offsets[term]), int(self._offsets[term + 1])
+        docs, impacts = self._docs[begin:end], self._impacts[begin:end]
+        if boost == 1:
+            return _Postings(docs, impacts, float(self._largest[term]))
+        weight = np.float32(boost) * self._idf[term]
+        impacts = impacts_of(weight, self._frequencies[begin:end], self._inverse[self._norms[docs]])
+        return _Postings(docs, impacts, float(impacts.max()))
+
+    def _search_numpy(self, counts: Counter[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """MaxScore over whole lists of postings (Turtle and Flood 1995).
+
+        Terms add to an array of scores in the order of their bounds, until the terms left cannot lift a new document
+        among the best k; those are then looked up for the documents that still can.
+        """
+        postings = sorted((self._postings(t, n) for t, n in counts.items()), key=lambda p: -p.bound)
+        rest = sum(p.bound for p in postings)
+        try:
+            scores = self._free.pop()
+        except IndexError:
+            scores = np.zeros(len(self))
+        met = np.empty(0, np.int32)
+        limit = 0.0  # a document below it is not among the best
+        used = 0
+        for docs, impacts, bound in postings:
+            if len(met) >= k and len(docs) > 500:  # worth a look
+                limit = np.partition(scores[met], len(met) - k)[len(met) - k] * _SLACK
+                if rest < limit:
+                    break
+            before = scores[docs]
+            scores[docs] = before + impacts
+            met = np.concatenate([met, docs[before == 0]]) if len(met) else docs
+            rest -= bound
+            used += 1
+        candidates, sums = met, scores[met]
+        scores[met] = 0
+        if len(self._free) < (os.cpu_count() or 1):
+            self._free.append(scores)
+        if used < len(postings):
+            candidates, sums = _look_up(candidates, sums, postings[used:], rest, limit)
+        return self._best(candidates, sums.astype(np.float32), k)
+
+    def _best(self, docs: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        if len(scores) > k:
+            enough = scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
+            docs, scores = docs[enough], scores[enough]
+        order = np.lexsort((self._ranks[docs], -scores))[:k]
+        return docs[order], scores[order]
+
+
+def _look_up(
+    docs: np.ndarray, scores: np.ndarray, postings: Sequence[_Postings], rest: float, limit: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add what some terms give to some documents, leaving those that can no longer reach the limit.
+
+    Args:
+        docs: Candidates, each once.
+        scores: Their scores so far, float64.
+        postings: The terms.
+        rest: The sum of their bounds.
+        limit: The score to reach.
+    """
+    for p in postings:
+        enough = scores + rest >= limit
+        docs, scores = docs[enough], scores[enough]
+        at = np.minimum(np.searchsorted(p.docs, docs), len(p.docs) - 1)
+        scores += np.where(p.docs[at] == docs, p.impacts[at], np.float32(0))
+        rest -= p.bound
+    return docs, scores

@@ -1,0 +1,1 @@
+"""Search over HTTP: the client, its connections, and the server."""

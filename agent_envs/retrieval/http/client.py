@@ -1,0 +1,157 @@
+"""Search over HTTP: the client. The server is `http_server`.
+
+Two shapes of request are spoken, both with JSON:
+
+    POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
+        -> {"result": [[{"document": {"id": ..., ...}, "score": 1.5}, ...], ...]}      one list per query (Search-R1)
+    POST /search {"query": "...", "k": 3}
+        -> {"results": [{"id": ..., "score": 1.5, "document": {...}}, ...]}
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from agent_envs.errors import BackendError, BackendReplyError, ConfigError
+from agent_envs.retrieval.base import Hit, check_request
+from agent_envs.retrieval.http.pool import HTTPPool, short
+
+__all__ = ["HTTPRetriever"]
+
+_APIS = ("retrieve", "search")
+_REMEMBERED_DOCUMENTS = 4096
+
+
+class HTTPRetriever:
+    """Asks a search server. Connections are kept open and used again, each by one thread at a time.
+
+    A request that finds the server down, busy (429, 502, 503, 504), or too slow is made again after a pause that
+    doubles each time, or the one it asks for; searching changes nothing, so saying it twice does no harm. What still
+    fails, and an answer that is no answer, is a BackendError.
+
+    Args:
+        url: The server, such as "http://127.0.0.1:8000"; a path in it goes before /retrieve and the others.
+        timeout: Seconds for one attempt to connect, and for each wait for bytes.
+        retries: How many more attempts after the first.
+        backoff: Seconds before the second attempt.
+        api: "retrieve" or "search": the shape of the request.
+        headers: Sent with every request.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 3,
+        backoff: float = 0.25,
+        api: str = "retrieve",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        if api not in _APIS:
+            raise ConfigError(f"api has to be one of {_APIS}, got {api!r}")
+        both = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        self._pool = HTTPPool(url, timeout=timeout, retries=retries, backoff=backoff, headers=both)
+        self.url, self.timeout, self.retries, self.backoff, self.api = self._pool.url, timeout, retries, backoff, api
+        self._start()
+
+    def _start(self) -> None:
+        self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_documents", "_lock")
+        return {key: value for key, value in self.__dict__.items() if key not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._pool.close()
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The best k documents."""
+        check_request(query, k)
+        if self.api == "retrieve":
+            return self._retrieve([query], k)[0]
+        answer = self._request("POST", "/search", {"query": query, "k": k})
+        found = answer.get("results") if isinstance(answer, dict) else answer
+        return self._hits(found, k)
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The results of each query; in one request where the server's shape allows it."""
+        for query in queries:
+            check_request(query, k)
+        if self.api == "search":
+            return [self.search(query, k) for query in queries]
+        return self._retrieve(list(queries), k) if queries else []
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        """The row with this id: one of those that came with recent results, else GET /document/ID is asked for."""
+        with self._lock:
+            if doc_id in self._documents:
+                return dict(self._documents[doc_id])
+        answer = self._request(
+            "GET", f"/document/{quote(doc_id.encode('utf-8', 'replace'), safe='')}", None, missing=doc_id
+        )
+        if not isinstance(answer, dict):
+            raise BackendReplyError(f"{self.url} sent {short(answer)} instead of a document")
+        return answer
+
+    def health(self) -> bool:
+        """Whether GET /health is answered."""
+        try:
+            self._request("GET", "/health", None)
+        except BackendError:
+            return False
+        return True
+
+    def _retrieve(self, queries: list[str], k: int) -> list[list[Hit]]:
+        answer = self._request("POST", "/retrieve", {"queries": queries, "topk": k, "return_scores": True})
+        lists = answer.get("result") if isinstance(answer, dict) else None
+        if not isinstance(lists, list) or len(lists) != len(queries):
+            raise BackendReplyError(f"{self.url} sent {short(answer)} instead of one list of results for each query")
+        return [self._hits(found, k) for found in lists]
+
+    def _hits(self, found: object, k: int) -> list[Hit]:
+        """Results as ids and scores; their documents are remembered."""
+        hits, documents = [], []
+        try:
+            if not isinstance(found, list):
+                raise TypeError("no list")
+            for rank, result in enumerate(found[:k]):
+                document = result.get("document", result)
+                doc_id = str(result["id"] if "id" in result else document["id"])
+                hits.append((doc_id, float(result.get("score", len(found) - rank))))
+                if document is not result or not result.keys() <= {"id", "score"}:
+                    documents.append((doc_id, dict(document)))
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise BackendReplyError(
+                f"{self.url} sent {short(found)} instead of results ({type(e).__name__}: {e})"
+            ) from e
+        with self._lock:
+            for doc_id, document in documents:
+                self._documents[doc_id] = document
+                self._documents.move_to_end(doc_id)
+            while len(self._documents) > _REMEMBERED_DOCUMENTS:
+                self._documents.popitem(last=False)
+        return hits
+
+    def _request(self, method: str, path: str, body: object, missing: str | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        status, content = self._pool.request(method, path, data)
+        if status == 404 and missing is not None:
+            raise ConfigError(f"no document has the id {missing!r} at {self.url}")
+        if status != 200:
+            raise BackendReplyError(f"{self.url}{path} answered with status {status}: {short(content)}")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as e:
+            raise BackendReplyError(f"{self.url}{path} sent what is not JSON: {short(content)}") from e

@@ -1,0 +1,23 @@
+"""Papers: a record, backends that search and expand a citation graph, selectors that judge how papers fit a query.
+
+A backend has `search(query, k, before)`, `expand(paper_id)` and `get(paper_id)` (`PaperBackend`); a selector has
+`scores(query, papers)` (`Selector`). What names a user may write for them is in `agent_envs.retrieval.papers.opening`.
+"""
+
+from agent_envs.retrieval.papers.base import Paper, PaperBackend, Selector, normal_date, title_key, within_date
+from agent_envs.retrieval.papers.opening import open_backend, open_selector
+from agent_envs.retrieval.papers.selectors import CachedSelector, GoldSelector, LexicalSelector
+
+__all__ = [
+    "CachedSelector",
+    "GoldSelector",
+    "LexicalSelector",
+    "Paper",
+    "PaperBackend",
+    "Selector",
+    "normal_date",
+    "open_backend",
+    "open_selector",
+    "title_key",
+    "within_date",
+]

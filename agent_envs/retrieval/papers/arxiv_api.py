@@ -1,0 +1,210 @@
+"""arXiv: search through its API. Its papers' citations come from Semantic Scholar, since arXiv has none.
+
+A query's words are sent without the operators of arXiv's query language, sorted by relevance: first for papers with all
+of them, then, where these are too few, for papers with any. The time filter is arXiv's own `submittedDate`, the day of
+the first version. See https://info.arxiv.org/help/api/user-manual.html
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
+from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
+from agent_envs.retrieval.http.pool import Reply, short
+from agent_envs.retrieval.papers.base import Paper, date_number, normal_date, within_date
+from agent_envs.retrieval.papers.ids import arxiv_id, plain_arxiv_id
+from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, semantic_scholar
+from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options
+from agent_envs.retrieval.papers.store import ReplyStore
+
+__all__ = ["ArxivAPI", "arxiv_backend", "read_feed", "search_text"]
+
+URL = "https://export.arxiv.org/api"
+_ATOM = "{http://www.w3.org/2005/Atom}"
+_TOTAL = "{http://a9.com/-/spec/opensearch/1.1/}totalResults"
+_WORD = re.compile(r"\w+(?:['.+-]+\w+)*")
+_EMPTY_WORDS = STOP_WORDS | {"andnot", "any", "can", "could", "me", "papers", "some", "what", "which", "you"}
+_MAX_WORDS = 32
+_MAX_K = 1000
+_EMPTY_PAGES = 3
+_OPTIONS = {**SERVICE_OPTIONS, "page_size": int, "url": str, "s2_url": str}
+
+
+class _EmptyPageError(BackendReplyError):
+    """A page without results in the midst of them."""
+
+
+class ArxivAPI:
+    """The papers of arXiv.
+
+    Args:
+        service: arXiv's API.
+        citations: What `expand` asks, and `get` for papers that are not on arXiv.
+        page_size: Results per request, at most 2,000.
+    """
+
+    def __init__(self, service: Service, citations: SemanticScholar, *, page_size: int = 100) -> None:
+        if not 1 <= page_size <= 2000:
+            raise ConfigError(f"arxiv: page_size must be from 1 to 2000, got {page_size}")
+        self._service, self._citations, self._page_size = service, citations, page_size
+        self.blocking = not service.offline
+
+    def __deepcopy__(self, memo: object) -> ArxivAPI:
+        return self  # shared by all environments
+
+    def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
+        """The best k papers; one whose versions are found several times counts once. At most 1,000."""
+        found: dict[str, Paper] = {}
+        k = min(k, _MAX_K)
+        for text in dict.fromkeys(search_text(query, before, operator) for operator in ("AND", "OR")):
+            if text and len(found) < k:
+                self._collect(text, k, before, found)
+        return list(found.values())[:k]
+
+    def _collect(self, text: str, k: int, before: str | None, found: dict[str, Paper]) -> None:
+        """Add results of a query in arXiv's language until there are k."""
+        size = min(self._page_size, k)
+        start, total = 0, 1
+        while len(found) < k and start < min(total, _MAX_K):
+            asked = {"search_query": text, "id_list": "", "start": start, "max_results": size}
+            papers, total, entries = self._page(asked)
+            for paper in papers:
+                if within_date(paper.date, before):
+                    found.setdefault(paper.id, paper)
+            start += entries
+
+    def expand(self, paper_id: str) -> list[Paper]:
+        """Semantic Scholar's references and citations of a paper."""
+        return self._citations.expand(arxiv_id(paper_id) or paper_id)
+
+    def get(self, paper_id: str) -> Paper:
+        """The paper with an arXiv id, or with one of the ids that `expand` gave."""
+        name = arxiv_id(paper_id)
+        if not name:
+            return self._citations.get(paper_id)
+        query = {"search_query": "", "id_list": name, "start": 0, "max_results": self._page_size}
+        papers = self._page(query, wanted=name)[0]
+        if not papers:
+            raise UnknownPaperError(f"arXiv has no paper {name!r}")
+        return papers[0]
+
+    def _page(self, query: dict[str, Any], wanted: str = "") -> tuple[list[Paper], int, int]:
+        query |= {"sortBy": "relevance", "sortOrder": "descending"}
+
+        def read(reply: Reply) -> tuple[list[Paper], int, int]:
+            page = read_feed(reply, wanted)
+            if not page[2] and query["start"] < page[1]:
+                raise _EmptyPageError(f"arXiv sent an empty page at {query['start']} of {page[1]} results")
+            return page
+
+        for _ in range(_EMPTY_PAGES):
+            try:
+                return self._service.get("/query", query, read)
+            except _EmptyPageError as e:  # it sends one now and then, and the whole page when asked again
+                failure = e
+        raise failure
+
+
+def search_text(query: str, before: str | None = None, operator: str = "AND") -> str:
+    """A query in arXiv's language; "" where there is nothing to search for.
+
+    >>> search_text('ti:"graph" AND the (deep-learning OR\\nC++)')
+    'ti AND graph AND deep-learning AND C'
+    >>> search_text("graph parsing", "2023-10", "OR")
+    '(graph OR parsing) AND submittedDate:[199101010000 TO 202310312359]'
+
+    Args:
+        query: Any text.
+        before: A date as in `Paper.date`.
+        operator: "AND" or "OR": whether a paper needs all words or any.
+    """
+    words = dict.fromkeys(word for word in _WORD.findall(query) if word.lower() not in _EMPTY_WORDS)
+    text = f" {operator} ".join(list(words)[:_MAX_WORDS])
+    if not before or not text:
+        return text
+    day = str(date_number(before, latest=True))
+    month = "12" if day[4:6] == "99" else day[4:6]
+    last = "31" if day[6:] == "99" else day[6:]
+    return f"({text}) AND submittedDate:[199101010000 TO {day[:4]}{month}{last}2359]"
+
+
+def read_feed(reply: Reply, wanted: str = "") -> tuple[list[Paper], int, int]:
+    """The papers of an Atom feed, how many there are in all, and how many entries this feed has.
+
+    Args:
+        reply: arXiv's answer.
+        wanted: The id that was asked for; an answer that calls it no id means that there is no such paper.
+
+    Raises:
+        BackendReplyError: It is no such feed, or an error.
+        UnknownPaperError: As said.
+    """
+    if reply.status not in (200, 400):
+        raise BackendReplyError(f"arXiv answered with status {reply.status}: {short(reply.content)}")
+    try:
+        root = ET.fromstring(reply.content, parser=ET.XMLParser(target=_Builder()))
+        if root.tag != f"{_ATOM}feed":
+            raise ValueError(f"the root is <{root.tag}>")
+        total = int(root.findtext(_TOTAL) or "no number of results")
+        entries = root.findall(f"{_ATOM}entry")
+        for entry in entries:
+            if "/api/errors" in (entry.findtext(f"{_ATOM}id") or ""):
+                reason = _line(entry.findtext(f"{_ATOM}summary"))
+                if wanted and "id" in reason.lower():
+                    raise UnknownPaperError(f"arXiv has no paper {wanted!r}: {reason[:200]}")
+                raise ValueError(f"arXiv's own error: {reason}")
+        papers = [_paper(entry) for entry in entries]
+    except (ET.ParseError, ValueError, DataError) as e:
+        raise BackendReplyError(f"arXiv sent {short(reply.content)} instead of papers ({e})") from e
+    if reply.status != 200:
+        raise BackendReplyError(f"arXiv answered with status {reply.status}: {short(reply.content)}")
+    return papers, total, len(entries)
+
+
+class _Builder(ET.TreeBuilder):
+    """Refuses documents that define entities: those can be small files and huge trees."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise ValueError("a document type, which a feed does not have")
+
+
+def _paper(entry: ET.Element) -> Paper:
+    name = plain_arxiv_id(urlsplit(entry.findtext(f"{_ATOM}id") or "").path.removeprefix("/abs/"))
+    title = _line(entry.findtext(f"{_ATOM}title"))
+    if not name or not title:
+        raise ValueError(f"an entry without an id or a title: {ET.tostring(entry)[:200]!r}")
+    date = normal_date(entry.findtext(f"{_ATOM}published"))
+    return Paper(name, title, _line(entry.findtext(f"{_ATOM}summary")), date)
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def arxiv_backend(text: str = "", *, store: ReplyStore | None = None, recording: bool = False) -> ArxivAPI:
+    """The backend "arxiv", with the options written after it: "arxiv:cache=replies&timeout=20".
+
+    Args:
+        text: The options: `SERVICE_OPTIONS`, page_size, url and s2_url (other addresses of arXiv and Semantic Scholar).
+        store: Where replies are kept; the folder under `cache` otherwise, one in the cache of this project by default.
+        recording: See `Service`.
+
+    Raises:
+        ConfigError: An option is wrong.
+    """
+    options = parse_options(text, _OPTIONS, what="arxiv")
+    if store is None and options.get("cache") is None:
+        store = ReplyStore(cache_folder())
+    shared = {name: value for name, value in options.items() if name in SERVICE_OPTIONS and name != "interval"}
+    citations = semantic_scholar(shared, url=options.pop("s2_url", ""), store=store, recording=recording)
+    size = options.pop("page_size", 100)
+    url = options.pop("url", URL)
+    # arXiv asks for one request every three seconds.
+    service = Service.from_options(
+        url, options, store=store, recording=recording, timeout=30.0, backoff=3.0, interval=3.0
+    )
+    return ArxivAPI(service, citations, page_size=size)

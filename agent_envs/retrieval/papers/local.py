@@ -1,0 +1,213 @@
+"""Papers of a corpus on disk: BM25 with Lucene's results for search, arrays of neighbours for citations.
+
+    index.json              format, version, and size and checksum of the files beside it
+    index/                  an index of title and abstract (`agent_envs.retrieval.BM25Retriever`)
+    graph.offsets, .papers  the neighbours of each paper by number: what it refers to, then what cites it
+    dates                   yyyymmdd of each paper, 0 where it is unknown
+
+The files are mapped into memory: processes that open the same folder share them.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent_envs.errors import ConfigError, DataError, UnknownPaperError
+from agent_envs.retrieval.bm25.retriever import BM25Retriever
+from agent_envs.retrieval.papers.base import Paper, date_number, normal_date
+from agent_envs.retrieval.papers.corpus import PaperRow
+from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
+
+__all__ = ["LocalPapers"]
+
+FORMAT = "agent_envs.retrieval.papers"
+VERSION = 1
+_REMEMBERED_PAPERS = 1 << 14
+_REMEMBERED_QUERIES = 1 << 12
+
+
+class LocalPapers:
+    """A corpus of papers, searched and expanded in this process. Make one with `build`, or open a folder of one.
+
+    >>> rows = [
+    ...     PaperRow(Paper("a", "Deep parsing", "", "2020")),
+    ...     PaperRow(Paper("b", "Deeper parsing", "Deep, too.", "2021"), references=("a", "b", "nowhere")),
+    ... ]
+    >>> papers = LocalPapers.build(rows)
+    >>> [paper.id for paper in papers.search("deep")], [paper.id for paper in papers.search("deep", before="2020-06")]
+    (['a', 'b'], ['a'])
+    >>> [paper.id for paper in papers.expand("a")], papers.get("b").title
+    (['b'], 'Deeper parsing')
+
+    Args:
+        folder: What `build` made.
+        verify: Whether to compare the checksums of all files, which reads them once.
+
+    Raises:
+        DataError: There is no such corpus, one of another version, or one that was changed.
+    """
+
+    blocking = False
+
+    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False) -> None:
+        folder = Path(folder)
+        read_manifest(folder, FORMAT, VERSION, verify=verify)
+        self.path: Path | None = folder
+        self.retriever = BM25Retriever.open(folder / "index", verify=verify)
+        self._offsets = map_array(folder / "graph.offsets", "<i8")
+        self._neighbours = map_array(folder / "graph.papers", "<i4")
+        self._dates = map_array(folder / "dates", "<i4")
+        self._papers: dict[int, Paper] = {}
+        self._found = lru_cache(_REMEMBERED_QUERIES)(self._search)
+
+    @classmethod
+    def build(
+        cls,
+        rows: Iterable[PaperRow],
+        path: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: bool = False,
+        progress: bool = False,
+    ) -> LocalPapers:
+        """Index papers, read once and never held at once, and open what was made.
+
+        Of several rows with the same id the first gives the text, all give edges. Edges to papers that are not there,
+        to the paper itself and repeated ones are left out.
+
+        Args:
+            rows: The papers.
+            path: The folder to make; None for one that lives as long as the object.
+            overwrite: Whether to replace one that is there.
+            progress: Whether to show a progress bar.
+
+        Raises:
+            ConfigError: `path` exists.
+            BackendError: Another process is building there.
+            DataError: A row that cannot be used, or no rows.
+        """
+        target = None if path is None else Path(path)
+        with new_folder(target, overwrite=overwrite) as folder:
+            graph = _Graph()
+            BM25Retriever.build(graph.documents(rows), folder / "index", progress=progress)
+            write_manifest(folder, {"format": FORMAT, "version": VERSION, "files": graph.write(folder)})
+            papers = cls(folder)
+        papers.path = target
+        return papers
+
+    def __len__(self) -> int:
+        return len(self.retriever)
+
+    def __deepcopy__(self, memo: object) -> LocalPapers:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is None:
+            raise TypeError("a corpus that was built without a path cannot be pickled")
+        return partial(type(self)), (self.path.resolve(),)
+
+    def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
+        """The best k papers by BM25 of title and abstract, equal ones by id; none for a query without a known word."""
+        return [self._paper(number) for number in self._found(query, k, before)]
+
+    def _search(self, query: str, k: int, before: str | None) -> tuple[int, ...]:
+        if not before:
+            return tuple(self.retriever.search_numbers(query, k)[0].tolist())
+        latest, wanted = date_number(normal_date(before), latest=True), k
+        while True:
+            # More than asked for, until enough of them are early enough.
+            wanted *= 2
+            numbers, _ = self.retriever.search_numbers(query, wanted)
+            early = numbers[self._dates[numbers] <= latest]
+            if len(early) >= k or len(numbers) < wanted:
+                return tuple(early[:k].tolist())
+
+    def expand(self, paper_id: str) -> list[Paper]:
+        """The papers of the corpus that a paper refers to, then those that cite it, each in the order of the corpus."""
+        number = self._number(paper_id)
+        begin, end = self._offsets[number], self._offsets[number + 1]
+        return [self._paper(n) for n in self._neighbours[begin:end].tolist()]
+
+    def get(self, paper_id: str) -> Paper:
+        """The paper with this id."""
+        return self._paper(self._number(paper_id))
+
+    def _number(self, paper_id: str) -> int:
+        try:
+            return self.retriever.documents.number(paper_id)
+        except ConfigError as e:
+            raise UnknownPaperError(f"there is no paper with the id {paper_id[:100]!r}") from e
+
+    def _paper(self, number: int) -> Paper:
+        paper = self._papers.get(number)
+        if paper is None:
+            row = self.retriever.documents.row(number)
+            paper = Paper(row["id"], row["title"], row["text"], row["date"])
+            if len(self._papers) >= _REMEMBERED_PAPERS:
+                self._papers.clear()
+            self._papers[number] = paper
+        return paper
+
+
+class _Graph:
+    """Collects dates and edges while papers are indexed."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}  # of papers and of all that edges name, in the order they came up
+        self._place = array("q")  # of each of these: the number of the paper, -1 where there is none
+        self._dates = array("q")
+        self._from, self._to = array("q"), array("q")
+
+    def _of(self, paper_id: str) -> int:
+        known = self._ids.setdefault(paper_id, len(self._ids))
+        if known == len(self._place):
+            self._place.append(-1)
+        return known
+
+    def documents(self, rows: Iterable[PaperRow]) -> Iterator[dict[str, str]]:
+        """What is indexed of the rows."""
+        for row in rows:
+            paper = row.paper
+            own = self._of(paper.id)
+            for other in map(self._of, row.references):
+                self._from.append(own)
+                self._to.append(other)
+            for other in map(self._of, row.citations):
+                self._from.append(other)
+                self._to.append(own)
+            if self._place[own] < 0:
+                self._place[own] = len(self._dates)
+                self._dates.append(date_number(paper.date))
+                yield {"id": paper.id, "title": paper.title, "text": paper.abstract, "date": paper.date}
+
+    def write(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Write the arrays; their entries in the manifest."""
+        count = len(self._dates)
+        if not count:
+            raise DataError("there are no papers")
+        place = np.array(self._place, np.int64)
+        citing, cited = place[np.array(self._from, np.int64)], place[np.array(self._to, np.int64)]
+        real = (citing >= 0) & (cited >= 0) & (citing != cited)
+        citing, cited = citing[real], cited[real]
+        # paper, whether the other cites it, the other: references come first; of each pair of papers the first stays
+        paper, kind, other = (
+            np.concatenate(pair)
+            for pair in ((citing, cited), (np.zeros_like(citing), np.ones_like(cited)), (cited, citing))
+        )
+        order = np.lexsort((other, kind, paper))
+        paper, other = paper[order], other[order]
+        _, first = np.unique(paper * count + other, return_index=True)
+        first.sort()
+        paper, other = paper[first], other[first]
+        offsets = offsets_of(np.bincount(paper, minlength=count))
+        return {
+            **write_array(folder, "graph.offsets", offsets.astype("<i8")),
+            **write_array(folder, "graph.papers", other.astype("<i4")),
+            **write_array(folder, "dates", np.array(self._dates, "<i4")),
+        }

@@ -1,0 +1,124 @@
+"""Selectors that need no service: gold membership and words in common, and one that remembers another's scores."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.retrieval.analysis.analyzer import analyze
+from agent_envs.retrieval.papers.base import Paper, Selector, title_key
+
+__all__ = ["CachedSelector", "GoldSelector", "LexicalSelector", "lexical_selector"]
+
+_K1, _B = 0.9, 0.4
+_AVERAGE_LENGTH = 100.0  # terms of a title and an abstract
+
+
+class GoldSelector:
+    """1 for the papers that answer a query, 0 for the others: known answers, compared by the letters of their titles.
+
+    >>> selector = GoldSelector(["Deep Parsing"])
+    >>> selector.scores("any", [Paper("1", "Deep parsing."), Paper("2", "Deep Purple")])
+    [1.0, 0.0]
+
+    Args:
+        titles: The titles of the answers.
+        ids: Their ids, where they are known: a paper with one of them is an answer too.
+    """
+
+    def __init__(self, titles: Iterable[str], ids: Iterable[str] = ()) -> None:
+        self._keys = frozenset(map(title_key, titles))
+        self._ids = frozenset(ids)
+
+    def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
+        """1.0 or 0.0 for each paper."""
+        return [float(paper.id in self._ids or title_key(paper.title) in self._keys) for paper in papers]
+
+
+class LexicalSelector:
+    """BM25 of title and abstract, as a share of the most that the query's words could give: 0 to 1.
+
+    The weights of words come from no corpus: each word of the query counts the same, so that a score says how much of
+    the query a paper names.
+
+    >>> papers = [Paper("1", "Parsing", "Deep parsing of text."), Paper("2", "Parsing"), Paper("3", "Seas")]
+    >>> [round(score, 2) for score in LexicalSelector().scores("deep parsing", papers)]
+    [0.71, 0.32, 0.0]
+    """
+
+    def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
+        """The scores of the papers, in their order."""
+        wanted = _terms(query)
+        return [_share(wanted, _terms(f"{paper.title}\n{paper.abstract}")) for paper in papers]
+
+
+def lexical_selector(spec: str = "") -> Selector:
+    """The selector "lexical". Raises ConfigError for arguments, of which it has none."""
+    if spec:
+        raise ConfigError(f"the selector 'lexical' takes no arguments, got {spec!r}")
+    return LexicalSelector()
+
+
+@lru_cache(maxsize=4096)
+def _terms(text: str) -> Counter[str]:
+    return Counter(analyze(text))
+
+
+def _share(wanted: Counter[str], found: Counter[str]) -> float:
+    if not wanted:
+        return 0.0
+    norm = _K1 * (1 - _B + _B * found.total() / _AVERAGE_LENGTH)
+    return sum(found[term] / (found[term] + norm) for term in wanted if term in found) / len(wanted)
+
+
+class CachedSelector:
+    """Another selector, asked once per query and paper. Failed answers are not remembered.
+
+    Args:
+        selector: The selector.
+        size: Scores remembered, the ones used longest ago going first.
+    """
+
+    def __init__(self, selector: Selector, size: int = 1 << 20) -> None:
+        if not isinstance(selector, Selector):
+            raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {selector!r:.80}")
+        if size < 1:
+            raise ConfigError(f"size must be at least 1, got {size!r}")
+        self.selector = selector
+        self.size = size
+        self._known: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __deepcopy__(self, memo: object) -> CachedSelector:
+        return self  # what it remembers holds for everyone
+
+    def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
+        """The scores of the papers; the ones not known yet are asked for in one call, each once.
+
+        Raises:
+            BackendError: The selector fails, or gives something else than one finite number per paper.
+        """
+        keys = [(query, paper.id, paper.title) for paper in papers]
+        with self._lock:
+            known = {key: self._known[key] for key in keys if key in self._known}
+            for key in known:
+                self._known.move_to_end(key)
+        missing = {key: paper for key, paper in zip(keys, papers, strict=True) if key not in known}
+        if missing:
+            given = self.selector.scores(query, list(missing.values()))
+            try:
+                fresh = dict(zip(missing, map(float, given), strict=True))
+            except (TypeError, ValueError, OverflowError) as e:
+                raise BackendError(f"the selector gave {given!r:.80} as the scores of {len(missing)} papers") from e
+            if not all(map(math.isfinite, fresh.values())):
+                raise BackendError(f"the selector gave {given!r:.80}, which are not all finite numbers")
+            known |= fresh
+            with self._lock:
+                self._known |= fresh
+                while len(self._known) > self.size:
+                    self._known.popitem(last=False)
+        return [known[key] for key in keys]

@@ -1,0 +1,229 @@
+"""Semantic Scholar's graph API, and services that speak its shape.
+
+    GET /paper/search?query=...&fields=...&offset=0&limit=10      {"total", "offset", "next", "data": [paper]}
+    GET /paper/ID/references?fields=...&offset=0&limit=99         {"data": [{"citedPaper": paper}]}
+    GET /paper/ID/citations?fields=...&offset=0&limit=30          {"data": [{"citingPaper": paper}]}
+    GET /paper/ID?fields=...                                      paper
+
+A paper is {"paperId", "externalIds": {"ArXiv"}, "title", "abstract", "year", "publicationDate"}. A paper on arXiv goes
+by its arXiv id here, others by their paperId. See https://api.semanticscholar.org/api-docs/graph
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import quote
+
+from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
+from agent_envs.retrieval.http.pool import Reply, short
+from agent_envs.retrieval.papers.base import Paper, normal_date, within_date
+from agent_envs.retrieval.papers.ids import arxiv_id, safe_id
+from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options, read_json
+from agent_envs.retrieval.papers.store import ReplyStore
+
+__all__ = ["SemanticScholar", "read_listed", "read_paper", "semantic_scholar", "semantic_scholar_backend"]
+
+URL = "https://api.semanticscholar.org/graph/v1"
+FIELDS = "title,abstract,year,publicationDate,externalIds"
+KEY = "SEMANTIC_SCHOLAR_API_KEY"
+_MAX_K = 1000  # what a search by relevance goes up to
+_OPTIONS = {**SERVICE_OPTIONS, "url": str, "fields": str, "citations": int, "references": int, "page_size": int}
+
+
+class SemanticScholar:
+    """The papers of Semantic Scholar.
+
+    Args:
+        service: The API.
+        fields: What is asked for of each paper.
+        citations: Most citing papers of one `expand`.
+        references: Most cited papers of one `expand`.
+        page_size: Most results per request, at most 1,000; a search asks for at most 100.
+        official: Whether ids of arXiv are written ARXIV:ID, and searches are filtered by date there, as Semantic
+            Scholar itself has it.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        fields: str = FIELDS,
+        citations: int = 30,
+        references: int = 99,
+        page_size: int = 100,
+        official: bool = True,
+    ) -> None:
+        for name, value in (("citations", citations), ("references", references)):
+            if value < 0:
+                raise ConfigError(f"semanticscholar: {name} must be at least 0, got {value}")
+        if not 1 <= page_size <= 1000:
+            raise ConfigError(f"semanticscholar: page_size must be from 1 to 1000, got {page_size}")
+        self._service, self._fields, self._official = service, fields, official
+        self._limits = {"references": references, "citations": citations}
+        self._page_size = page_size
+        self.blocking = not service.offline
+
+    def __deepcopy__(self, memo: object) -> SemanticScholar:
+        return self  # shared by all environments
+
+    def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
+        """The best k papers, at most 1,000. Hyphens count as spaces: with them the API finds nothing."""
+        words = " ".join(query.replace("-", " ").split())
+        if not any(map(str.isalnum, words)):
+            return []
+        params: dict[str, object] = {"query": words}
+        if before and self._official:
+            params["publicationDateOrYear"] = f":{before}"
+        k = min(k, _MAX_K)
+        # A service that does not know of the date is asked for more, since some of it is left out.
+        wanted = k if not before or self._official else min(4 * k, _MAX_K)
+        papers = self._pages("/paper/search", params, wanted, min(self._page_size, 100))
+        return [paper for paper in papers if within_date(paper.date, before)][:k]
+
+    def expand(self, paper_id: str) -> list[Paper]:
+        """References, then citations."""
+        path = self._path(paper_id)
+        found: dict[str, Paper] = {}
+        for kind, limit in self._limits.items():
+            if limit:
+                for paper in self._pages(f"{path}/{kind}", {}, limit, self._page_size, paper_id):
+                    found.setdefault(paper.id, paper)
+        found.pop(arxiv_id(paper_id) or paper_id, None)
+        return list(found.values())
+
+    def get(self, paper_id: str) -> Paper:
+        """The paper with an arXiv id, a paperId, or any id that the API takes, such as "CorpusID:1"."""
+
+        def read(reply: Reply) -> Paper:
+            paper = read_paper(self._json(reply, paper_id), self._service.url)
+            if paper is None:
+                raise UnknownPaperError(f"there is no paper {paper_id!r}")
+            return paper
+
+        return self._service.get(self._path(paper_id), {"fields": self._fields}, read)
+
+    def _path(self, paper_id: str) -> str:
+        name = arxiv_id(paper_id)
+        if not safe_id(name or paper_id):
+            raise UnknownPaperError(f"there is no paper {paper_id[:100]!r}")
+        return "/paper/" + quote(f"ARXIV:{name}" if name and self._official else name or paper_id, safe=":/")
+
+    def _pages(
+        self, path: str, params: dict[str, object], limit: int, size: int, paper_id: str | None = None
+    ) -> list[Paper]:
+        """Results of as many requests as it takes, each paper once."""
+        found: dict[str, Paper] = {}
+        offset: int | None = 0
+        while offset is not None and len(found) < limit:
+            asked = {**params, "fields": self._fields, "offset": offset, "limit": min(size, limit)}
+            begin = offset
+            papers, offset = self._service.get(path, asked, lambda reply: self._page(reply, begin, paper_id))  # noqa: B023
+            for paper in papers:
+                found.setdefault(paper.id, paper)
+        return list(found.values())[:limit]
+
+    def _page(self, reply: Reply, begin: int, paper_id: str | None) -> tuple[list[Paper], int | None]:
+        payload = self._json(reply, paper_id)
+        papers = read_listed(payload, self._service.url)
+        after = payload.get("next") if isinstance(payload, dict) else None
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int) or after <= begin):
+            raise BackendReplyError(f"{self._service.url} says that {after!r:.80} follows {begin}")
+        return papers, after
+
+    def _json(self, reply: Reply, paper_id: str | None) -> Any:
+        if reply.status == 404 and paper_id is not None:
+            raise UnknownPaperError(f"there is no paper {paper_id!r}")
+        return read_json(reply, self._service.url)
+
+
+def read_listed(payload: Any, service: str) -> list[Paper]:
+    """The papers of a reply: a list, or one under "data", "results" or "papers". What has no id of its own is left out.
+
+    Raises:
+        BackendReplyError: It has another shape.
+    """
+    items = payload
+    if isinstance(payload, dict):
+        items = next((payload[key] for key in ("data", "results", "papers") if key in payload), None)
+        if items is None and payload.get("total") == 0:
+            items = []
+    if not isinstance(items, list):
+        raise BackendReplyError(f"{service} sent {short(payload)} instead of a list of papers")
+    return [paper for item in items if (paper := read_paper(item, service)) is not None]
+
+
+def read_paper(item: Any, service: str) -> Paper | None:
+    """One paper of a reply, None for a work that the service has no id or no title of.
+
+    Raises:
+        BackendReplyError: It has another shape.
+    """
+    if isinstance(item, dict):
+        item = next((item[key] for key in ("citedPaper", "citingPaper", "paper") if key in item), item)
+    if not isinstance(item, dict) or not any(key in item for key in _ID_KEYS):
+        raise BackendReplyError(f"{service} sent {short(item)} instead of a paper with an id")
+    outside = item.get("externalIds") or {}
+    if not isinstance(outside, dict):
+        raise BackendReplyError(f"{service} sent {short(outside)} as a paper's other ids")
+    own = next((str(item[key]) for key in _ID_KEYS if item.get(key)), "")
+    name = arxiv_id(str(item.get("arxiv_id") or outside.get("ArXiv") or own)) or own
+    title, abstract = (item.get(key) or "" for key in ("title", "abstract"))
+    if not isinstance(title, str) or not isinstance(abstract, str):
+        raise BackendReplyError(f"{service} sent a paper whose title or abstract is no text: {short(item)}")
+    title = " ".join(title.split())
+    if not name or not title:
+        return None
+    return Paper(name, title, abstract.strip(), _date(item))
+
+
+_ID_KEYS = ("paperId", "paper_id", "arxiv_id", "id")
+
+
+def _date(item: dict[str, Any]) -> str:
+    """The day, or the year, of a paper; "" where it says neither in a known form."""
+    for key in ("publicationDate", "date", "published", "year"):
+        if item.get(key):
+            try:
+                return normal_date(item[key])
+            except DataError:
+                continue
+    return ""
+
+
+def semantic_scholar(
+    options: dict[str, Any], *, url: str = "", store: ReplyStore | None = None, recording: bool = False
+) -> SemanticScholar:
+    """Semantic Scholar by parsed options. A key is taken from `SEMANTIC_SCHOLAR_API_KEY` where it is set."""
+    key = os.environ.get(KEY)
+    own = {name: options.pop(name) for name in ("fields", "citations", "references", "page_size") if name in options}
+    service = Service.from_options(
+        url or URL,
+        options,
+        store=store,
+        recording=recording,
+        timeout=30.0,
+        backoff=2.0,
+        interval=1.0,
+        headers={"Accept": "application/json", **({"x-api-key": key} if key else {})},
+    )
+    return SemanticScholar(service, **own)
+
+
+def semantic_scholar_backend(
+    text: str = "", *, store: ReplyStore | None = None, recording: bool = False
+) -> SemanticScholar:
+    """The backend "semanticscholar", with the options written after it: "semanticscholar:citations=100".
+
+    Args:
+        text: The options: `SERVICE_OPTIONS`, url, fields, citations, references, page_size.
+        store: As of `arxiv_backend`.
+        recording: See `Service`.
+
+    Raises:
+        ConfigError: An option is wrong.
+    """
+    options = parse_options(text, _OPTIONS, what="semanticscholar")
+    if store is None and options.get("cache") is None:
+        store = ReplyStore(cache_folder())
+    return semantic_scholar(options, url=options.pop("url", ""), store=store, recording=recording)

@@ -1,0 +1,111 @@
+"""Replies of web services kept in a folder, one file each: a cache, and what a replay answers from."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import write_text
+from agent_envs.retrieval.http.pool import Reply
+
+__all__ = ["ReplyStore", "canonical_url"]
+
+NOTE = "backend.json"
+"""The file of a recording that names what was recorded."""
+
+
+def canonical_url(url: str) -> str:
+    """An address by which the same request is found again, whatever the order of its parameters.
+
+    >>> canonical_url("HTTPS://API.x/query?b=2&empty=&a=%31")
+    'https://api.x/query?a=1&b=2'
+    """
+    parts = urlsplit(url)
+    query = urlencode(sorted(parse_qsl(parts.query)))
+    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path}" + (f"?{query}" if query else "")
+
+
+class ReplyStore:
+    """A folder of `{"method", "url", "request", "status_code", "body"}` files.
+
+    Files appear whole or not at all, so several processes may share a folder. Files that others put there under names
+    of their own are found by their address as well. Headers, and with them keys, are never written.
+
+    Args:
+        folder: The folder; made when something is written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            self.folder = Path(folder).expanduser()
+        except RuntimeError as e:
+            raise ConfigError(f"{str(folder)!r} is no usable folder: {e}") from e
+        self._others: dict[str, Path] | None = None
+
+    def get(self, method: str, url: str, body: bytes | None = None) -> Reply | None:
+        """The reply kept for a request, None if there is none.
+
+        Raises:
+            DataError: Its file is broken; the message names it.
+        """
+        key = _key(method, url, body)
+        path = self._path(key)
+        if not path.is_file():
+            other = self._other_files().get(key)
+            if other is None:
+                return None
+            path = other
+        return _read(path)[1]
+
+    def put(self, method: str, url: str, body: bytes | None, reply: Reply) -> None:
+        """Keep a reply, in the place of one that is there.
+
+        Raises:
+            ConfigError: The folder cannot be written.
+        """
+        row: dict[str, object] = {"method": method, "url": url}
+        if body is not None:
+            row["request"] = body.decode("utf-8", "replace")
+        row["status_code"] = reply.status
+        try:
+            row["body"] = reply.content.decode("utf-8")
+        except UnicodeDecodeError:
+            row["body_base64"] = base64.b64encode(reply.content).decode("ascii")
+        try:
+            write_text(self._path(_key(method, url, body)), json.dumps(row, indent=1) + "\n")
+        except OSError as e:
+            raise ConfigError(f"replies cannot be kept in {self.folder}: {e.strerror}; name another folder") from e
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.json"
+
+    def _other_files(self) -> dict[str, Path]:
+        """The files with names of their own, read once."""
+        if self._others is None:
+            named = [path for path in sorted(self.folder.glob("*.json"), reverse=True) if path.name != NOTE]
+            self._others = {_read(path)[0]: path for path in named}
+        return self._others
+
+
+def _key(method: str, url: str, body: bytes | None) -> str:
+    request = json.dumps([method, canonical_url(url), None if body is None else body.decode("utf-8", "replace")])
+    return hashlib.sha256(request.encode()).hexdigest()[:40]
+
+
+def _read(path: Path) -> tuple[str, Reply]:
+    """A file's key and reply."""
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        request = row.get("request")
+        key = _key(row.get("method", "GET"), row["url"], None if request is None else request.encode())
+        content = base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()
+        return key, Reply(int(row["status_code"]), content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise DataError(
+            f"{path}: expected a kept reply, an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "
+            "delete the file"
+        ) from e

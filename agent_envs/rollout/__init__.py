@@ -1,0 +1,1 @@
+"""Episodes played: one, many at once, evaluated, or as demonstrations."""

@@ -1,0 +1,247 @@
+"""A policy is evaluated on tasks of an environment; a folder keeps the episodes, and a stopped evaluation goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import FunctionType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from agent_envs.episodes.log import EpisodeLog
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.errors import BackendError, ConfigError, TaskIndexError
+from agent_envs.policies.base import Policy
+from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
+from agent_envs.rollout.many import Job, check_timeouts, play_jobs
+from agent_envs.rollout.one import close_env
+from agent_envs.text_env import TextEnv
+from agent_envs.wrapping.specs import WrapperSpec, env_maker
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],
+    policy: Policy | Sequence[Policy],
+    n: int | None = 100,
+    *,
+    samples: int = 1,
+    indices: Sequence[int] | None = None,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[WrapperSpec] = (),
+    out: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    retry_errors: bool = False,
+    concurrency: int = 64,
+    step_timeout: float | None = None,
+    episode_timeout: float | None = None,
+    token_budget: int | None = None,
+    give_up_after: int | None = 100,
+    prices: Prices | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Play tasks of a split with a policy and sum up how it did.
+
+    Args:
+        env_id: What `gymnasium.make` takes, or a function that makes an environment.
+        policy: Gives the actions. A policy that draws plays the same in every sample of a task: give one per sample.
+        n: Tasks drawn from the split without repeats; with a larger number the same ones and more. None for all.
+        samples: Episodes per task, for pass@k.
+        indices: The tasks, instead of drawn ones.
+        seed: Of the drawing of tasks; sample i resets its environment with seed + i.
+        env_kwargs: Keyword arguments of the environment, `split` and `data` among them.
+        wrappers: Applied in order, the last one outermost.
+        out: Folder to keep the episodes in: `episodes.jsonl`, `run.json`, `summary.json`. The same call goes on where
+            a stopped one ended, whatever stopped it; so does one with more tasks or samples. Without it the episodes
+            are in the result.
+        settings: What else has to be the same for the folder to be continued, such as the policy's name.
+        retry_errors: Whether episodes in the folder that an error or a time-out ended are played again.
+        concurrency: Episodes played at the same time.
+        step_timeout: Seconds one step may take.
+        episode_timeout: Seconds an episode may take.
+        token_budget: No episode begins once all of them, those in the folder included, have used so many tokens.
+        give_up_after: Stop after so many errors in a row, None for never.
+        prices: What tokens cost.
+        progress: Whether to show a progress bar with success, tokens and errors so far.
+
+    Returns:
+        The evaluation of all episodes that were asked for and played, here or before.
+
+    Raises:
+        ConfigError: Arguments do not fit, or the folder holds an evaluation with other settings.
+        TaskIndexError: An index lies outside the split.
+        BackendError: `give_up_after` episodes in a row ended with an error; the folder has those that were played.
+    """
+    began = time.monotonic()
+    counts = {
+        "n": n, "samples": samples, "concurrency": concurrency, "token_budget": token_budget,
+        "give_up_after": give_up_after,
+    }  # fmt: skip
+    for name, number in counts.items():
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} must be at least 1, got {number!r}")
+    if seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {seed!r}")
+    check_timeouts(step_timeout, episode_timeout)
+    policies = list(policy) if isinstance(policy, Sequence) else [policy] * samples
+    if len(policies) != samples:
+        raise ConfigError(f"policy is one for all samples or one per sample: expected {samples}, got {len(policies)}")
+    make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
+    first_env = make_env()
+    try:
+        chosen = _chosen_tasks(first_env, n, indices, seed)
+    except BaseException:
+        close_env(first_env)
+        raise
+    wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
+    all_settings = {
+        "env": _name(env_id),
+        "env_kwargs": {**(env_id.kwargs if isinstance(env_id, EnvSpec) else {}), **(env_kwargs or {})},
+        "wrappers": [_name(wrapper) for wrapper in wrappers],
+        "seed": seed,
+        **(settings or {}),
+    }
+    spare = [first_env]
+    with ExitStack() as stack:
+        stack.callback(_close_all, spare)
+        log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
+        scores: dict[str, EpisodeScore] = {}
+        kept: dict[str, Episode] = {}
+        if log is not None:
+            if retry_errors:
+                log.drop(lambda episode: episode.stop_reason.broken and episode.episode_id in wanted)
+            for episode, row in log.read():
+                if episode.episode_id in wanted:
+                    scores[episode.episode_id] = score_episode(episode, row.get("seconds", 0.0))
+        missing = [name for name in wanted if name not in scores]
+        state = _Tally(scores.values(), token_budget, give_up_after)
+
+        def jobs() -> Iterator[Job]:
+            for name in missing:
+                if state.over:
+                    return
+                index, sample = wanted[name]
+                yield Job(policies[sample], seed + sample, {"index": index}, name)
+
+        def take(number: int, episode: Episode, seconds: float) -> None:
+            if episode.stop_reason is StopReason.RUN_BUDGET:
+                state.over = True  # not its own doing: it is played again where there is a budget
+                return
+            if log is None:
+                kept[episode.episode_id] = episode
+            else:
+                log.append(episode, seconds=round(seconds, 3))
+            score = scores[episode.episode_id] = score_episode(episode, seconds)
+            state.add(score)
+            bar.set_postfix(state.shown(), refresh=False)
+            bar.update()
+
+        def made() -> gym.Env[Any, str]:
+            return spare.pop() if spare else make_env()
+
+        from tqdm import tqdm
+
+        with tqdm(total=len(wanted), initial=len(scores), disable=not progress, unit="episode") as bar:
+            bar.set_postfix(state.shown(), refresh=False)
+            if missing and not state.over:
+                play_jobs(
+                    made, jobs(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
+                    episode_timeout=episode_timeout,
+                )  # fmt: skip
+        evaluation = Evaluation(
+            settings=all_settings,
+            asked=len(wanted),
+            scores=[scores[name] for name in wanted if name in scores],
+            samples=samples,
+            prices=prices,
+            wall_seconds=time.monotonic() - began,
+            episodes=[kept[name] for name in wanted if name in kept],
+            folder=None if log is None else log.folder,
+        )
+        if log is not None:
+            log.save("summary.json", evaluation.to_dict())
+        if state.failed:
+            raise BackendError(
+                f"gave up after {give_up_after} episodes in a row that ended with an error, the last with: "
+                f"{state.last_error[:500]}" + ("" if log is None else f"; the episodes are in {log.folder}")
+            )
+        return evaluation
+
+
+def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] | None, seed: int) -> Sequence[int]:
+    """Indices of the tasks to play."""
+    count = env.unwrapped.num_tasks if isinstance(env.unwrapped, TextEnv) else None
+    if indices is not None:
+        unique = list(dict.fromkeys(int(index) for index in indices))
+        if not unique:
+            raise ConfigError("indices is empty; name the tasks to play")
+        outside = [i for i in unique if i < 0 or (count is not None and i >= count)]
+        if outside:
+            end = "" if count is None else f" to {count - 1}"
+            raise TaskIndexError(f"the split has tasks 0{end}, got index {outside[0]}")
+        return unique
+    if count is None:
+        if n is None:
+            raise ConfigError("this environment does not say how many tasks it has: give n or indices")
+        return range(n)
+    order = np.random.default_rng(seed).permutation(count)
+    return order[: count if n is None else n].tolist()
+
+
+def _name(named: Any) -> str:
+    """The text that names an environment or a wrapper; a function's is the same in every process."""
+    if isinstance(named, EnvSpec):
+        return named.id
+    if isinstance(named, str):
+        return named
+    kind = named if isinstance(named, (type, FunctionType)) else type(named)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _close_all(envs: list[gym.Env[Any, str]]) -> None:
+    for env in envs:
+        close_env(env)
+
+
+class _Tally:
+    """The running figures, and whether to go on."""
+
+    def __init__(self, scores: Any, token_budget: int | None, give_up_after: int | None) -> None:
+        self.over = self.failed = False
+        self.last_error = ""
+        self._budget = token_budget
+        self._give_up_after = give_up_after
+        self._played = self._solved = self._errors = self._tokens = self._in_a_row = 0
+        for score in scores:
+            self.add(score)
+        self._in_a_row, self.failed = 0, False
+        self.over = self._budget is not None and self._tokens >= self._budget
+
+    def add(self, score: EpisodeScore) -> None:
+        self._played += 1
+        self._solved += score.success
+        self._tokens += score.tokens[0] + score.tokens[1]
+        if score.stop_reason is StopReason.ERROR:
+            self._errors += 1
+            self._in_a_row += 1
+            self.last_error = score.error
+            if self._give_up_after is not None and self._in_a_row >= self._give_up_after:
+                self.over = self.failed = True
+        else:
+            self._in_a_row = 0
+        if self._budget is not None and self._tokens >= self._budget:
+            self.over = True
+
+    def shown(self) -> dict[str, str]:
+        counted = self._played - self._errors
+        out = {"success": f"{self._solved / counted:.3f}" if counted else "-"}
+        if self._tokens:
+            out["tokens"] = f"{self._tokens:,}"
+        return {**out, "errors": str(self._errors)} if self._errors else out

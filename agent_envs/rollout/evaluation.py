@@ -1,0 +1,286 @@
+"""What an evaluation found: scores of episodes, summed up with intervals, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped, pass_at_k
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.terminal import plain
+
+__all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tokens cost, in any currency per million."""
+
+    prompt: float = 0.0
+    """Of prompt tokens."""
+    completion: float = 0.0
+    """Of response tokens."""
+    cached: float | None = None
+    """Of the prompt's tokens that a server had cached; None for the price of the others."""
+
+    def __post_init__(self) -> None:
+        given = [self.prompt, self.completion, *([] if self.cached is None else [self.cached])]
+        if not all(math.isfinite(price) and price >= 0 for price in given):
+            raise ConfigError(f"prices are numbers of at least 0, got {given}")
+
+    def cost(self, prompt: int, completion: int, cached: int) -> float:
+        """The cost of so many tokens, `cached` of the prompt's among them.
+
+        >>> Prices(2.0, 10.0, 0.5).cost(1_000_000, 100_000, 400_000)
+        2.4
+        """
+        cheap = self.prompt if self.cached is None else self.cached
+        return ((prompt - cached) * self.prompt + cached * cheap + completion * self.completion) / 1e6
+
+
+def read_prices(path: str, model: str | None) -> Prices:
+    """The prices of a model from a JSON file: `{"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}, ...}`.
+
+    Raises:
+        DataError: The file cannot be read or has another form.
+        ConfigError: It has no prices of this model.
+    """
+    try:
+        table = json.loads(Path(path).read_text(encoding="utf-8"))
+        if model not in table:
+            raise ConfigError(f"{path} has no prices of {model!r}, but of {', '.join(map(repr, table))}")
+        row = {name: float(value) for name, value in table[model].items()}
+        return Prices(**row)
+    except (OSError, ValueError, TypeError, AttributeError) as e:
+        if isinstance(e, ConfigError):
+            raise
+        raise DataError(
+            f'{path}: expected {{"MODEL": {{"prompt": ..., "completion": ..., "cached": ...}}}}, prices per million '
+            f"tokens: {e}"
+        ) from e
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeScore:
+    """What an evaluation keeps of an episode."""
+
+    episode_id: str
+    """`INDEX/SAMPLE`."""
+    index: int
+    """The task's index within the split."""
+    family: str
+    """The task's family, "" where the environment names none."""
+    success: bool
+    """Whether it was solved."""
+    reward: float
+    """The sum of its rewards."""
+    score: float
+    """The task's own measure."""
+    steps: int
+    """How many actions were played."""
+    invalid_actions: int
+    """How many of them were invalid."""
+    stop_reason: StopReason
+    """Why it ended."""
+    tokens: tuple[int, int, int]
+    """Prompt, response and cached prompt tokens of all requests."""
+    seconds: float
+    """How long it took."""
+    error: str
+    """The last line of its error, "" without one."""
+
+
+def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
+    """What counts of an episode. Tokens are those its policy reported, else the number of the recorded ones."""
+    tokens = [0, 0, 0]
+    for step in episode.steps:
+        usage = step.usage or {}
+        tokens[0] += usage.get("prompt_tokens", len(step.prompt_ids or ()))
+        tokens[1] += usage.get("completion_tokens", len(step.response_ids or ()))
+        tokens[2] += usage.get("cached_tokens", 0)
+    return EpisodeScore(
+        episode_id=episode.episode_id,
+        index=-1 if episode.index is None else episode.index,
+        family=str(episode.reset_info.get("task_family", "")),
+        success=episode.success,
+        reward=episode.reward,
+        score=episode.score,
+        steps=len(episode.steps),
+        invalid_actions=sum(bool(step.info.get("invalid_action", False)) for step in episode.steps),
+        stop_reason=episode.stop_reason,
+        tokens=(tokens[0], tokens[1], tokens[2]),
+        seconds=seconds,
+        error=_printable((episode.error or "").strip().rpartition("\n")[2])[:500],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `evaluate`.
+
+    Episodes that an error ended say nothing about the policy: they are counted and shown, and no part of success,
+    reward and pass@k. Those that ran out of time, tokens or steps are.
+    """
+
+    settings: Mapping[str, Any]
+    """What was evaluated."""
+    asked: int
+    """Episodes that were asked for."""
+    scores: Sequence[EpisodeScore] = field(repr=False)
+    """The episodes that were played, by index and sample."""
+    samples: int = 1
+    """Episodes per task."""
+    prices: Prices | None = None
+    """What tokens cost."""
+    wall_seconds: float = 0.0
+    """How long this call took; episodes of earlier ones not included."""
+    episodes: Sequence[Episode] = field(default=(), repr=False)
+    """The episodes, where no folder was named to keep them in."""
+    folder: Path | None = None
+    """Where the episodes are."""
+
+    @property
+    def counted(self) -> list[EpisodeScore]:
+        """The episodes that no error ended."""
+        return [score for score in self.scores if score.stop_reason is not StopReason.ERROR]
+
+    @property
+    def errors(self) -> int:
+        """How many an error ended."""
+        return len(self.scores) - len(self.counted)
+
+    @property
+    def success(self) -> Interval:
+        """Share of solved episodes, with Wilson's interval (of the effective number, with several samples a task)."""
+        return clustered_share(_by_task(self.counted, "success"))
+
+    @property
+    def reward(self) -> Interval:
+        """Mean return, with the cluster-robust interval over the tasks."""
+        return clustered_mean(_by_task(self.counted, "reward"))
+
+    @property
+    def score(self) -> Interval:
+        """Mean of the tasks' own measure, with the same interval."""
+        return clustered_mean(_by_task(self.counted, "score"))
+
+    def pass_at(self, k: int) -> Interval:
+        """The mean of pass@k over the tasks with k samples or more, with the interval of `success`."""
+        tasks = [group for group in _by_task(self.counted, "success") if len(group) >= k]
+        return clustered_share([[pass_at_k(len(group), int(sum(group)), k)] for group in tasks], sum(map(len, tasks)))
+
+    @property
+    def cost(self) -> float | None:
+        """What the tokens cost, None without prices."""
+        if self.prices is None:
+            return None
+        prompt, completion, cached = self._tokens()
+        return self.prices.cost(prompt, completion, cached)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-able types; what is not known is null."""
+        counted, scores = self.counted, self.scores
+        prompt, completion, cached = self._tokens()
+        steps = sum(score.steps for score in scores)
+        stops = Counter(score.stop_reason.value for score in scores)
+        powers = [2**i for i in range(self.samples.bit_length()) if 2**i <= self.samples]
+        ks = sorted({*powers, self.samples}) if self.samples > 1 else []
+        families = sorted({score.family for score in counted} - {""})
+        return {
+            "settings": dict(self.settings),
+            "asked": self.asked,
+            "episodes": len(scores),
+            "tasks": len({score.index for score in scores}),
+            "samples": self.samples,
+            "errors": self.errors,
+            "success": _row(self.success, len(counted)),
+            "reward": _row(self.reward, len(counted)),
+            "score": _row(self.score, len(counted)),
+            "pass_at": {str(k): _row(self.pass_at(k), _tasks_with(counted, k)) for k in ks},
+            "families": {
+                family: _row(clustered_share(_by_task(some, "success")), len(some))
+                for family in families
+                for some in [[score for score in counted if score.family == family]]
+            },
+            "stop_reasons": dict(stops.most_common()),
+            "steps": steps,
+            "steps_per_episode": steps / len(scores) if scores else None,
+            "invalid_actions": sum(score.invalid_actions for score in scores),
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "cached_tokens": cached,
+            "cost": self.cost,
+            "seconds_per_episode": sum(score.seconds for score in scores) / len(scores) if scores else None,
+            "wall_seconds": self.wall_seconds,
+        }
+
+    def table(self) -> str:
+        """The result as text."""
+        data = self.to_dict()
+        said = f"{data['episodes']} of {data['asked']} episodes, {data['tasks']} tasks"
+        if self.samples > 1:
+            said += f" x {self.samples} samples"
+        lines = [said]
+        if self.errors:
+            lines[0] += f"; {self.errors} ended with an error and are not counted (--retry-errors plays them again)"
+            kinds = Counter(score.error for score in self.scores if score.stop_reason is StopReason.ERROR)
+            lines += [f"  {count} x {error[:150]}" for error, count in kinds.most_common(3)]
+        rows = [(name, data[name]) for name in ("success", "reward", "score")]
+        rows += [(f"pass@{k}", row) for k, row in data["pass_at"].items()]
+        rows += [(_printable(name), row) for name, row in data["families"].items()]
+        width = max(len(name) for name, _ in rows)
+        lines += ["", f"{'':{width}}  {'mean':>8}  {'95 % interval':^20}  {'of':>6}"]
+        for name, row in rows:
+            ends = f"[{_number(row['low'])}, {_number(row['high'])}]"
+            lines.append(f"{name:{width}}  {_number(row['value']):>8}  {ends:^20}  {row['of']:>6}")
+        stops = ", ".join(f"{name} {count}" for name, count in data["stop_reasons"].items())
+        per_episode = data["steps_per_episode"] or 0.0
+        lines += ["", f"stop reasons  {stops or 'none'}"]
+        lines.append(f"steps         {data['steps']}, {per_episode:.2f} per episode, {data['invalid_actions']} invalid")
+        if data["prompt_tokens"] or data["completion_tokens"]:
+            tokens = f"{data['prompt_tokens']:,} prompt ({data['cached_tokens']:,} cached)"
+            lines.append(f"tokens        {tokens}, {data['completion_tokens']:,} response")
+        if self.cost is not None:
+            solved = sum(score.success for score in self.counted)
+            each = f", {self.cost / solved:.4f} per solved episode" if solved else ""
+            lines.append(f"cost          {self.cost:.4f}{each}")
+        lines.append(
+            f"time          {self.wall_seconds:.1f} s here, {data['seconds_per_episode'] or 0.0:.2f} s per episode"
+        )
+        return "\n".join(lines)
+
+    __str__ = table
+
+    def _tokens(self) -> tuple[int, int, int]:
+        prompt, completion, cached = (sum(score.tokens[i] for score in self.scores) for i in range(3))
+        return prompt, completion, cached
+
+
+def _by_task(scores: Iterable[EpisodeScore], name: str) -> list[list[float]]:
+    scores = list(scores)
+    values = [{"success": s.success, "reward": s.reward, "score": s.score}[name] for s in scores]
+    return grouped(values, [score.index for score in scores])
+
+
+def _tasks_with(scores: Iterable[EpisodeScore], k: int) -> int:
+    return sum(count >= k for count in Counter(score.index for score in scores).values())
+
+
+def _row(interval: Interval, of: int) -> dict[str, float | int | None]:
+    ends = {name: value if math.isfinite(value) else None for name, value in interval._asdict().items()}
+    return {**ends, "of": of}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _printable(text: str) -> str:
+    """Text from servers and tasks on one line, where it can do nothing to a terminal."""
+    return plain(text).replace("\n", " ")

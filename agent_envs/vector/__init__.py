@@ -1,0 +1,1 @@
+"""Many environments side by side, behind Gymnasium's vector interface."""

@@ -1,0 +1,1 @@
+"""How wrappers are named and ordered. The wrappers themselves are in `agent_envs.wrappers`."""

@@ -1,0 +1,1 @@
+"""ALFWorld's games: released files and generated houses."""

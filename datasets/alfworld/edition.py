@@ -1,0 +1,185 @@
+"""Which edition of ALFWorld a game file speaks: its domain and grammar, compared with what the native engine plays.
+
+A game file carries its own rules. Editions differ in a few phrases, which are read from the file (`Wording`); all else
+has to be what the engine was written for, which digests of the normalised rules tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from typing import Any
+
+from agent_envs.datasets.alfworld.pddl import read_expression
+from agent_envs.datasets.alfworld.problem import Wording
+from agent_envs.errors import DataError
+
+__all__ = ["read_edition"]
+
+_DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and without what cleans at a sink
+_GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules in use, without the phrases of `Wording`
+
+_ACTIONS = (
+    "GotoLocation",
+    "OpenObject",
+    "CloseObject",
+    "PickupObject",
+    "PutObject",
+    "inventory",
+    "examineReceptacle",
+    "examineObject",
+    "ToggleObject",
+    "HeatObject",
+    "CleanObject",
+    "CoolObject",
+    "SliceObject",
+    "look",
+)
+_RULES = (
+    "intro",
+    "OpenObject.feedback",
+    "CloseObject.feedback",
+    "PickupObject.feedback",
+    "inventory.feedback",
+    "examineReceptacle.feedback",
+    "examineObject.feedback",
+    "toggleObject.feedback",
+    "heatObject.feedback",
+    "cleanObject.feedback",
+    "coolObject.feedback",
+    "sliceObject.feedback",
+    "look.feedback",
+    "look-variations",
+    "list_objects_on_the_floor",
+    "list_appliances",
+    "overview(o)",
+    "overview(r)",
+    "list_empty",
+    "list_separator",
+    "list_last_separator",
+)
+_PLAIN = r'[^;|"<>\[\]#{}]*'  # text that stands for itself in a grammar
+_TASK = re.compile(r'"Your task is to: ([^;|"<>\[\]#{}\\\n]*)\."')
+_BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""\s*;', re.DOTALL)
+_ACTION = re.compile(r"^action\s+(\w+)\s*\{", re.MULTILINE)
+_ARRIVE = re.compile(rf"({_PLAIN})\{{(lend|r)\.name\}}({_PLAIN})#examineReceptacle\.feedback#")
+_PUT_DONE = re.compile(rf"({_PLAIN})\{{o\.name\}}({_PLAIN})\{{r\.name\}}({_PLAIN})")
+_PUT = re.compile(rf"{_PLAIN}\{{o\}}{_PLAIN}\{{r\}}{_PLAIN}")
+
+
+def read_edition(domain: str, grammar: str, where: str = "the game") -> tuple[Wording, str]:
+    """The wording of a game, and its task in words.
+
+    Args:
+        domain: The planning domain that the game file carries.
+        grammar: Its grammar.
+        where: What to call the game in messages.
+
+    Raises:
+        DataError: These are not the rules of ALFWorld that the native engine plays; the message says where they differ.
+    """
+    task = _TASK.search(grammar)
+    if task is None:
+        raise DataError(f'{where}: the grammar has no line "Your task is to: ..."')
+    try:
+        sink_cleans, helps = _read_domain(domain)
+        wording = _read_grammar(f"{grammar[: task.start(1)]}TASK{grammar[task.end(1) :]}", sink_cleans, helps)
+    except DataError as e:
+        raise DataError(f"{where}: {e}") from e
+    return wording, task[1]
+
+
+@functools.lru_cache(8)
+def _read_domain(text: str) -> tuple[bool, bool]:
+    """Whether sinks clean, and whether there is the action `help`; all else is as expected."""
+    tree = read_expression(text, "its domain")
+    kept, sink_cleans, helps = [], False, False
+    for part in tree:
+        if part[:2] == [":action", "help"]:
+            helps = True
+            continue
+        if part[:2] == [":action", "cleanobject"]:
+            part, sink_cleans = _without(part, ["receptacletype", "?r", "sinktype"])
+        kept.append(part)
+    if _digest(kept) != _DOMAIN:
+        raise _unknown("domain")
+    return sink_cleans, helps
+
+
+def _without(tree: Any, part: list[str]) -> tuple[Any, bool]:
+    """A tree without the part, and whether it was in it."""
+    if not isinstance(tree, list):
+        return tree, False
+    pairs = [_without(branch, part) for branch in tree if branch != part]
+    return [branch for branch, _ in pairs], len(pairs) < len(tree) or any(found for _, found in pairs)
+
+
+@functools.lru_cache(8)
+def _read_grammar(text: str, sink_cleans: bool, helps: bool) -> Wording:
+    starts = list(_ACTION.finditer(text))
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    rules = _rules(text[: starts[0].start()] if starts else text)
+    actions: dict[str, tuple[str | None, str | None]] = {}
+    for start, end in zip(starts, ends, strict=True):
+        body = text[start.end() : end]
+        rules.update(_rules("\n".join(line for line in body.split("\n") if not line.lstrip().startswith("#"))))
+        actions[start[1]] = (_quoted("template", body), _quoted("feedback", body))
+    put, put_rule = actions.pop("PutObject", (None, None))
+    going = _ARRIVE.fullmatch(_only(rules, "GotoLocation.feedback"))
+    putting = _PUT_DONE.fullmatch(_only(rules, "PutObject.feedback"))
+    kept = [[name, actions.get(name)] for name in _ACTIONS], [[name, rules.get(name)] for name in _RULES], put_rule
+    if going is None or putting is None or put is None or not _PUT.fullmatch(put) or _digest(kept) != _GRAMMAR:
+        raise _unknown("grammar")
+    if any(phrase != phrase.lstrip() or phrase.startswith("//") for phrase in (going[1], putting[1], put)):
+        raise _unknown("grammar")
+    answer = None
+    if helps:
+        answer = _only(rules, "help.feedback").lstrip()  # the game drops blanks and line ends before a text
+        if not re.fullmatch(_PLAIN, answer) or actions.get("help") != ("help", "#help.feedback#"):
+            raise _unknown("grammar")
+    return Wording(
+        put=put,
+        put_done=f"{putting[1]}{{o}}{putting[2]}{{r}}{putting[3]}",
+        arrive=f"{going[1]}{{{going[2]}}}{going[3]}",
+        help=answer,
+        sink_cleans=sink_cleans,
+    )
+
+
+def _rules(text: str) -> dict[str, Any]:
+    rules: dict[str, Any] = {}
+    for block in _BLOCK.findall(text):
+        try:
+            found = json.loads(block, strict=False)
+        except ValueError as e:
+            raise DataError(f"a block of its grammar is no JSON: {e}") from e
+        if not isinstance(found, dict):
+            raise _unknown("grammar")
+        rules.update(found)
+    return rules
+
+
+def _only(rules: dict[str, Any], name: str) -> str:
+    """The text of a rule that is one text under no condition; "" where it is something else."""
+    match rules.get(name):
+        case [{"rhs": str(text), **rest}] if not rest:
+            return text
+    return ""
+
+
+def _quoted(key: str, body: str) -> str | None:
+    found = re.search(rf'\b{key}\s*::\s*"([^"]*)"\s*;', body)
+    return found and found[1]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _unknown(what: str) -> DataError:
+    return DataError(
+        f"its {what} is not the one of ALFWorld's released games nor that of alfworld 0.4.2, which are what the native "
+        'engine plays; engine="textworld" plays any'
+    )

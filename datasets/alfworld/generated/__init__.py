@@ -1,0 +1,1 @@
+"""Generated houses: scenes, rooms, and the tasks in them."""

@@ -1,0 +1,335 @@
+"""Generated ALFWorld houses: random access, solvable by construction, splits disjoint in scenes or in tasks.
+
+Task i of a split is a function of the split's name, i, the size and the families alone. As in the original,
+`valid_seen` plays in scenes of train, with tasks (scene, family, thing, place) that train never sets, and
+`valid_unseen` plays in scenes of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent_envs.datasets.alfworld.classes import (
+    CAN_CONTAIN,
+    CLEANABLE,
+    COOLABLE,
+    HEATABLE,
+    MOVABLE_RECEPTACLES,
+    PHRASES,
+)
+from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, Room, placement_weight
+from agent_envs.datasets.alfworld.generated.scenes import (
+    SEEN_SCENES,
+    UNSEEN_SCENES,
+    Place,
+    Scene,
+    build_scene,
+    coordinates,
+    shuffled,
+)
+from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
+from agent_envs.datasets.draws import Draws, stream
+from agent_envs.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "DEFAULT_SIZE",
+    "SPLITS",
+    "GeneratedHouse",
+    "Target",
+    "Thing",
+    "build_house",
+    "parse_size",
+    "parse_split",
+]
+
+SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
+"""Tasks of each split."""
+
+DEFAULT_SIZE = "2-4"
+
+_APPLIANCE = {
+    "pick_clean_then_place_in_recep": ("SinkBasin", CLEANABLE),
+    "pick_heat_then_place_in_recep": ("Microwave", HEATABLE),
+    "pick_cool_then_place_in_recep": ("Fridge", COOLABLE),
+}
+_LOOK, _TWO, _SIMPLE = "look_at_obj_in_light", "pick_two_obj_and_place", "pick_and_place_simple"
+_SEEN_SHARE = 10  # one in ten tasks of a seen scene is valid_seen's
+_MOST_ALIKE = 3  # things of one class
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a task asks for."""
+
+    family: str
+    """One of the six."""
+    object_class: str
+    """The class of the thing."""
+    receptacle_class: str
+    """Where it goes, "" where it is looked at."""
+    toggle_class: str
+    """The class of the lamp, "" where there is none."""
+
+    @property
+    def name(self) -> str:
+        """As in the names of released folders: `FAMILY-THING-None-PLACE`."""
+        return f"{self.family}-{self.object_class}-None-{self.receptacle_class or self.toggle_class}"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something that lies, stands or hangs in a house."""
+
+    object_id: str
+    """Class and coordinates: `Mug|+00.41|+00.93|+00.99`."""
+    object_class: str
+    """Its class."""
+    holder: str
+    """The id of the receptacle it is in or on, "" on walls and floor."""
+    location: str
+    """From where it is reached."""
+    pickupable: bool
+    """Whether it can be taken."""
+    inside: str = ""
+    """The id of the bowl, mug or box it lies in, "" for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedHouse:
+    """One generated game."""
+
+    task_id: str
+    """`alfworld-generated/SPLIT/SIZE[/FAMILIES]/INDEX`."""
+    scene: Scene
+    """The room and its receptacles."""
+    things: tuple[Thing, ...]
+    """What is in it."""
+    target: Target
+    """What the task asks for."""
+    task: str
+    """The task in words, as after "Your task is to: ", without the full stop."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of its kind of task, named as in the released data: `FAMILY-THING-None-PLACE-SCENE`."""
+        return f"{self.target.name}-{self.scene.number}"
+
+
+def parse_split(split: str) -> str:
+    """The name of a generated split, aliases resolved.
+
+    Raises:
+        ConfigError: There is no such split.
+
+    >>> parse_split("validation")
+    'valid_seen'
+    """
+    name = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
+    if name not in SPLITS:
+        raise ConfigError(f"generated ALFWorld has no split {split!r}.{did_you_mean(split, SPLITS)}")
+    return name
+
+
+def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest size that a size stands for.
+
+    Raises:
+        ConfigError: It is neither a number from 1 to 5 nor a range of them.
+
+    >>> parse_size(2), parse_size("3"), parse_size("1-5"), parse_size([2, 4])
+    ((2, 2), (3, 3), (1, 5), (2, 4))
+    """
+    pair = isinstance(size, (list, tuple)) and len(size) == 2
+    text = "-".join(map(str, size)) if pair else str(size)  # type: ignore[arg-type]
+    match = re.fullmatch(r"([1-5])(?:-([1-5]))?", text) if not isinstance(size, bool) else None
+    if match is None or int(match[1]) > int(match[2] or match[1]):
+        raise ConfigError(f"size must be a number from 1 to {SIZES[-1]} or a range like '2-4', got {size!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def build_house(
+    split: str, index: int, size: tuple[int, int], families: tuple[str, ...], seed: int = 0
+) -> GeneratedHouse:
+    """One game.
+
+    Args:
+        split: "train", "valid_seen" or "valid_unseen".
+        index: Which of the split.
+        size: The least and the greatest size, as `parse_size` gives them.
+        families: The families to draw from, sorted.
+        seed: Another one gives other tasks in the same scenes.
+    """
+    low, high = size
+    sizes = f"{low}-{high}" if low != high else str(low)
+    some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
+    other = f"/seed{seed}" if seed else ""
+    name = f"alfworld-generated/{split}/{sizes}{some}{other}/{index}"
+    draws = stream(name)
+    family = draws.pick(families)
+    while True:
+        room = draws.pick(_rooms_of(family))
+        first, last = (SEEN_SCENES + 1, SEEN_SCENES + UNSEEN_SCENES) if split == "valid_unseen" else (1, SEEN_SCENES)
+        scene = build_scene(room, draws.between(first, last), draws.between(low, high))
+        choices = targets_of(scene, family)
+        if split != "valid_unseen":
+            choices = _of_split(scene, choices, split)
+        if choices:
+            target = draws.pick(draws.pick(choices))
+            break
+    things = _furnish(draws, scene, target)
+    words = draws.pick(PHRASES[family]).format(
+        obj=target.object_class.lower(), recep=target.receptacle_class.lower(), toggle=target.toggle_class.lower()
+    )
+    return GeneratedHouse(name, scene, tuple(things), target, words)
+
+
+@functools.cache
+def _rooms_of(family: str) -> tuple[Room, ...]:
+    return tuple(room for room in ROOMS if family in room.families)
+
+
+Choices = tuple[tuple[Target, ...], ...]
+
+
+def _of_split(scene: Scene, choices: Choices, split: str) -> Choices:
+    """Of the targets of a scene that two splits share, those that are one's own."""
+
+    def own(target: Target) -> bool:
+        key = f"{scene.number}/{scene.size}/{target.name}"
+        return (hashlib.sha256(key.encode()).digest()[0] * _SEEN_SHARE < 256) == (split == "valid_seen")
+
+    kept = (tuple(filter(own, targets)) for targets in choices)
+    return tuple(targets for targets in kept if targets)
+
+
+@functools.lru_cache(maxsize=64)
+def targets_of(scene: Scene, family: str) -> Choices:
+    """What a family can ask for in a scene: for each class of things, the targets with their places."""
+    appliance, able = _APPLIANCE.get(family, ("", frozenset(scene.room.objects)))
+    if appliance and appliance not in scene.classes:
+        return ()
+    lamps = [name for name in scene.room.decor if name.endswith("Lamp") and _stands(scene, name)]
+    if family == _LOOK:
+        looked = [name for name in scene.things if _homes(scene, name, "")]
+        return tuple(tuple(Target(family, name, "", lamp) for lamp in lamps) for name in looked if lamps)
+    choices = []
+    for name in scene.things:
+        if name in able:
+            places = [
+                place
+                for place in sorted(scene.classes)
+                if name in CAN_CONTAIN[place] and place != appliance and _homes(scene, name, place)
+            ]
+            if places:
+                choices.append(tuple(Target(family, name, place, "") for place in places))
+    return tuple(choices)
+
+
+def _stands(scene: Scene, decor: str) -> list[Place]:
+    """Where a piece of decor may stand."""
+    return [place for place in scene.places if place.receptacle_class in scene.room.decor[decor]]
+
+
+def _homes(scene: Scene, object_class: str, besides: str) -> list[tuple[Place, int]]:
+    """Where a thing may lie, and how likely, outside a class of receptacles."""
+    return [
+        (place, weight)
+        for place in scene.places
+        if place.receptacle_class != besides and (weight := placement_weight(object_class, place.receptacle_class))
+    ]
+
+
+def _furnish(draws: Draws, scene: Scene, target: Target) -> list[Thing]:
+    """Things in their places. Those asked for can be taken, and none lies where it is to go."""
+    layout = _Layout(draws)
+    for name, places in scene.room.decor.items():
+        spots = _stands(scene, name)
+        if spots and places and (name == target.toggle_class or draws.between(1, 100) <= 55):
+            layout.put(name, draws.pick(spots), pickupable=False)
+    for place in scene.places:
+        if place.receptacle_class in ("SinkBasin", "BathtubBasin"):
+            layout.stand(place.receptacle_class.removesuffix("Basin"), place)
+        elif place.receptacle_class == "StoveBurner":
+            layout.stand("StoveKnob", place)
+    for name in scene.room.scenery[: 1 + scene.size]:
+        layout.stand(name, None)
+    wanted = 2 if target.family == _TWO else 1
+    for name in scene.things:
+        sought = name == target.object_class
+        besides = target.receptacle_class if sought and target.family in (_SIMPLE, _TWO) else ""
+        homes = _homes(scene, name, besides)
+        count = max(wanted, _how_many(draws)) if sought else _how_many(draws)
+        for _ in range(count):
+            if not sought and draws.between(1, 100) <= 4:
+                layout.stand(name, None, pickupable=True)  # on the floor, where nothing is taken from
+            else:
+                layout.put(name, _drawn(draws, homes))
+    return shuffled(draws, layout.finished(target.object_class))
+
+
+def _how_many(draws: Draws) -> int:
+    drawn = draws.between(1, 100)
+    return 1 if drawn <= 60 else 2 if drawn <= 85 else _MOST_ALIKE
+
+
+def _drawn(draws: Draws, homes: list[tuple[Place, int]]) -> Place:
+    sums = list(itertools.accumulate(weight for _, weight in homes))
+    drawn = draws.between(1, sums[-1])
+    return next(place for (place, _), upto in zip(homes, sums, strict=True) if drawn <= upto)
+
+
+class _Layout:
+    """Things put one after another, each with coordinates of its own."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
+        self.things: list[Thing] = []
+        self._ids: set[str] = set()
+
+    def put(self, name: str, place: Place, *, pickupable: bool = True) -> None:
+        """Put a thing into or onto a receptacle."""
+        self.things.append(
+            Thing(self._name(name, place.position), name, place.receptacle_id, place.location, pickupable)
+        )
+
+    def stand(self, name: str, near: Place | None, *, pickupable: bool = False) -> None:
+        """Let a thing stand on the floor or hang on a wall, near a receptacle or by itself."""
+        between = self.draws.between
+        if near is None:
+            position = (between(-400, 400), between(0, 180), between(-400, 400))
+            location = f"loc|{between(60, 90)}|{len(self.things)}|{between(0, 3)}|{self.draws.pick((0, 30, 60))}"
+        else:
+            position, location = near.position, near.location
+        self.things.append(Thing(self._name(name, position), name, "", location, pickupable))
+
+    def finished(self, sought: str) -> list[Thing]:
+        """All things; now and then one lies in a bowl, a mug or a box beside it."""
+        done = []
+        for thing in self.things:
+            small = thing.holder and thing.pickupable and thing.object_class not in MOVABLE_RECEPTACLES | {sought}
+            drops = small and self.draws.between(1, 100) <= 4
+            done.append(self._dropped_into_another(thing) if drops else thing)
+        return done
+
+    def _dropped_into_another(self, thing: Thing) -> Thing:
+        for other in self.things:
+            if other.holder == thing.holder and other.object_class in ("Bowl", "Box", "Cup", "Mug"):
+                return Thing(
+                    thing.object_id, thing.object_class, thing.holder, thing.location, True, inside=other.object_id
+                )
+        return thing
+
+    def _name(self, name: str, position: tuple[int, int, int]) -> str:
+        between = self.draws.between
+        while True:
+            x, y, z = position
+            at = (x + between(-30, 30), max(0, y + between(-5, 15)), z + between(-30, 30))
+            identity = f"{name}|{coordinates(at)}"
+            if identity not in self._ids:
+                self._ids.add(identity)
+                return identity

@@ -1,0 +1,159 @@
+"""The scenes of generated ALFWorld houses: one room each, its receptacles in their places.
+
+A scene is a function of its room, number and size alone. Scenes of `valid_unseen` have numbers of their own, and no
+receptacle inventory (how many of each class) of any other scene.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from agent_envs.datasets.alfworld.classes import OPENABLE, holders_of
+from agent_envs.datasets.alfworld.generated.rooms import HEIGHTS, SIZES, Room
+from agent_envs.datasets.draws import Draws, stream
+
+__all__ = ["SEEN_SCENES", "UNSEEN_SCENES", "Place", "Scene", "build_scene", "coordinates", "shuffled"]
+
+T = TypeVar("T")
+
+SEEN_SCENES = 250
+"""Scenes per room and size that train and valid_seen share, numbered from 1."""
+
+UNSEEN_SCENES = 25
+"""Scenes per room and size that valid_unseen has to itself, numbered after the others."""
+
+_SHARE = ("Cabinet", "Drawer", "Shelf", "StoveBurner")  # side by side: often within reach from one spot
+_MAY_STAY_OPEN = ("Cabinet", "Drawer")
+_VARIETY = (40, 55, 70, 85, 100)  # percent of a room's classes of things that are about, by size
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A receptacle in its place."""
+
+    receptacle_id: str
+    """As in the released games: class and coordinates in metres, `Cabinet|-01.20|+01.60|+02.35`."""
+    receptacle_class: str
+    """Its class."""
+    location: str
+    """Where one stands to use it: `loc|-4|8|0|30`, in steps of 25 cm, with the turn and the tilt of the head."""
+    openable: bool
+    """Whether it opens; one that does not shows what is in it."""
+    position: tuple[int, int, int]
+    """Where things in it lie, in centimetres: x, height, z."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """A room with its receptacles."""
+
+    room: Room
+    """The kind of room."""
+    number: int
+    """Its floor plan."""
+    size: int
+    """1 to 5."""
+    places: tuple[Place, ...]
+    """The receptacles in no particular order."""
+    things: tuple[str, ...]
+    """The classes of things that are about here."""
+    start: str
+    """The location where an episode starts, at no receptacle."""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of its receptacles."""
+        return frozenset(place.receptacle_class for place in self.places)
+
+
+@functools.lru_cache(maxsize=64)
+def build_scene(room: Room, number: int, size: int) -> Scene:
+    """The scene with a number, 1 to `SEEN_SCENES + UNSEEN_SCENES`, of a room at a size."""
+    draws = stream(f"alfworld-scene/{room.name}/{number}/{size}")
+    unseen = number > SEEN_SCENES
+    while True:
+        counts = {name: draws.between(*ranges[size - SIZES[0]]) for name, ranges in room.receptacles.items()}
+        counts = {name: count for name, count in counts.items() if count}
+        if _is_unseen(room, counts) == unseen:
+            break
+    places = _arrange(draws, counts)
+    fitting = [name for name in room.objects if any(holder in counts for holder in holders_of(name))]
+    about = max(3, len(fitting) * _VARIETY[size - SIZES[0]] // 100)
+    return Scene(
+        room=room,
+        number=room.floor_plan + number,
+        size=size,
+        places=tuple(places),
+        things=tuple(shuffled(draws, fitting)[:about]),
+        start=f"loc|{draws.between(-2, 2)}|{draws.between(-2, 2)}|{draws.between(0, 3)}|30",
+    )
+
+
+def _is_unseen(room: Room, counts: dict[str, int]) -> bool:
+    inventory = ",".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+    return hashlib.sha256(f"{room.name}/{inventory}".encode()).digest()[0] % 8 == 0
+
+
+def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:
+    """Places along the walls of a room that is large enough for them."""
+    total = sum(counts.values())
+    half = 150 + 12 * total  # centimetres from the middle to a wall
+    places: list[Place] = []
+    taken: set[str] = set()
+    identities: set[str] = set()
+    spots = shuffled(draws, range(total))
+    for name, count in counts.items():
+        for nth in range(count):
+            side, along = spots[-1] % 4, spots.pop() * 2 * half // total - half
+            x, z = ((along, half), (half, along), (along, -half), (-half, along))[side]
+            height = HEIGHTS[name] + draws.between(-10, 10) + (30 * (nth % 3) if name in _SHARE else 0)
+            share = nth > 0 and name in _SHARE and draws.between(1, 100) <= 20
+            if share:
+                location, (x, _, z) = places[-1].location, places[-1].position
+            else:
+                location = _free_location(draws, taken, x * 4 // 5 // 25, z * 4 // 5 // 25, side)
+            position = (x + draws.between(-9, 9), max(5, height), z + draws.between(-9, 9))
+            stays_open = name in _MAY_STAY_OPEN and draws.between(1, 100) <= 8
+            while (identity := _identity(name, position)) in identities:
+                position = (position[0] + 1, position[1], position[2])
+            identities.add(identity)
+            places.append(Place(identity, name, location, name in OPENABLE and not stays_open, position))
+    return shuffled(draws, places)
+
+
+def _identity(name: str, position: tuple[int, int, int]) -> str:
+    """The id of a receptacle; basins belong to a sink or a bathtub."""
+    base = name.removesuffix("Basin")
+    return f"{base}|{coordinates(position)}" + (f"|{name}" if base != name else "")
+
+
+def _free_location(draws: Draws, taken: set[str], x: int, z: int, side: int) -> str:
+    while True:
+        location = f"loc|{x}|{z}|{side}|{draws.pick((0, 15, 30, 45, 60))}"
+        if location not in taken and max(abs(x), abs(z)) > 2:
+            taken.add(location)
+            return location
+        x += draws.pick((-1, 0, 1))
+        z += draws.pick((-1, 0, 1))
+
+
+def coordinates(position: tuple[int, int, int]) -> str:
+    """Centimetres as game files write them.
+
+    >>> coordinates((-162, 76, 5))
+    '-01.62|+00.76|+00.05'
+    """
+    return "|".join(f"{value / 100:+06.2f}" for value in position)
+
+
+def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
+    """The items in a drawn order."""
+    left = list(items)
+    for last in range(len(left) - 1, 0, -1):
+        other = draws.between(0, last)
+        left[last], left[other] = left[other], left[last]
+    return left

@@ -1,0 +1,187 @@
+"""Generated ALFWorld houses as problems that the engines play, and as the tasks of a split."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.datasets.alfworld.classes import (
+    CAN_CONTAIN,
+    CLEANABLE,
+    COOLABLE,
+    HEATABLE,
+    MOVABLE_RECEPTACLES,
+    OBJECT_CLASSES,
+    RECEPTACLE_CLASSES,
+    SLICEABLE,
+    TOGGLEABLE,
+)
+from agent_envs.datasets.alfworld.generated.houses import (
+    DEFAULT_SIZE,
+    SPLITS,
+    GeneratedHouse,
+    build_house,
+    parse_size,
+    parse_split,
+)
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
+from agent_envs.errors import TaskIndexError
+
+__all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_problem", "mangled"]
+
+_AGENT = "agent1"
+_CLASSES = {
+    **{f"{name.lower()}type": "otype" for name in OBJECT_CLASSES},
+    **{f"{name.lower()}type": "rtype" for name in RECEPTACLE_CLASSES},
+}
+_ABILITIES = (
+    ("cleanable", CLEANABLE),
+    ("heatable", HEATABLE),
+    ("coolable", COOLABLE),
+    ("toggleable", TOGGLEABLE),
+    ("sliceable", SLICEABLE),
+    ("isreceptacleobject", MOVABLE_RECEPTACLES),
+)
+_MARKS = str.maketrans({"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_comma_"})
+
+
+def mangled(identity: str) -> str:
+    """An id as the planner's language writes it, in lower case.
+
+    >>> mangled("Mug|-00.41|+00.93|+00.99")
+    'mug_bar__minus_00_dot_41_bar__plus_00_dot_93_bar__plus_00_dot_99'
+    """
+    return identity.translate(_MARKS).lower()
+
+
+def house_problem(house: GeneratedHouse) -> Problem:
+    """The facts of a house and its goal."""
+    objects = {_AGENT: "agent", **_CLASSES}
+    facts: list[tuple[str, ...]] = []
+    holders = {place.receptacle_id: mangled(place.receptacle_id) for place in house.scene.places}
+    start = mangled(house.scene.start)
+    objects[start] = "location"
+    facts.append(("atlocation", _AGENT, start))
+    for place in house.scene.places:
+        identity, location = holders[place.receptacle_id], mangled(place.location)
+        objects[identity] = "receptacle"
+        objects[location] = "location"
+        facts.append(("receptacletype", identity, f"{place.receptacle_class.lower()}type"))
+        facts.append(("receptacleatlocation", identity, location))
+        if place.openable:
+            facts.append(("openable", identity))
+    for thing in house.things:
+        identity, location = mangled(thing.object_id), mangled(thing.location)
+        objects[identity] = "object"
+        objects[location] = "location"
+        facts.append(("objecttype", identity, f"{thing.object_class.lower()}type"))
+        facts.append(("objectatlocation", identity, location))
+        facts.extend((can, identity) for can, classes in _ABILITIES if thing.object_class in classes)
+        if thing.pickupable:
+            facts.append(("pickupable", identity))
+        if thing.holder:
+            facts.append(("inreceptacle", identity, holders[thing.holder]))
+        if thing.inside:
+            facts.append(("inreceptacleobject", identity, mangled(thing.inside)))
+    about = {thing.object_class for thing in house.things}
+    for holder in sorted(house.scene.classes):
+        for name in sorted(about & CAN_CONTAIN[holder]):
+            facts.append(("cancontain", f"{holder.lower()}type", f"{name.lower()}type"))
+    target = house.target
+    return Problem(
+        name=f"plan_{house.task_id.replace('/', '_')}",
+        objects=objects,
+        facts=tuple(facts),
+        goal=family_goal(target.family, target.object_class, target.receptacle_class, target.toggle_class),
+        task=house.task,
+        family=target.family,
+        params={
+            "mrecep_target": "",
+            "object_target": target.object_class,
+            "parent_target": target.receptacle_class,
+            "toggle_target": target.toggle_class,
+        },
+        wording=PACKAGED,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedGame:
+    """One task of a generated split."""
+
+    task_id: str
+    """`alfworld-generated/SPLIT/SIZE[/FAMILIES]/INDEX`."""
+    game: str
+    """Where `agentr1 generate alfworld` writes it within the data folder."""
+    problem: Problem
+    """The household and what is to be done."""
+
+    @property
+    def family(self) -> str:
+        """The family of the task."""
+        return self.problem.family
+
+
+class GeneratedHouses:
+    """The generated tasks of one split.
+
+    Args:
+        split: "train" (100,000 tasks), "valid_seen" or "valid_unseen" (1,000 each); "validation" and "test" stand for
+            these two.
+        size: 1 to 5, or a range like "2-4" or [2, 4] from which each task's size is drawn evenly. A house has about 7,
+            11, 16, 24 or 37 receptacles, of which 2, 3, 6, 10 or 18 are closed at first, and 13, 18, 23, 28 or 34
+            things that can be taken.
+        families: The families to draw from; None for all six.
+
+    Raises:
+        ConfigError: There is no such split, size or family.
+    """
+
+    name = "generated"
+
+    def __init__(
+        self,
+        split: str = "train",
+        size: int | str | Sequence[int] = DEFAULT_SIZE,
+        families: str | Iterable[str] | None = None,
+    ) -> None:
+        self.split = parse_split(split)
+        self.size = parse_size(size)
+        self.families = parse_families(families)
+
+    def __len__(self) -> int:
+        return SPLITS[self.split]
+
+    def __getitem__(self, index: int) -> GeneratedGame:
+        if not 0 <= index < len(self):
+            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
+        return _game(self.split, int(index), self.size, self.families)
+
+    def __iter__(self) -> Iterator[GeneratedGame]:
+        return (self[index] for index in range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> GeneratedHouses:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return generated_houses, (self.split, self.size, None if self.families == FAMILIES else self.families)
+
+
+@functools.lru_cache(maxsize=16)
+def _game(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedGame:
+    house = build_house(split, index, size, families)
+    return GeneratedGame(house.task_id, f"{split}/{house.folder}/trial_G{index:06d}", house_problem(house))
+
+
+def generated_houses(
+    split: str, size: int | str | Sequence[int] = DEFAULT_SIZE, families: str | Iterable[str] | None = None
+) -> GeneratedHouses:
+    """The generated tasks of a split, one object per process; arguments and errors as for the class."""
+    return _generated_once(parse_split(split), parse_size(size), parse_families(families))
+
+
+@functools.lru_cache(maxsize=64)
+def _generated_once(split: str, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouses:
+    return GeneratedHouses(split, size, families)

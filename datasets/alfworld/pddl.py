@@ -1,0 +1,184 @@
+"""The planner language of ALFWorld's game files: reads a problem, in time linear in its length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agent_envs.datasets.alfworld.problem import PREDICATES, RELEASED, TYPES, Formula, Problem, Wording
+from agent_envs.errors import DataError
+
+__all__ = ["parse_problem", "read_expression"]
+
+MAX_DEPTH = 64  # of brackets; the released files have 9
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+def parse_problem(
+    text: str,
+    task: str,
+    *,
+    family: str = "",
+    params: Mapping[str, str] | None = None,
+    wording: Wording = RELEASED,
+    where: str = "the problem",
+) -> Problem:
+    """Read a problem in the planning domain definition language, as game files hold it, in time linear in its length.
+
+    Args:
+        text: The problem.
+        task: The task in words.
+        family: The task's family.
+        params: The task's classes.
+        wording: The edition of the texts.
+        where: What to call the text in messages, such as the file's name.
+
+    Raises:
+        DataError: It is not a problem of this domain; the message says where and what is wrong.
+    """
+    parts = _sections(text, where)
+    objects = _objects(parts[":objects"], where)
+    facts = tuple(dict.fromkeys(_facts(parts[":init"], objects, where)))
+    if len(parts[":goal"]) != 1:
+        raise DataError(f"{where}: (:goal ...) holds one condition, got {len(parts[':goal'])}")
+    goal = _condition(parts[":goal"][0], objects, {}, where)
+    name = parts["problem"]
+    return Problem(name, objects, facts, goal, task, family, dict(params or {}), wording)
+
+
+def _sections(text: str, where: str) -> dict[str, Any]:
+    """The parts of `(define (problem NAME) (:domain alfred) (:objects ...) (:init ...) (:goal ...))` by name."""
+    tree = read_expression(text, where)
+    if not tree or tree[0] != "define":
+        raise DataError(f"{where}: expected a planning problem, (define (problem ...) ...), got {_shown(tree)}")
+    parts: dict[str, Any] = {}
+    for part in tree[1:]:
+        if not isinstance(part, list) or not part or not isinstance(part[0], str):
+            raise DataError(f"{where}: expected a section such as (:init ...), got {_shown(part)}")
+        if part[0] in parts:
+            raise DataError(f"{where}: the section {part[0]} is there twice")
+        parts[part[0]] = part[1:]
+    if parts.get(":domain") != ["alfred"]:
+        raise DataError(f"{where}: expected the domain alfred, got {_shown(parts.get(':domain'))}")
+    for wanted in ("problem", ":objects", ":init", ":goal"):
+        if wanted not in parts:
+            raise DataError(f"{where}: there is no section ({wanted} ...); is the file cut off?")
+    unknown = sorted(set(parts) - {"problem", ":domain", ":requirements", ":objects", ":init", ":goal", ":metric"})
+    if unknown:
+        raise DataError(f"{where}: unknown section {unknown[0]!r}")
+    parts["problem"] = parts["problem"][0] if parts["problem"] and isinstance(parts["problem"][0], str) else ""
+    return parts
+
+
+def read_expression(text: str, where: str) -> list[Any]:
+    """The text's one bracketed expression, lower-case; comments run from a semicolon to the end of the line."""
+    if not text.isascii():
+        raise DataError(f"{where}: a problem is ASCII text, got {next(c for c in text if not c.isascii())!r}")
+    if ";" in text:
+        text = re.sub(r";[^\n]*", "", text)
+    stack: list[list[Any]] = []
+    done: list[Any] | None = None
+    for token in _TOKEN.findall(text.lower()):
+        if done is not None:
+            raise DataError(f"{where}: the problem ends before {token!r}; one closing bracket too many?")
+        if token == "(":
+            if len(stack) >= MAX_DEPTH:
+                raise DataError(f"{where}: brackets are nested more than {MAX_DEPTH} deep")
+            stack.append([])
+        elif not stack:
+            raise DataError(f"{where}: expected a bracket, got {token[:80]!r}")
+        elif token == ")":
+            closed = stack.pop()
+            if stack:
+                stack[-1].append(closed)
+            else:
+                done = closed
+        else:
+            stack[-1].append(token)
+    if done is None:
+        raise DataError(
+            f"{where}: {len(stack)} brackets are not closed: the problem is cut off"
+            if stack
+            else f"{where}: the problem is empty"
+        )
+    return done
+
+
+def _objects(tokens: list[Any], where: str) -> dict[str, str]:
+    """`a b - type c - type` as identifier -> type; what has no type is an `object`."""
+    objects: dict[str, str] = {}
+    waiting: list[str] = []
+
+    def settle(kind: str) -> None:
+        for name in waiting:
+            if name in objects:
+                raise DataError(f"{where}: the object {name!r} is declared twice")
+            objects[name] = kind
+        waiting.clear()
+
+    rest = iter(tokens)
+    for token in rest:
+        if not isinstance(token, str):
+            raise DataError(f"{where}: expected the name of an object, got {_shown(token)}")
+        if token != "-":
+            waiting.append(token)
+            continue
+        kind = next(rest, None)
+        if kind not in TYPES:
+            raise DataError(f"{where}: {_shown(kind)} is no type of objects; there are: {', '.join(TYPES)}")
+        settle(kind)
+    settle("object")
+    return objects
+
+
+def _facts(items: list[Any], objects: Mapping[str, str], where: str) -> Iterable[tuple[str, ...]]:
+    for item in items:
+        if not isinstance(item, list) or not item:
+            raise DataError(f"{where}: expected a fact such as (openable x), got {_shown(item)}")
+        if item[0] == "not":
+            continue
+        number = item[0] == "="
+        if number:  # a distance or a cost: the game drops it, and places that only a distance names do not exist
+            if len(item) != 3 or not isinstance(item[1], list) or not item[1] or not str(item[2]).isdigit():
+                raise DataError(f"{where}: expected (= (NAME ...) WHOLE NUMBER), got {_shown(item)}")
+            item = item[1]
+        fact = tuple(item)
+        if not all(isinstance(word, str) for word in fact):
+            raise DataError(f"{where}: expected a fact such as (openable x), got {_shown(item)}")
+        if PREDICATES.get(fact[0], len(fact) - 1) != len(fact) - 1:
+            raise DataError(f"{where}: {fact[0]} takes {PREDICATES[fact[0]]} arguments: {_shown(item)}")
+        for name in fact[1:]:
+            if name not in objects:
+                raise DataError(f"{where}: {_shown(item)} names {name!r}, which (:objects ...) does not declare")
+        if not number:
+            yield fact
+
+
+def _condition(item: Any, objects: Mapping[str, str], bound: Mapping[str, str], where: str) -> Formula:
+    if not isinstance(item, list) or not item or not isinstance(item[0], str):
+        raise DataError(f"{where}: expected a condition such as (and ...), got {_shown(item)}")
+    head, rest = item[0], item[1:]
+    if head in ("and", "or"):
+        return (head, *(_condition(part, objects, bound, where) for part in rest))
+    if head == "not" and len(rest) == 1:
+        return ("not", _condition(rest[0], objects, bound, where))
+    if head == "exists" and len(rest) == 2 and isinstance(rest[0], list):
+        variables = _objects([word for word in rest[0] if word != ","], where)
+        return ("exists", tuple(variables.items()), _condition(rest[1], objects, {**bound, **variables}, where))
+    if head in PREDICATES or head == "=":
+        if len(rest) != (2 if head == "=" else PREDICATES[head]):
+            raise DataError(f"{where}: wrong number of arguments in the goal's {_shown(item)}")
+        for word in rest:
+            if not isinstance(word, str) or (word.startswith("?") and word not in bound):
+                raise DataError(f"{where}: {_shown(word)} is not bound in the goal's {_shown(item)}")
+        return (head, *rest)
+    raise DataError(f"{where}: the goal's {_shown(item)} is nothing this domain knows")
+
+
+def _shown(item: Any) -> str:
+    """A piece of the problem for a message, at most 80 characters."""
+    if isinstance(item, list):
+        words = " ".join("(...)" if isinstance(word, list) else str(word) for word in item[:6])
+        return f"({words[:74]}{' ...' if len(item) > 6 else ''})"
+    return repr(item)[:80]

@@ -1,0 +1,193 @@
+"""`agentr1 prepare alfworld`: the released games where `data="official"` finds them.
+
+Without a path the package's own download is run (`alfworld-download`). With one, the games come out of a folder of
+released files or out of the released archives: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip the
+traj_data.json that belong to them. Of either only these two kinds of files are taken.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from tqdm import tqdm
+
+from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE, check_game
+from agent_envs.datasets.files import replaced_folder
+from agent_envs.errors import BackendError, DataError, MissingExtraError
+
+__all__ = ["prepare_alfworld"]
+
+_FOLDER = "json_2.1.1"
+_MAX_BYTES = 64 << 20  # of one file; games have some hundred thousand
+_OFFLINE = (
+    "Where there is no network, fetch json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from "
+    "https://github.com/alfworld/alfworld/releases on another machine, and name the folder they lie in: "
+    "agentr1 prepare alfworld --from FOLDER"
+)
+
+
+def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
+    """Place the released games where `data="official"` finds them; a copy that is there is replaced in one step.
+
+    Args:
+        from_path: A folder of games (json_2.1.1, or one around it), a released archive, or a folder with the archives;
+            None runs the package's download.
+        out: The folder to write; None is `data_dir() / "alfworld"`.
+
+    Returns:
+        The folder written; the games are in `json_2.1.1/SPLIT/TASK/TRIAL/`, and `prepared.json` counts them.
+
+    Raises:
+        DataError: There are no games at the path, or one of them is broken.
+        BackendError: The download failed.
+        MissingExtraError: There is nothing to run: the package `alfworld` is not installed.
+    """
+    from agent_envs.datasets.prepare import data_dir
+
+    target = data_dir() / "alfworld" if out is None else out
+    if from_path is not None:
+        return _place(Path(from_path).expanduser(), target)
+    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=_existing(target.parent)) as folder:
+        _download(Path(folder))
+        return _place(Path(folder), target)
+
+
+def _existing(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DataError(f"{folder}: the data cannot be written there: {e.strerror or e}") from e
+    return folder
+
+
+def _download(folder: Path) -> None:
+    """Run the package's download into a folder; its progress bars go to standard error."""
+    try:
+        files = importlib.metadata.files("alfworld") or []
+    except importlib.metadata.PackageNotFoundError as e:
+        raise MissingExtraError("alfworld", extra="alfworld") from e
+    script = next((str(file.locate()) for file in files if file.name == "alfworld-download"), None)
+    if script is None or not Path(script).is_file():
+        raise BackendError(f"the installed alfworld package has no alfworld-download. {_OFFLINE}")
+    command = [sys.executable, script, "--data-dir", str(folder)]
+    environment = {**os.environ, "ALFWORLD_DATA": str(folder)}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        last = _pass_on(process.stderr)
+    if process.returncode:
+        raise BackendError(f"alfworld-download failed: {last or f'exit status {process.returncode}'}. {_OFFLINE}")
+
+
+def _pass_on(stream: IO[bytes]) -> str:
+    """Show the progress bars of a program as they come; the last line of what else it said."""
+    last, left = "", b""
+    while chunk := stream.read1(4096):  # type: ignore[attr-defined]
+        *lines, left = re.split(rb"[\r\n]", left + chunk)
+        for line in lines:
+            text = "".join(c for c in line.decode("utf-8", "replace") if c.isprintable())
+            if "%|" in text:
+                sys.stderr.write(f"\r{text}")
+            elif text.strip():
+                last = text.strip()
+    final = left.decode("utf-8", "replace").strip()
+    return ((final if final and "%|" not in final else "") or last)[:300]
+
+
+def _place(source: Path, target: Path) -> Path:
+    found = 0
+    with replaced_folder(target) as folder:
+        for place, stream, where in _released_files(source):
+            path = folder.joinpath(_FOLDER, *place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with stream, path.open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
+            if path.stat().st_size > _MAX_BYTES:
+                raise DataError(
+                    f"{where}: more than {_MAX_BYTES >> 20} MB; a game file has some hundred thousand bytes"
+                )
+            found += 1
+        games = sorted(folder.glob(f"{_FOLDER}/*/*/*/{GAME_FILE}"))
+        if not games:
+            raise DataError(
+                f"{source}: there are no games in it ({found} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
+                f"{TRAJECTORY_FILE}, or the released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
+            )
+        for path in tqdm(games, desc="alfworld: checking", unit="game", leave=False, disable=len(games) < 100):
+            if not path.with_name(TRAJECTORY_FILE).is_file():
+                raise DataError(
+                    f"{source}: the game {path.parent.relative_to(folder / _FOLDER).as_posix()} has no "
+                    f"{TRAJECTORY_FILE} beside it; it is in the released json_2.1.1_json.zip: name the folder that "
+                    "holds both archives"
+                )
+            check_game(path, where=f"{source}: {path.relative_to(folder / _FOLDER).as_posix()}")
+        for trajectory in folder.glob(f"{_FOLDER}/*/*/*/{TRAJECTORY_FILE}"):
+            if not trajectory.with_name(GAME_FILE).is_file():  # of trials that never became a game
+                shutil.rmtree(trajectory.parent)
+        counts = Counter(path.relative_to(folder / _FOLDER).parts[0] for path in games)
+        (folder / "prepared.json").write_text(json.dumps({"games": dict(sorted(counts.items()))}), encoding="utf-8")
+    return target
+
+
+def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
+    """The games' files: (split, task, trial, name), their content, and what to call them."""
+    if source.is_file():
+        archives = [source]
+    elif source.is_dir():
+        archives = sorted(source.glob("*.zip"))
+    else:
+        raise DataError(f"there is nothing at {source}; name a folder of released games or archives")
+    for archive in archives:
+        yield from _archived(archive)
+    if source.is_dir():
+        for root, folders, names in os.walk(source):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))  # not what is being written
+            for name in sorted({GAME_FILE, TRAJECTORY_FILE} & set(names)):
+                path = Path(root, name)
+                place = _placed(path.resolve().parts)
+                if place is not None:
+                    yield place, path.open("rb"), str(path)
+
+
+def _archived(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in _WANTED]
+            for entry in tqdm(entries, desc=archive.name, unit="file", leave=False, disable=len(entries) < 100):
+                place = _placed(PurePosixPath(entry.filename).parts)
+                if entry.file_size > _MAX_BYTES:
+                    raise DataError(f"{archive}: {entry.filename} has {entry.file_size} bytes; no game is that large")
+                if place is not None:
+                    yield place, opened.open(entry), f"{archive}: {entry.filename}"
+    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as e:
+        raise DataError(f"{archive}: not a readable zip archive, or cut off: {e}") from e
+
+
+_WANTED = (GAME_FILE, TRAJECTORY_FILE)
+
+
+def _placed(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:
+    """Split, task, trial and file of a path, whatever is around them.
+
+    >>> _placed(("data", "train", "pick_and_place_simple-Mug-None-Desk-307", "trial_T1", "game.tw-pddl"))
+    ('train', 'pick_and_place_simple-Mug-None-Desk-307', 'trial_T1', 'game.tw-pddl')
+    >>> _placed(("..", "..", "trial_T1", "game.tw-pddl")) is None
+    True
+    """
+    if len(parts) < 4 or any(part in ("", ".", "..") or part.startswith(".") for part in parts[-4:-1]):
+        return None
+    split, task, trial, name = parts[-4:]
+    return split, task, trial, name

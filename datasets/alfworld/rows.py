@@ -1,0 +1,256 @@
+"""ALFWorld's released games: which files make up a split, in which order, and what is in each.
+
+    FOLDER/train/pick_and_place_simple-Mug-None-Desk-307/trial_T2019.../game.tw-pddl and traj_data.json
+    game.tw-pddl    {pddl_domain, grammar, pddl_problem, solvable}
+    traj_data.json  {task_type, pddl_params, ...}
+
+A split's games are sorted by their path relative to the folder, whatever the order in which the file system lists them.
+As released, those are left out whose path has `movable` or `Sliced` in it, that have no game file, and that are not
+flagged solvable.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.datasets.alfworld.edition import read_edition
+from agent_envs.datasets.alfworld.pddl import parse_problem
+from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
+from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
+
+__all__ = [
+    "GAME_FILE",
+    "SPLITS",
+    "TRAJECTORY_FILE",
+    "Game",
+    "Games",
+    "alfworld_games",
+    "find_folder",
+    "load_game",
+    "load_problem",
+]
+
+GAME_FILE = "game.tw-pddl"
+"""Name of the file that holds a game."""
+
+TRAJECTORY_FILE = "traj_data.json"
+"""Name of the file beside it, which says what kind of task it is."""
+
+SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
+"""The released splits."""
+
+_TAIL = 4096  # characters at the end of a game file in which the flag is looked for before the whole is read
+_FLAG = re.compile(r'(?<!\\)"solvable":\s*(true|false)')
+_MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """A game file."""
+
+    task_id: str
+    """Path of its folder relative to the data's folder."""
+    family: str
+    """Family of its task."""
+    file: str
+    """Path of the file."""
+
+    @property
+    def game(self) -> str:
+        """Path of its folder relative to the data's folder."""
+        return self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class Games:
+    """The games of a split in order."""
+
+    name: str
+    """Where they come from: "official" or the path as given."""
+    split: str
+    """The split's name, as asked for."""
+    games: tuple[Game, ...]
+    """The games."""
+
+    def __len__(self) -> int:
+        return len(self.games)
+
+    def __getitem__(self, index: int) -> Game:
+        return self.games[index]
+
+    def find(self, path: str) -> int:
+        """The index of a game by its path: that of `info["game"]`, with or without the file's name.
+
+        Raises:
+            TaskIndexError: It is not among the games of this split.
+        """
+        wanted = path.replace(os.sep, "/").rstrip("/").removesuffix(f"/{GAME_FILE}")
+        for index, game in enumerate(self.games):
+            if wanted.endswith(f"/{game.task_id}") or wanted in (game.task_id, game.task_id.partition("/")[2]):
+                return index
+        hint = did_you_mean(wanted, [game.task_id for game in self.games])
+        raise TaskIndexError(
+            f"the split {self.split!r} of {self.name} plays no game {path!r}.{hint if len(hint) < 400 else ''} Games "
+            "are left out that are flagged unsolvable (unsolvable=True brings them in) or of families not asked for"
+        )
+
+
+def find_folder(data: str) -> Path:
+    """The folder that holds the splits.
+
+    Args:
+        data: "official" (what `agentr1 prepare alfworld` placed), or the path of that folder or of the one around it.
+
+    Raises:
+        DataError: There is none.
+    """
+    if data == "official":
+        from agent_envs.datasets.prepare import data_dir
+
+        folder = data_dir() / "alfworld"
+        if not folder.is_dir():
+            raise DataError(f"the data of 'alfworld' is not at {folder}; fetch it with: agentr1 prepare alfworld")
+    else:
+        try:
+            folder = Path(data).expanduser()
+        except RuntimeError as e:
+            raise DataError(f"{data[:100]!r} is no usable path: {e}") from e
+        if not folder.is_dir():
+            raise DataError(
+                f"there is no folder {data!r} in {Path.cwd()}; data must be 'generated', 'official', or the path of "
+                f"the folder that holds {', '.join(SPLITS)}"
+            )
+    inner = folder / "json_2.1.1"
+    return inner if inner.is_dir() else folder
+
+
+def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
+    """The games of a split. The folder is searched once per process, and again after folders were added to it.
+
+    Args:
+        data: As for `find_folder`.
+        split: A sub-folder of it; "validation" and "test" stand for "valid_seen" and "valid_unseen".
+        families: The families to play.
+        unsolvable: Whether to play those flagged unsolvable too.
+
+    Raises:
+        ConfigError: There is no such split.
+        DataError: There is no such folder, no game in it, or a file is broken.
+    """
+    folder = find_folder(data)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    name = split if split in names else SPLIT_ALIASES.get(split, split)
+    if name not in names:
+        if not names:
+            raise DataError(f"{folder} is empty; expected the folders {', '.join(SPLITS)} with games in them")
+        raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
+    found = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
+    games = tuple(game for game, solvable in found if (solvable or unsolvable) and game.family in families)
+    if not games:
+        raise DataError(
+            f"{folder / name} has no game to play: {len(found)} game files, {sum(s for _, s in found)} of them flagged "
+            f"solvable, none of the families {', '.join(families)}"
+            if found
+            else f"{folder / name} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
+        )
+    return Games(data, split, games)
+
+
+@functools.lru_cache(16)
+def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], ...]:
+    """All games of a split with their flag; `changed` is when the split's folder last was."""
+    found = []
+    for path, _, files in os.walk(os.path.join(folder, split)):
+        relative = Path(path).relative_to(folder).as_posix()
+        if (
+            TRAJECTORY_FILE not in files
+            or GAME_FILE not in files
+            or "movable" in relative
+            or "Sliced" in relative
+            or "/." in relative
+        ):
+            continue
+        file = os.path.join(path, GAME_FILE)
+        family = _read_json(os.path.join(path, TRAJECTORY_FILE)).get("task_type")
+        if not isinstance(family, str):
+            raise DataError(f"{path}/{TRAJECTORY_FILE}: expected a family under 'task_type', got {family!r:.70}")
+        found.append((Game(relative, family, file), _is_solvable(file)))
+    return tuple(sorted(found, key=lambda pair: pair[0].task_id))
+
+
+def _is_solvable(file: str) -> bool:
+    """The flag of a game file, which as released stands at its end."""
+    try:
+        with open(file, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL))
+            tail = stream.read().decode("utf-8", "replace")
+    except OSError as e:
+        raise DataError(f"{file}: cannot be read: {e}") from e
+    flags = _FLAG.findall(tail)
+    if len(flags) == 1 and tail.rstrip().endswith("}"):
+        return flags[0] == "true"
+    return bool(_read_json(file).get("solvable", False))
+
+
+def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a game file as it stands. Raises DataError as `load_problem` does."""
+    data = _read_json(os.fspath(file))
+    for key in ("pddl_domain", "grammar", "pddl_problem"):
+        if not isinstance(data.get(key), str):
+            raise DataError(f"{os.fspath(file)}: expected a text under {key!r}, got {data.get(key)!r:.80}")
+    return data
+
+
+def check_game(file: str | os.PathLike[str], where: str) -> None:
+    """See that a game file and the traj_data.json beside it are whole, without reading the problem in it.
+
+    Raises:
+        DataError: One of them is broken, cut off or something else; the message begins with `where`.
+    """
+    try:
+        load_game(file)
+        trajectory = _read_json(os.fspath(Path(file).with_name(TRAJECTORY_FILE)))
+    except DataError as e:
+        raise DataError(f"{where}: {str(e).partition(': ')[2]}") from e
+    if not isinstance(trajectory.get("task_type"), str):
+        raise DataError(f"{where}: its {TRAJECTORY_FILE} has no 'task_type'")
+
+
+def load_problem(file: str | os.PathLike[str]) -> Problem:
+    """Read a game file and the traj_data.json beside it.
+
+    Raises:
+        DataError: It is broken, cut off or something else than a game; the message names the file.
+    """
+    file = os.fspath(file)
+    data = load_game(file)
+    family, params = "", {}
+    beside = Path(file).with_name(TRAJECTORY_FILE)
+    if beside.is_file():
+        trajectory = _read_json(str(beside))
+        family = str(trajectory.get("task_type", ""))
+        given = trajectory.get("pddl_params")
+        params = {k: v for k, v in given.items() if isinstance(v, str)} if isinstance(given, dict) else {}
+    wording, task = read_edition(data["pddl_domain"], data["grammar"], file)
+    return parse_problem(data["pddl_problem"], task, family=family, params=params, wording=wording, where=file)
+
+
+def _read_json(file: str) -> dict[str, Any]:
+    try:
+        if os.path.getsize(file) > _MAX_BYTES:
+            raise DataError(f"{file}: {os.path.getsize(file)} bytes; a game file has some hundred thousand")
+        data = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{file}: cannot be read: {e}") from e
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{file}: expected JSON; it is broken or cut off: {e}") from e
+    if not isinstance(data, dict):
+        raise DataError(f"{file}: expected a JSON object, got {type(data).__name__}")
+    return data

@@ -1,0 +1,221 @@
+"""ALFWorld problems as game files: what the stock engine loads, in the folders of the released data.
+
+    SPLIT/FAMILY-THING-None-PLACE-SCENE/trial_G000042/game.tw-pddl    {pddl_domain, grammar, pddl_problem, solvable}
+    SPLIT/FAMILY-THING-None-PLACE-SCENE/trial_G000042/traj_data.json  {task_type, pddl_params, scene, ...}
+
+The domain and the grammar are those of the `alfworld` package, which has to be installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from agent_envs.datasets.alfworld.generated.houses import (
+    DEFAULT_SIZE,
+    GeneratedHouse,
+    build_house,
+    parse_size,
+    parse_split,
+)
+from agent_envs.datasets.alfworld.generated.tasks import house_problem
+from agent_envs.datasets.alfworld.problem import PACKAGED, Formula, Problem, parse_families
+from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
+from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.files import write_text
+
+__all__ = ["game_document", "generate_alfworld", "problem_text", "trajectory_document"]
+
+MOST_GAMES = 1_000_000
+_MANIFEST = ".generated.json"
+_PLACEHOLDER = "UNKNOWN GOAL"
+
+
+@functools.cache
+def packaged_logic() -> tuple[str, str]:
+    """The domain and the grammar that the `alfworld` package brings, read without importing it.
+
+    Raises:
+        MissingExtraError: The package is not installed.
+        DataError: It is, without these files.
+    """
+    try:
+        found = importlib.metadata.files("alfworld") or []
+    except importlib.metadata.PackageNotFoundError as e:
+        raise MissingExtraError("alfworld", extra="alfworld") from e
+    texts = []
+    for name in ("alfred.pddl", "alfred.twl2"):
+        path = next((Path(str(file.locate())) for file in found if file.name == name), None)
+        if path is None or not path.is_file():
+            raise DataError(f"the installed alfworld package has no {name}; install alfworld==0.4.2")
+        texts.append(path.read_text(encoding="utf-8"))
+    if _PLACEHOLDER not in texts[1]:
+        raise DataError(f"the grammar of the installed alfworld package has no place for the task ({_PLACEHOLDER!r})")
+    return texts[0], texts[1]
+
+
+def problem_text(problem: Problem) -> str:
+    """A problem in the planning domain definition language.
+
+    Objects are grouped by type, facts stand one on a line. `parse_problem` reads back the same problem.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name, kind in problem.objects.items():
+        kinds.setdefault(kind, []).append(name)
+    lines = [f"(define (problem {problem.name})", "(:domain alfred)", "(:objects"]
+    for kind, names in kinds.items():
+        lines += [f"{name} - {kind}" for name in names]
+    lines += [")", "(:init", *(f"({' '.join(fact)})" for fact in problem.facts), ")"]
+    return "\n".join(lines) + f"\n(:goal\n{_formula_text(problem.goal, 1)}\n)\n)\n"
+
+
+def _formula_text(formula: Formula, depth: int) -> str:
+    head, *rest = formula
+    pad = "    " * depth
+    if head == "exists":
+        variables = " ".join(f"{name} - {kind}" for name, kind in rest[0])
+        return f"{pad}(exists ({variables})\n{_formula_text(rest[1], depth + 1)}\n{pad})"
+    if head in ("and", "or", "not"):
+        inner = "\n".join(_formula_text(part, depth + 1) for part in rest)
+        return f"{pad}({head}\n{inner}\n{pad})"
+    return f"{pad}({' '.join(formula)})"
+
+
+def game_document(problem: Problem) -> dict[str, Any]:
+    """The content of `game.tw-pddl` for a problem.
+
+    Raises:
+        MissingExtraError: The package that brings the domain and the grammar is not installed.
+        ConfigError: The problem speaks in other words than the package's grammar.
+    """
+    if problem.wording != PACKAGED:
+        raise ConfigError("a game is written in the words of the installed package: expected wording=PACKAGED")
+    domain, grammar = packaged_logic()
+    return {
+        "pddl_domain": domain,
+        "grammar": grammar.replace(_PLACEHOLDER, problem.task),
+        "pddl_problem": problem_text(problem),
+        "solvable": True,
+    }
+
+
+def trajectory_document(house: GeneratedHouse) -> dict[str, Any]:
+    """The content of `traj_data.json` for a generated house: what the package and its expert read of it."""
+    problem = house_problem(house)
+    return {
+        "images": [],
+        "pddl_params": {**problem.params, "object_sliced": False},
+        "plan": {"high_pddl": [], "low_actions": []},
+        "scene": {
+            "floor_plan": f"FloorPlan{house.scene.number}",
+            "scene_num": house.scene.number,
+            "object_poses": [],
+            "object_toggles": [],
+            "dirty_and_empty": False,
+        },
+        "task_id": house.task_id,
+        "task_type": house.target.family,
+        "turk_annotations": {"anns": [{"task_desc": f"{house.task}.", "high_descs": [], "votes": []}]},
+    }
+
+
+def generate_alfworld(
+    out: str | os.PathLike[str],
+    n: int = 1000,
+    *,
+    split: str = "train",
+    size: int | str = DEFAULT_SIZE,
+    families: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Path:
+    """Write generated games in the layout of the released data. Said again after it was stopped, it goes on.
+
+    Args:
+        out: The folder to write; each split is a folder in it.
+        n: Number of games: tasks 0 to n - 1 of the split.
+        split: "train", "valid_seen" or "valid_unseen".
+        size: 1 to 5, or a range like "2-4".
+        families: Names of task families, separated by commas; None for all six.
+        seed: Another one gives other tasks in the same scenes; 0 gives those of `data="generated"`.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The folder of the split.
+
+    Raises:
+        ConfigError: An argument is out of range.
+        DataError: The folder holds something else, or cannot be written.
+        MissingExtraError: The `alfworld` package is not installed.
+    """
+    split = parse_split(split)
+    sizes = parse_size(size)
+    some = parse_families(None if families is None else [name.strip() for name in families.split(",")])
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_GAMES:
+        raise ConfigError(f"n must be a number of games from 1 to {MOST_GAMES}, got {n!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed must be an integer of at least 0, got {seed!r}")
+    packaged_logic()
+    folder = Path(out).expanduser() / split
+    settings = {"size": list(sizes), "families": list(some), "seed": seed}
+    try:
+        _claim(folder, settings)
+        for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
+            house = build_house(split, index, sizes, some, seed)
+            _write_game(folder / house.folder / f"trial_G{index:06d}", house)
+    except OSError as e:
+        raise DataError(f"{folder}: cannot be written: {e.strerror or e}") from e
+    return folder
+
+
+def _claim(folder: Path, settings: dict[str, Any]) -> None:
+    """Make the folder, or see that it is one of these games."""
+    manifest = folder / _MANIFEST
+    if manifest.is_file():
+        try:
+            found = json.loads(manifest.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if found != settings:
+            raise DataError(
+                f"{folder} holds games generated with {found}, not with {settings}; name another --out, or remove it"
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder} holds something else: nothing is overwritten; name another --out")
+    else:
+        write_text(manifest, json.dumps(settings))
+
+
+def _write_game(target: Path, house: GeneratedHouse) -> None:
+    """Write one game's folder; it appears whole or not at all."""
+    if (target / TRAJECTORY_FILE).is_file():
+        return
+    with _new_folder(target) as folder:
+        game = json.dumps(game_document(house_problem(house)))
+        (folder / GAME_FILE).write_text(game, encoding="utf-8")
+        (folder / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill that takes the place `target` at the end, and is removed after an error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".{target.name}.*.partial"):  # of a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    partial.mkdir()
+    try:
+        yield partial
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

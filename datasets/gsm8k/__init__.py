@@ -1,0 +1,1 @@
+"""Word problems: released rows and generated ones."""

@@ -1,0 +1,1 @@
+"""Generated word problems with worked solutions."""

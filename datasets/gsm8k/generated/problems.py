@@ -1,0 +1,243 @@
+"""Generated GSM8K problems: random access, worked solutions, disjoint splits.
+
+    question  "Mirel has 8 bags with 6 coins in each. Mirel loses 5 of them. How many coins does Mirel have now?"
+    solution  "Mirel has 8*6=<<8*6=48>>48 coins.\\nMirel has 48-5=<<48-5=43>>43 coins.\\n#### 43"
+
+Task i of a split is a function of the split's name, i and the level alone. A problem is told by a small world
+(`gsm8k_world`, `gsm8k_events`, `gsm8k_long_events`); its level is the number of operations of its worked solution.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from agent_envs.datasets.draws import Draws, Impossible, stream
+from agent_envs.datasets.gsm8k.generated.events import ASK_NOW, GIVEN, TRIVIA
+from agent_envs.datasets.gsm8k.generated.long_events import EVENTS
+from agent_envs.datasets.gsm8k.generated.world import NAMES, Event, Mark, Note, Operation, Wording, World
+from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
+
+__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"]
+
+SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
+DEFAULT_LEVEL = "1-8"
+Level = int | str | Sequence[int]
+LEVELS = range(1, 9)
+MAX_EVENTS = 60  # tried per story, before a new one begins
+PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
+_BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
+_REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
+
+
+class GeneratedTask(NamedTuple):
+    """One generated problem."""
+
+    task_id: str
+    """`gsm8k-generated/SPLIT/LEVEL/INDEX`."""
+    question: str
+    """The text of the problem."""
+    answer: str
+    """The gold number, a positive integer."""
+    operations: tuple[Operation, ...]
+    """The steps of the solution in order."""
+    level: int
+    """The number of operations."""
+    key: str
+    """What the problem is whatever its words: the kinds of events in order, with their numbers."""
+    words: Wording
+    """Its names and things."""
+    notes: tuple[Note, ...]
+    """What the solution says of each step."""
+
+    @property
+    def solution(self) -> str:
+        """The worked solution in GSM8K's annotation, with `#### N` as its last line."""
+        lines = []
+        for step, (says, kind, owner, more) in zip(self.operations, self.notes, strict=True):
+            x = f"{step.expression}=<<{step.expression}={step.result}>>{step.result}"
+            fields: dict[str, object] = {**more, "x": x, "are": "are"}
+            if step.result == 1:  # nouns end in -s
+                item = self.words.item[:-1]
+                fields |= {"are": "is", "it": item, "unit": item if kind == "items" else kind[:-1]}
+            lines.append(self.words.sentence(says, kind, owner, fields))
+        return "\n".join([*lines, f"#### {self.answer}"])
+
+
+class GeneratedGSM8K:
+    """The generated tasks of one split.
+
+    Args:
+        split: "train" (100,000 tasks), "validation" or "test" (1,000 each).
+        level: Operations per problem: 1 to 8, or a range like "2-4" or [2, 4] from which each task's level is drawn
+            evenly. Up to 2 the sentences are short and the numbers small; from 3 on come money and ways, percents,
+            fractions and leftovers; from 4 on, facts that do not matter.
+
+    Raises:
+        ConfigError: There is no such split or level.
+    """
+
+    name = "generated"
+
+    def __init__(self, split: str = "train", level: Level = DEFAULT_LEVEL) -> None:
+        _check_split(split)
+        self.split = split
+        self.low, self.high = parse_level(level)
+        self.level = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
+        self._cached = functools.lru_cache(maxsize=256)(self._make)
+
+    def __len__(self) -> int:
+        return SIZES[self.split]
+
+    def __getitem__(self, index: int) -> GeneratedTask:
+        if not 0 <= index < len(self):
+            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
+        return self._cached(int(index))
+
+    def __iter__(self) -> Iterator[GeneratedTask]:
+        return (self[index] for index in range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> GeneratedGSM8K:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return generated_gsm8k, (self.split, self.level)
+
+    def _make(self, index: int) -> GeneratedTask:
+        name = f"gsm8k-generated/{self.split}/{self.level}/{index}"
+        draws = stream(name)
+        level = draws.between(self.low, self.high)
+        world, key = _story(draws, level, _BUCKETS[self.split])
+        words = world.wording()
+        return GeneratedTask(
+            task_id=name,
+            question=_text(world, words),
+            answer=str(world.operations[-1].result),
+            operations=tuple(world.operations),
+            level=level,
+            key=key,
+            words=words,
+            notes=tuple(world.notes),
+        )
+
+
+def generated_gsm8k(split: str, level: Level = DEFAULT_LEVEL) -> GeneratedGSM8K:
+    """The generated tasks of a split, one object per process; arguments and errors as for the class."""
+    _check_split(split)
+    return _generated_once(split, *parse_level(level))
+
+
+@functools.lru_cache(maxsize=64)
+def _generated_once(split: str, low: int, high: int) -> GeneratedGSM8K:
+    return GeneratedGSM8K(split, (low, high))
+
+
+def _check_split(split: str) -> None:
+    if not isinstance(split, str):
+        raise ConfigError(f"split must be the name of one, such as 'train', got {split!r}")
+    if split not in SIZES:
+        raise ConfigError(f"generated GSM8K has no split {split!r}.{did_you_mean(split, SIZES)}")
+
+
+def parse_level(level: Level) -> tuple[int, int]:
+    """The lowest and the highest number of operations that a level stands for.
+
+    Raises:
+        ConfigError: It is neither a number from 1 to 8 nor a range of them.
+
+    >>> parse_level(2), parse_level("3"), parse_level("1-8"), parse_level([1, 2])
+    ((2, 2), (3, 3), (1, 8), (1, 2))
+    """
+    pair = isinstance(level, (list, tuple)) and len(level) == 2
+    text = "-".join(map(str, level)) if pair else str(level)  # type: ignore[arg-type]
+    match = re.fullmatch(r"([1-8])(?:-([1-8]))?", text) if not isinstance(level, bool) else None
+    if match is None or int(match[1]) > int(match[2] or match[1]):
+        raise ConfigError(f"level must be a number of operations from 1 to 8 or a range like '1-4', got {level!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, str]:
+    """A world whose answer takes exactly `level` operations and whose key falls into one of the buckets.
+
+    Where it does not, only the last event happens anew: the split costs no more than that.
+    """
+    while True:
+        plain = level <= PLAIN_LEVEL
+        kind = "items" if plain else draws.pick(("items", "items", "items", "dollars", "dollars", "kilometers"))
+        world = World(draws, level, plain, kind)
+        for _ in range(MAX_EVENTS):
+            before = world.mark()
+            role = _go_on(world, level - len(world.operations), before)
+            if not role:
+                break
+            if len(world.operations) < level:
+                continue
+            key = " ".join(world.key)
+            if hashlib.sha256(key.encode()).digest()[0] % 10 in buckets:
+                if role != "close":
+                    world.tell(ASK_NOW[world.kind])
+                return world, key
+            world.back_to(before)
+
+
+def _text(world: World, words: Wording) -> str:
+    """The problem in words, with facts that do not matter where there is room for them."""
+    text = world.sentences(words)
+    for _ in range(max(0, world.draws.between(0, world.level) // 2 - 1)):
+        _add_trivia(world, words, text)
+    return " ".join(text)
+
+
+def _go_on(world: World, left: int, before: Mark) -> str:
+    """Let one more event happen that takes at most `left` operations; its role, or "" where nothing fits."""
+    first, pick = not world.operations, world.draws.pick
+    events = _choices(world.kind, left if left <= 3 else 4, world.plain, first)
+    for _ in range(20):
+        event = pick(events)
+        if event.name in world.key:
+            continue
+        try:
+            if first and event.role != "open":
+                world.now = world.start(event.sign)
+                world.tell(GIVEN[world.kind], n=world.now.value)
+                world.key += (world.kind, str(world.now.value))
+            event.run(world)
+        except Impossible:
+            world.back_to(before)
+            continue
+        return event.role
+    return ""
+
+
+@functools.cache
+def _choices(kind: str, left: int, plain: bool, first: bool) -> tuple[Event, ...]:
+    """The events that fit a kind of quantity and take at most `left` operations; a question must take them all.
+
+    Each comes as often as makes all signs equally likely, and the events of one sign too.
+    """
+    fitting: dict[str, list[Event]] = {}
+    for event in EVENTS:
+        if (
+            kind in event.kinds
+            and (event.plain or not plain)
+            and event.cost <= left
+            and (first or event.role != "open")
+            and (event.role != "close" or event.cost == left)
+        ):
+            fitting.setdefault(event.sign, []).append(event)
+    size = math.lcm(*map(len, fitting.values()))
+    return tuple(event for events in fitting.values() for event in events * (size // len(events)))
+
+
+def _add_trivia(world: World, words: Wording, text: list[str]) -> None:
+    """Put in a fact that does not matter, of someone else, where no word refers back over it."""
+    places = [0] + [i for i in range(1, len(text)) if not _REFERS_BACK.search(text[i])]
+    stranger = world.draws.pick(NAMES)
+    while any(stranger in sentence for sentence in text):
+        stranger = world.draws.pick(NAMES)
+    fact = world.draws.pick(TRIVIA).format(A=words.names[world.owner], C=stranger, n=world.draws.between(2, 60))
+    text.insert(world.draws.pick(places), fact)

@@ -1,0 +1,1 @@
+"""Queries for papers and the corpora they are searched in."""

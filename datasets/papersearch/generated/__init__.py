@@ -1,0 +1,1 @@
+"""The generated literature and its queries."""

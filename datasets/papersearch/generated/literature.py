@@ -1,0 +1,320 @@
+"""A generated literature: invented papers on invented topics, which cite each other.
+
+    field   topics in groups of six, whose names share their last two words ("stadal korvath graphs", "dathel korvath
+            graphs"): papers on the others are the lookalikes of a topic
+    topic   4 to 30 papers over some years: plain ones call it by its name, some by another name that surveys and a few
+            plain papers give away, and a share of them (`hidden`) by no name at all: only citations lead there
+    paper   a title with a method of its own, an abstract, a day, a setting out of three, and references to earlier ones
+
+Every paper but the first of each setting refers to an earlier one of its topic and setting that is not hidden, so that
+whatever is asked for can be reached from what a search finds, at any date. Nothing is stored: papers are a function of
+split, size, share and number, and stream field by field. No two splits share an invented word.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date as day
+from typing import Any
+
+from agent_envs.datasets.draws import Draws, stream
+from agent_envs.datasets.papersearch.generated import words
+from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.retrieval.papers import Paper
+from agent_envs.retrieval.papers.corpus import PaperRow
+
+__all__ = ["HIDDEN", "PLAIN", "SURVEY", "SYNONYM", "Literature", "PlannedPaper", "Topic", "literature"]
+
+SMALLEST, LARGEST = 100, 5_000_000
+TOPICS = 6  # of a field
+SETTINGS = 3  # of a topic
+PLAIN, SYNONYM, HIDDEN, SURVEY = range(4)
+_VERSION = 2
+_SMALLEST_TOPIC, _LARGEST_TOPIC = 4, 30
+_FIRST_DAY = day(1991, 1, 1).toordinal()
+_DAYS = 9000  # in which topics begin
+
+
+@dataclass(slots=True)
+class PlannedPaper:
+    """What is settled about a paper before its abstract is written."""
+
+    number: int
+    """Its number in the literature."""
+    kind: int
+    """PLAIN, SYNONYM, HIDDEN or SURVEY."""
+    setting: str
+    """The setting it works in; "" for a survey."""
+    day: int
+    """Its day, as an ordinal."""
+    method: str
+    """Its method, an invented word; "" for a survey."""
+    method_kind: str
+    """What the method is, such as "pruning rule"."""
+    title: str
+    """Its title."""
+    builds: int = -1
+    """The number of the paper that it builds on, -1 for none."""
+    references: tuple[int, ...] = ()
+    """Numbers of the papers that it refers to."""
+    citations: tuple[int, ...] = ()
+    """Numbers of the papers that refer to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its papers."""
+
+    number: int
+    """Its number."""
+    name: str
+    """Its name."""
+    other_name: str
+    """What some papers call it."""
+    papers: tuple[PlannedPaper, ...]
+    """Its papers, the earliest first; their numbers follow each other."""
+
+
+class Literature:
+    """The papers of one split.
+
+    Args:
+        split: "train", "validation" or "test": they share no invented word.
+        papers: How many papers there are, 100 to 5,000,000.
+        hidden: Share of the papers on a topic that call it by no name, 0 to 0.6: the difficulty.
+
+    Raises:
+        ConfigError: No such split, or a number out of range.
+    """
+
+    def __init__(self, split: str, papers: int = 2000, hidden: float = 0.4) -> None:
+        if split not in SPLITS:
+            raise ConfigError(f"the generated papers have no split {split!r}.{did_you_mean(split, SPLITS)}")
+        if isinstance(papers, bool) or not isinstance(papers, int) or not SMALLEST <= papers <= LARGEST:
+            raise ConfigError(f"papers must be a whole number from {SMALLEST} to {LARGEST}, got {papers!r}")
+        if isinstance(hidden, bool) or not isinstance(hidden, (int, float)) or not 0 <= hidden <= 0.6:
+            raise ConfigError(f"hidden must be a share from 0 to 0.6, got {hidden!r}")
+        self.split = split
+        self.papers = papers
+        self.hidden = float(hidden)
+        self.name = f"papers-{_VERSION}-{split}-{papers}-{self.hidden:g}"
+        self._split = SPLITS.index(split)
+        self._seed = zlib.crc32(self.name.encode())
+        # Sizes do not depend on the share of hidden papers, so that it changes nothing else.
+        sizes = zlib.crc32(f"sizes {_VERSION} {split} {papers}".encode())
+        spread = _LARGEST_TOPIC - _SMALLEST_TOPIC + 1
+        starts = [0]
+        while starts[-1] < papers:
+            size = _SMALLEST_TOPIC + mix(sizes, len(starts)) % spread
+            rest = papers - starts[-1] - size
+            starts.append(papers if rest < _SMALLEST_TOPIC else starts[-1] + size)
+        self._starts = starts  # of each topic, and the end
+        self.topics = len(starts) - 1
+        self.fields = -(-self.topics // TOPICS)
+        self._methods = self.fields + 3 * self.topics  # invented words before those of methods
+        self._ids = Shuffle(papers, self._seed)
+        self._digits = len(str(papers - 1))
+        self._field = functools.lru_cache(maxsize=256)(self._plan_field)
+
+    def __len__(self) -> int:
+        return self.papers
+
+    def __deepcopy__(self, memo: object) -> Literature:
+        return self  # nothing in it changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return literature, (self.split, self.papers, self.hidden)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def paper_id(self, number: int) -> str:
+        """The id of a paper, which says nothing about it."""
+        return f"p{self._ids(number):0{self._digits}d}"
+
+    def _word(self, number: int) -> str:
+        return spell(number, self._split)
+
+    def shared_name(self, field: int) -> str:
+        """What the names of a field's topics have in common."""
+        return f"{self._word(field).lower()} {words.NOUNS[mix(self._seed + 1, field) % len(words.NOUNS)]}"
+
+    def _topic_names(self, topic: int) -> tuple[str, str]:
+        first, second, third = (self._word(self.fields + 3 * topic + n).lower() for n in range(3))
+        noun = words.OTHER_NOUNS[mix(self._seed + 2, topic) % len(words.OTHER_NOUNS)]
+        return f"{first} {self.shared_name(topic // TOPICS)}", f"{second} {third} {noun}"
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    def topic(self, number: int) -> Topic:
+        """A topic, by its number."""
+        return self._field(number // TOPICS)[number % TOPICS]
+
+    def topic_of(self, paper: int) -> Topic:
+        """The topic of a paper, by the paper's number."""
+        return self.topic(bisect_right(self._starts, paper) - 1)
+
+    def planned(self, paper: int) -> PlannedPaper:
+        """What is settled about a paper, by its number."""
+        topic = self.topic_of(paper)
+        return topic.papers[paper - topic.papers[0].number]
+
+    def _plan_field(self, field: int) -> tuple[Topic, ...]:
+        numbers = range(field * TOPICS, min((field + 1) * TOPICS, self.topics))
+        draws = stream(f"{self.name}/field/{field}")
+        topics = tuple(self._plan_topic(number, draws) for number in numbers)
+        for topic in topics:
+            for paper in topic.papers:
+                if len(topics) > 1 and paper.kind in (PLAIN, SYNONYM) and draws.between(1, 10) <= 3:
+                    # A reference to a neighbouring topic, which leads away from what is asked for.
+                    other = draws.pick(topics)
+                    earlier = [p.number for p in other.papers if p.day < paper.day]
+                    if other is not topic and earlier:
+                        paper.references = (*paper.references, draws.pick(earlier))
+        citing: dict[int, list[int]] = {}
+        for topic in topics:
+            for paper in topic.papers:
+                for number in paper.references:
+                    citing.setdefault(number, []).append(paper.number)
+        for topic in topics:
+            for paper in topic.papers:
+                paper.citations = tuple(citing.get(paper.number, ()))
+        return topics
+
+    def _plan_topic(self, number: int, draws: Draws) -> Topic:
+        name, other_name = self._topic_names(number)
+        start, end = self._starts[number], self._starts[number + 1]
+        count = end - start
+        survey = draws.between(count * 2 // 3, count - 1) if count >= 6 else -1
+        offset = draws.between(0, len(words.SETTINGS) - 1)
+        settings = [words.SETTINGS[(offset + 7 * n) % len(words.SETTINGS)] for n in range(min(SETTINGS, count // 3))]
+        of = [n % len(settings) if n < len(settings) else draws.between(0, len(settings) - 1) for n in range(count)]
+        later = [n for n in range(len(settings), count) if n != survey]
+        kinds = [PLAIN] * count
+        if survey >= 0:
+            kinds[survey] = SURVEY
+        for place in range(min(len(later), round(self.hidden * count))):
+            swap = draws.between(place, len(later) - 1)
+            later[place], later[swap] = later[swap], later[place]
+            kinds[later[place]] = HIDDEN
+        for place in range(min(len(later), round(self.hidden * count)), len(later)):
+            if draws.between(1, 3) == 1:
+                kinds[later[place]] = SYNONYM
+        papers: list[PlannedPaper] = []
+        when = _FIRST_DAY + draws.between(0, _DAYS)
+        for n, kind in enumerate(kinds):
+            setting = "" if kind == SURVEY else settings[of[n]]
+            method = "" if kind == SURVEY else self._word(self._methods + start + n)
+            called = other_name if kind == SYNONYM else name
+            forms = {SURVEY: words.SURVEY_TITLES, HIDDEN: words.HIDDEN_TITLES}.get(kind, words.PLAIN_TITLES)
+            method_kind = draws.pick(words.METHODS)
+            title = draws.pick(forms).format(A=called, X=method, S=setting, M=method_kind)
+            paper = PlannedPaper(start + n, kind, setting, when, method, method_kind, title[0].upper() + title[1:])
+            self._refer(paper, papers, draws)
+            papers.append(paper)
+            when += draws.between(5, 160)
+        return Topic(number, name, other_name, tuple(papers))
+
+    def _refer(self, paper: PlannedPaper, earlier: list[PlannedPaper], draws: Draws) -> None:
+        """Settle what a paper refers to among the earlier ones of its topic."""
+        if not earlier:
+            return
+        if paper.kind == SURVEY:
+            paper.references = tuple(p.number for p in earlier if draws.between(1, 5) > 1)
+            return
+        near = [p for p in earlier if p.setting == paper.setting and p.kind in (PLAIN, SYNONYM)]
+        if near:
+            base = near[0] if draws.between(1, 5) <= 3 else draws.pick(near)
+            paper.builds = base.number
+            chosen = {base.number}
+        else:
+            chosen = {earlier[0].number}
+        for _ in range(draws.between(0, 2)):
+            chosen.add(draws.pick(earlier).number)
+        paper.references = tuple(sorted(chosen))
+
+    # -- papers --------------------------------------------------------------------------------------------------
+
+    def row(self, number: int) -> PaperRow:
+        """A paper with its abstract and edges; IndexError outside 0 to papers - 1."""
+        if not 0 <= number < self.papers:
+            raise IndexError(f"the literature has papers 0 to {self.papers - 1}, got {number}")
+        topic = self.topic_of(number)
+        return self._write(topic, topic.papers[number - topic.papers[0].number])
+
+    def rows(self) -> Iterator[PaperRow]:
+        """All papers."""
+        for number in range(self.topics):
+            topic = self.topic(number)
+            for paper in topic.papers:
+                yield self._write(topic, paper)
+
+    def _write(self, topic: Topic, paper: PlannedPaper) -> PaperRow:
+        draws = Draws(_numbers(self._seed, paper.number))
+        if paper.kind == SURVEY:
+            parts = [draws.pick(words.SURVEYS), draws.pick(words.SURVEY_ENDINGS)]
+        else:
+            named = paper.kind in (PLAIN, SYNONYM)
+            # Papers that name their topic begin as often as not like those that do not, or nobody would need citations
+            # to find these: what they begin with and their setting would do.
+            parts = [draws.pick(words.VAGUE_OPENINGS)] if not named or draws.between(0, 1) else []
+            if named:
+                parts.append(draws.pick(words.OPENINGS))
+            parts.append(draws.pick(words.WORK))
+            if paper.builds >= 0 and named:
+                parts.append(draws.pick(words.BUILDS))
+            if paper.kind == PLAIN and draws.between(1, 4) == 1:
+                parts.append(draws.pick(words.ALIASES))
+            if named and draws.between(1, 4) == 1:
+                parts.append(draws.pick(words.LOOKALIKES))
+            parts += _findings(draws)
+        called, other = topic.name, topic.other_name
+        text = " ".join(parts).format(
+            A=other if paper.kind == SYNONYM else called,
+            B=other,
+            N=self._neighbour(topic.number, draws),
+            X=paper.method,
+            Y=self._word(self._methods + paper.builds),
+            S=paper.setting,
+            M=paper.method_kind,
+        )
+        abstract = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in text.split(". "))
+        return PaperRow(
+            Paper(self.paper_id(paper.number), paper.title, abstract, str(day.fromordinal(paper.day))),
+            tuple(map(self.paper_id, paper.references)),
+            tuple(map(self.paper_id, paper.citations)),
+        )
+
+    def _neighbour(self, topic: int, draws: Draws) -> str:
+        first = topic // TOPICS * TOPICS
+        others = [n for n in range(first, min(first + TOPICS, self.topics)) if n != topic]
+        return self._topic_names(draws.pick(others) if others else (topic + 1) % self.topics)[0]
+
+
+def _findings(draws: Draws) -> list[str]:
+    """Two sentences of different forms."""
+    one = draws.between(0, len(words.FINDINGS) - 1)
+    other = (one + draws.between(1, len(words.FINDINGS) - 1)) % len(words.FINDINGS)
+    return [words.FINDINGS[n].format(Z=draws.pick(words.THEMES)) for n in (one, other)]
+
+
+def _numbers(seed: int, number: int) -> Any:
+    """The choices of one paper's prose, which are few: cheaper than a stream."""
+    start = mix(seed + 3, number)
+
+    def more() -> list[int]:
+        nonlocal start
+        start += 1
+        return [mix(start, n) for n in range(16)]
+
+    return more
+
+
+@functools.lru_cache(maxsize=16, typed=True)  # or 2000.0 would pass where 2000 was asked for before
+def literature(split: str, papers: int = 2000, hidden: float = 0.4) -> Literature:
+    """The literature of a split, one object per process."""
+    return Literature(split, papers, hidden)

@@ -1,0 +1,145 @@
+"""Queries over the generated literature, in the style of related-work questions.
+
+    "Which papers study stadal korvath graphs for legal text?"  ->  the 2 to 30 papers that do, up to the query's day
+
+Of twenty queries eight ask for a topic, six for a topic in one setting, three each for a paper with all that cite
+it and for two neighbouring topics. Every query is a function of split, size, share of hidden papers and index.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from datetime import date as day
+from typing import Any
+
+from agent_envs.datasets.draws import Draws, Impossible, stream
+from agent_envs.datasets.papersearch.generated.literature import (
+    PLAIN,
+    TOPICS,
+    Literature,
+    PlannedPaper,
+    Topic,
+    literature,
+)
+from agent_envs.datasets.papersearch.generated.words import QUERIES
+from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.errors import TaskIndexError
+
+__all__ = ["SIZES", "GeneratedQueries", "generated_queries"]
+
+SIZES = {"train": 100_000, "validation": 1000, "test": 1000}
+"""Queries of each split."""
+
+FEWEST, MOST = 2, 30  # papers that answer a query
+_KINDS = (*("topic",) * 8, *("setting",) * 6, *("followups",) * 3, *("pair",) * 3)
+
+
+class GeneratedQueries:
+    """The queries of one split, each made when it is asked for.
+
+    Args:
+        world: The literature they are about.
+    """
+
+    __slots__ = ("_made", "split", "world")
+
+    name = "generated"
+
+    def __init__(self, world: Literature) -> None:
+        self.world = world
+        self.split = world.split
+        self._made = functools.lru_cache(maxsize=1024)(self._make)
+
+    def __len__(self) -> int:
+        return SIZES[self.split]
+
+    def __getitem__(self, index: int) -> PaperTask:
+        if not 0 <= index < len(self):
+            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
+        return self._made(int(index))
+
+    def __iter__(self) -> Iterator[PaperTask]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> GeneratedQueries:
+        return self  # nothing in it changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return generated_queries, (self.world.split, self.world.papers, self.world.hidden)
+
+    def _make(self, index: int) -> PaperTask:
+        world = self.world
+        draws = stream(f"{world.name}/query/{index}")
+        kind = draws.pick(_KINDS)
+        for _ in range(1000):
+            try:
+                values, papers = _ASK[kind](world, draws)
+                gold, latest = _up_to_a_day(papers, draws)
+            except Impossible:
+                continue
+            return PaperTask(
+                task_id=f"papersearch/{world.split}/{index}",
+                query=draws.pick(QUERIES[kind]).format(**values),
+                titles=tuple(paper.title for paper in gold),
+                ids=tuple(world.paper_id(paper.number) for paper in gold),
+                date=latest,
+                query_type=kind,
+            )
+        raise AssertionError("every literature of 100 papers has topics to ask for")
+
+
+_Asked = tuple[dict[str, str], list[PlannedPaper]]
+
+
+def _topic(world: Literature, draws: Draws) -> Topic:
+    return world.topic(draws.between(0, world.topics - 1))
+
+
+def _ask_topic(world: Literature, draws: Draws) -> _Asked:
+    topic = _topic(world, draws)
+    return {"a": topic.name}, list(topic.papers)
+
+
+def _ask_setting(world: Literature, draws: Draws) -> _Asked:
+    topic = _topic(world, draws)
+    setting = draws.pick(topic.papers[:-1]).setting
+    if not setting:
+        raise Impossible
+    return {"a": topic.name, "s": setting}, [paper for paper in topic.papers if paper.setting == setting]
+
+
+def _ask_followups(world: Literature, draws: Draws) -> _Asked:
+    first = draws.pick(_topic(world, draws).papers)
+    if first.kind != PLAIN or not first.citations:
+        raise Impossible
+    return {"x": first.method}, [first, *map(world.planned, first.citations)]
+
+
+def _ask_pair(world: Literature, draws: Draws) -> _Asked:
+    one = _topic(world, draws)
+    start = one.number // TOPICS * TOPICS
+    other = world.topic(draws.between(start, min(start + TOPICS, world.topics) - 1))
+    if one is other:
+        raise Impossible
+    return {"a": one.name, "b": other.name}, [*one.papers, *other.papers]
+
+
+_ASK = {"topic": _ask_topic, "setting": _ask_setting, "followups": _ask_followups, "pair": _ask_pair}
+
+
+def _up_to_a_day(papers: list[PlannedPaper], draws: Draws) -> tuple[list[PlannedPaper], str]:
+    """The papers up to a day among the later ones, and the day."""
+    papers = sorted(papers, key=lambda paper: (paper.day, paper.number))
+    count = draws.between(max(FEWEST, len(papers) // 2), min(MOST, len(papers)))
+    last = papers[count - 1].day
+    following = papers[count].day if count < len(papers) else last + 365
+    if following == last:
+        raise Impossible
+    return papers[:count], str(day.fromordinal(last + draws.between(0, following - last - 1)))
+
+
+@functools.lru_cache(maxsize=16)
+def generated_queries(split: str, papers: int = 2000, hidden: float = 0.4) -> GeneratedQueries:
+    """The queries of a split, one object per process."""
+    return GeneratedQueries(literature(split, papers, hidden))

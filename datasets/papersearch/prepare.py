@@ -1,0 +1,134 @@
+"""`agentr1 prepare papersearch`: queries by split, a corpus of all papers at hand, its index, trainer rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agent_envs.datasets.files import fetch_splits, find_local_splits, read_rows, replaced_folder
+from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row, read_queries
+from agent_envs.datasets.papersearch.sources import is_one_object, paper_rows, paper_source_files
+from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.retrieval.papers.corpus import read_papers, write_papers
+from agent_envs.retrieval.papers.local import LocalPapers
+
+__all__ = ["prepare_papers", "trainer_rows"]
+
+_HUB = "CarlanLark/pasa-dataset"
+_FILES = {
+    "train": "AutoScholarQuery/train.jsonl",
+    "validation": "AutoScholarQuery/dev.jsonl",
+    "test": "AutoScholarQuery/test.jsonl",
+    "real": "RealScholarQuery/test.jsonl",
+}
+
+
+def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Path:
+    """Place queries and papers where `data="official"` finds them; a copy that is there is replaced in one step.
+
+    Args:
+        from_path: A released file or a folder of them: rows of AutoScholarQuery or SPARBench, and papers, if there are
+            any (papers.jsonl, unarXive). None fetches AutoScholarQuery and RealScholarQuery from the Hugging Face hub,
+            where their terms have to be accepted first. A file of queries becomes the split that its name speaks of.
+        out: The folder to write; None is `data_dir() / "papersearch"`.
+
+    Returns:
+        The folder written: `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe,
+        `index/` to search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
+
+    Raises:
+        DataError: The files cannot be fetched, one of their rows is broken, or there are no queries.
+        MissingExtraError: pyarrow is not installed; or fetching needs Hugging Face's `datasets`.
+    """
+    from agent_envs.datasets.prepare import data_dir
+
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as e:
+        raise MissingExtraError("pyarrow", extra="data") from e
+    target = data_dir() / TASK if out is None else out
+    with replaced_folder(target) as folder:
+        source = folder / ".fetched" if from_path is None else Path(from_path).expanduser()
+        if from_path is None:
+            _fetch(source)
+        splits = _local_tasks(source)
+        (folder / "trainer").mkdir()
+        for split, tasks in splits.items():
+            with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
+                for task in tasks:
+                    file.write(json.dumps(_record(task), ensure_ascii=False) + "\n")
+            pq.write_table(pa.Table.from_pylist(trainer_rows(split, tasks)), folder / "trainer" / f"{split}.parquet")
+        write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
+        LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
+        for path in source.glob("*") if from_path is None else ():
+            path.unlink()
+        if from_path is None:
+            source.rmdir()
+    return target
+
+
+def _record(task: PaperTask) -> dict[str, Any]:
+    """A task as a prepared row."""
+    return {
+        "id": task.query_id,
+        "query": task.query,
+        "titles": list(task.titles),
+        "ids": list(task.ids),
+        "date": task.date,
+    }
+
+
+def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
+    """The queries of the files at a path, by split; files of papers are none."""
+    splits = {}
+    for split, found in find_local_splits(source, task=TASK, suffixes=SUFFIXES).items():
+        files = [path for path in found if not is_one_object(path)]
+        first = next((row for path in files for row, _ in read_rows(path)), None)
+        if is_query(first):
+            splits[split] = [row.task for row in read_queries(files)]
+    if not splits:
+        raise DataError(f"there are no queries at {source}: expected rows with a 'question' and an 'answer'")
+    return splits
+
+
+def _fetch(folder: Path) -> None:
+    """The hub's rows as files."""
+    folder.mkdir()
+    for split, rows in fetch_splits(_HUB, None, task=TASK, data_files=_FILES).items():
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
+            for number, row in enumerate(rows, start=1):
+                query_row(row, f"split {split}, row {number}")
+                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def trainer_rows(split: str, tasks: Iterable[PaperTask]) -> list[dict[str, Any]]:
+    """The rows of a split as trainers read them: the released columns, and those of this project's agent loop.
+
+    Args:
+        split: The split, for `extra_info` and `env_kwargs`.
+        tasks: Its queries in order.
+    """
+    kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
+    return [
+        {
+            "data_source": "bytedance/pasa",
+            "prompt": [{"role": "user", "content": task.query}],
+            "ability": "paper_search",
+            "reward_model": {"style": "rule", "ground_truth": list(task.titles)},
+            "extra_info": {
+                "index": index,
+                "phase": "train" if split == "train" else "validation",
+                "question_id": task.query_id,
+                "split": split,
+            },
+            "agent_name": "agentr1_env",
+            "env_id": "AgentR1/PaperSearch-v0",
+            "env_kwargs": kwargs,
+            "wrappers": "[]",
+        }
+        for index, task in enumerate(tasks)
+    ]

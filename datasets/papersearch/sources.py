@@ -1,0 +1,252 @@
+"""Papers for a corpus, whatever the file: papers.jsonl, unarXive's full papers, the answers of query rows.
+
+    papers.jsonl  {"id", "title", "abstract", "date", "citations": [id], "references": [id]}
+    unarXive      {"paper_id", "metadata": {"title", "abstract", "versions": [{"created"}]},
+                  "body_text": [{"cite_spans": [{"ref_id"}]}],
+                  "bib_entries": {ref_id: {"bib_entry_raw", "ids": {"arxiv_id", "doi", "open_alex_id"},
+                  "contained_arXiv_ids": [{"id"}]}}}
+    query rows    AutoScholarQuery and SPARBench (`agent_envs.datasets.papersearch.rows`): the papers that answer them
+
+An unarXive paper refers to every work of its bibliography, the ones cited in its text first and in that order. A work
+goes by its arXiv id, its DOI, its OpenAlex id, or, where it has none, by the text of its entry; its title is read from
+that text. Where another row describes the work in full, that row holds.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agent_envs.datasets.files import read_rows
+from agent_envs.datasets.papersearch.rows import SUFFIXES, is_query, query_row
+from agent_envs.errors import DataError
+from agent_envs.retrieval.papers import Paper, normal_date, title_key
+from agent_envs.retrieval.papers.corpus import PaperRow, paper_row, read_papers
+from agent_envs.retrieval.papers.ids import arxiv_date, arxiv_id
+
+__all__ = ["bibliography_title", "is_one_object", "paper_rows", "paper_source_files", "unarxive_rows"]
+
+_MARK = re.compile(r"\{\{[^{}]*\}\}")
+_QUOTED = re.compile(r"[\"“”‘`']{1,2}(?P<title>[^\"“”]{12,300}?),?[\"“”’']{1,2}(?=[\s,.(]|$)")
+_YEAR = re.compile(r"\(?\b(?:19|20)\d\d[a-z]?\)?[.,:]?\s+")
+_SPLIT = re.compile(r"(?<=[\w)\]$}’'?!]{2})[.?!]\s+(?=[A-Z0-9“\"$({]|arXiv)|(?<=[a-zé]{3}),\s+(?=[A-Z][a-z]+\s+[a-z])")
+_NAMES = re.compile(
+    r"(?:(?:[A-Z]\.[\s~-]*)+[A-Z][\w'’-]+|[A-Z][\w'’-]+,?\s+(?:[A-Z]\.[\s,-]*)+|et al\.?|and|&|[,;.\s]|eds?\.?)+"
+)
+_PLACE = re.compile(
+    r"(?:\s+10\.\d{4,}/\S+|,\s+[A-Z][\w.]*(?:\s+[\w.&]+){0,5}\s+\d+,\s*\d+)?\s*\((?:19|20)\d\d\)(?:,\s*[\d.]+)?\s*\.?$"
+)
+_JOURNAL = re.compile(r",\s+(?:[A-Z][a-z]{2,6}|in [A-Z]\w+|preprint)$")
+_NOT_A_TITLE = re.compile(r"\bdoi\b|\barXiv|\d,\s*[A-Z]?\d{2,}|^\W*\d+,", re.IGNORECASE)
+_PARTICLES = frozenset({"de", "da", "del", "della", "der", "den", "di", "la", "le", "van", "von", "el", "al", "ten"})
+
+
+def paper_source_files(source: Path) -> list[Path]:
+    """The files of papers at a path: the file, or those of a folder and its sub-folders.
+
+    Raises:
+        DataError: There is none.
+    """
+    if source.is_file():
+        return [source]
+    endings = (*SUFFIXES, ".jsonl.gz")
+    files = sorted(
+        path
+        for path in (source.rglob("*") if source.is_dir() else ())
+        if path.name.endswith(endings)
+        and not any(part.startswith(".") or part in ("trainer", "index") for part in path.relative_to(source).parts)
+        and not is_one_object(path)
+    )
+    if not files:
+        raise DataError(f"there is no corpus of papers at {source}: expected {', '.join(endings)}, or a folder of them")
+    return files
+
+
+def is_one_object(path: Path) -> bool:
+    """Whether a .json file is a single object: a kept reply of a service or a note on data, which lie beside rows."""
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as file:
+            if not file.read(64).lstrip().startswith(b"{"):
+                return False
+            file.seek(0)
+            return isinstance(json.load(file), dict)
+    except (OSError, ValueError, RecursionError):
+        return False  # whoever reads it says what is wrong
+
+
+def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
+    """The papers of some files in any of these layouts; last the works that are only cited, without those known by now.
+
+    Raises:
+        DataError: A broken row, with its file and line; or no papers.
+        MissingExtraError: A parquet file needs pandas and pyarrow.
+    """
+    files = list(files)
+    known: set[str] = set()
+    answers: dict[str, PaperRow] = {}
+    cited: dict[str, PaperRow] = {}
+    for path in files:
+        if path.name.endswith(".gz"):
+            for given in read_papers(path):
+                known.add(given.paper.id)
+                yield given
+            continue
+        for row, where in read_rows(path):
+            if is_query(row):
+                for answer in query_row(row, where).papers:
+                    # The same paper under several addresses: the first that has an abstract.
+                    key = title_key(answer.paper.title)
+                    if key not in answers or not answers[key].paper.abstract:
+                        answers[key] = answer
+            elif isinstance(row, dict) and "bib_entries" in row:
+                paper, works = unarxive_rows(row, where)
+                known.add(paper.paper.id)
+                yield paper
+                for work in works:
+                    cited.setdefault(work.paper.id, work)
+            elif isinstance(row, dict):
+                given = paper_row(row, where)
+                known.add(given.paper.id)
+                yield given
+            else:
+                raise DataError(f"{where}: expected a paper or a query, got {type(row).__name__}")
+    for row in (*answers.values(), *cited.values()):
+        if row.paper.id not in known:
+            known.add(row.paper.id)
+            yield row
+    if not known:
+        raise DataError(
+            f"{', '.join(map(str, files[:3]))}: there are no papers, and no answers with ids; name papers with "
+            "corpus=, or another backend="
+        )
+
+
+def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[PaperRow]]:
+    """A paper of unarXive, and the works that it refers to, as far as its bibliography describes them.
+
+    Raises:
+        DataError: Something is missing or of another type; the message says what.
+    """
+    meta, entries, body = row.get("metadata"), row.get("bib_entries"), row.get("body_text")
+    name = row.get("paper_id")
+    if not isinstance(name, str) or not name.strip():
+        raise DataError(f"{where}: expected a text under 'paper_id', got {name!r:.60}")
+    if not isinstance(meta, dict) or not isinstance(meta.get("title"), str) or not meta["title"].strip():
+        raise DataError(f"{where}: expected the paper's title in 'metadata', got {meta!r:.80}")
+    if not isinstance(entries, dict) or not isinstance(body, list):
+        raise DataError(f"{where}: expected an object under 'bib_entries' and a list under 'body_text'")
+    works: dict[str, PaperRow] = {}
+    for ref in dict.fromkeys([*_cited(body, row.get("abstract"), where), *entries]):
+        if ref in entries:
+            work = _work(entries[ref], where)
+            if work is not None:
+                works.setdefault(work.paper.id, work)
+    name = arxiv_id(name) or name
+    works.pop(name, None)  # a paper that cites itself
+    paper = Paper(name, _line(meta["title"]), _abstract(row, meta), _created(meta, name))
+    return PaperRow(paper, tuple(works)), list(works.values())
+
+
+def _cited(body: list[Any], abstract: Any, where: str) -> list[str]:
+    """The bibliography's keys in the order in which the text cites them."""
+    refs = []
+    for part in [abstract, *body] if isinstance(abstract, dict) else body:
+        spans = part.get("cite_spans", []) if isinstance(part, dict) else None
+        if not isinstance(spans, list):
+            raise DataError(f"{where}: expected paragraphs with 'cite_spans' under 'body_text', got {part!r:.60}")
+        for span in spans:
+            if not isinstance(span, dict) or not isinstance(span.get("ref_id"), str):
+                raise DataError(f"{where}: expected 'ref_id' in a citation span, got {span!r:.60}")
+            refs.append(span["ref_id"])
+    return refs
+
+
+def _work(entry: Any, where: str) -> PaperRow | None:
+    """A work of a bibliography; None for an entry without words."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("bib_entry_raw"), str):
+        raise DataError(f"{where}: expected 'bib_entry_raw' in a bibliography's entry, got {entry!r:.60}")
+    raw = _line(entry["bib_entry_raw"])
+    ids = entry.get("ids") or {}
+    inside = entry.get("contained_arXiv_ids") or []
+    if not isinstance(ids, dict) or not isinstance(inside, list):
+        raise DataError(f"{where}: expected ids in a bibliography's entry, got {entry!r:.80}")
+    found = [str(ids.get("arxiv_id") or ""), *(str(i.get("id") or "") for i in inside if isinstance(i, dict))]
+    name = next(filter(None, map(arxiv_id, found)), "")
+    if not name and ids.get("doi"):
+        name = f"doi:{str(ids['doi']).strip().lower()}"
+    if not name and ids.get("open_alex_id"):
+        name = str(ids["open_alex_id"]).rstrip("/").rpartition("/")[2]
+    title = bibliography_title(raw)
+    if not title:
+        return None
+    name = name or f"ref:{hashlib.sha256(title_key(raw).encode('utf-8', 'replace')).hexdigest()[:16]}"
+    years = re.findall(r"\b(?:19[5-9]\d|20[0-4]\d)\b", raw)
+    return PaperRow(Paper(name, title, "", arxiv_date(name) or (years[-1] if years else "")))
+
+
+def bibliography_title(raw: str) -> str:
+    """The title in the text of a bibliography's entry, as far as its form tells: else the text.
+
+    >>> bibliography_title("C. Carstensen and P. Plecháč. Numerical solution of the double well. Math. 66, 1997.")
+    'Numerical solution of the double well'
+    >>> bibliography_title('A. Ng, “Deep learning of things,” in Proc. ICML, 2011.')
+    'Deep learning of things'
+    """
+    quoted = _QUOTED.search(raw)
+    if quoted:
+        return _line(quoted["title"])
+    names = _NAMES.match(raw)
+    rest = raw[names.end() :] if names else raw
+    year = _YEAR.match(rest)
+    rest = rest[year.end() :] if year else rest
+    for part in _SPLIT.split(rest):
+        title = _JOURNAL.sub("", _PLACE.sub("", part)).strip(" .,:;")
+        if len(title) >= 12 and len(title.split()) > 2 and not _NOT_A_TITLE.search(title) and not _only_names(title):
+            return title[:300]
+    return raw[:300].strip()
+
+
+def _only_names(text: str) -> bool:
+    """Whether a text is a list of people.
+
+    >>> _only_names("Ali Sayghe, Junbo Zhao, and R Devon Hjelm"), _only_names("Killing Initial Data")
+    (True, False)
+    """
+    text = text.removesuffix(" et al").rstrip(", ")
+    people = [part.split() for part in re.split(r",\s*(?:and\s+)?|\s+and\s+|\s*&\s*", text) if part.strip()]
+    return len(people) > 1 and all(
+        1 < len(words) < 5 and all(word[:1].isupper() or word in _PARTICLES for word in words) for words in people
+    )
+
+
+def _abstract(row: dict[str, Any], meta: dict[str, Any]) -> str:
+    own = row.get("abstract")
+    texts = (meta.get("abstract"), own.get("text") if isinstance(own, dict) else own)
+    return next((_line(text) for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def _created(meta: dict[str, Any], name: str) -> str:
+    """The day of the first version."""
+    versions = meta.get("versions")
+    first = (
+        versions[0].get("created") if isinstance(versions, list) and versions and isinstance(versions[0], dict) else ""
+    )
+    try:
+        return email.utils.parsedate_to_datetime(str(first)).date().isoformat()
+    except ValueError:
+        pass
+    try:
+        return normal_date(first)
+    except DataError:
+        return arxiv_date(name)
+
+
+def _line(text: str) -> str:
+    return " ".join(_MARK.sub(" ", text).split())

@@ -1,0 +1,1 @@
+"""Questions and passages: released rows and a generated encyclopaedia."""

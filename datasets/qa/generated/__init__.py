@@ -1,0 +1,1 @@
+"""The generated encyclopaedia and its questions."""

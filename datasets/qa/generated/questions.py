@@ -1,0 +1,273 @@
+"""Questions about the generated encyclopaedia whose answers need several of its articles.
+
+    bridge       "Who is the mayor of the town where the author of the novel The Saeram Orchard was born?"
+    comparison   "Which film was released first, the film The Gripom Road or the film The Last Island of Suful?"
+    yesno        "Were Tadan Rirek and the director of the film The Gripom Road born in the same town?"
+
+Task i of a split is a function of the split, i and the arguments alone. The number of hops is the number of articles
+that have to be read. No article before the last says what a later one is needed for: neither the answer nor a thing
+further along stands in it, so that leaving out any of them leaves the question open.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.datasets.draws import Draws, Impossible, stream
+from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
+from agent_envs.datasets.qa.generated.kinds import KINDS
+from agent_envs.datasets.qa.generated.prose import mention
+from agent_envs.datasets.qa.generated.relations import Relation
+from agent_envs.datasets.qa.generated.works import RELATIONS
+from agent_envs.datasets.qa.task import QATask
+from agent_envs.errors import ConfigError, TaskIndexError
+
+__all__ = ["MIXES", "SIZES", "GeneratedQA", "generated_qa", "parse_hops"]
+
+SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
+MIXES = {
+    "hotpotqa": ("bridge",) * 7 + ("comparison",) * 2 + ("yesno",),
+    "2wiki": ("bridge",) * 4 + ("comparison",) * 4 + ("yesno",) * 2,
+    "musique": ("bridge",),
+}
+"""How often each data set asks what."""
+_ATTEMPTS = 10_000
+_ENTERING = {
+    kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS
+}  # the facts that lead to a kind
+_ASKED = {
+    "bridge": tuple(relation for relation in RELATIONS if relation.questions),
+    "comparison": tuple(relation for relation in RELATIONS if relation.first),
+    "yesno": tuple(relation for relation in RELATIONS if relation.same or relation.below),
+}
+
+
+def parse_hops(hops: int | str) -> tuple[int, int]:
+    """The lowest and the highest number of hops that `hops` stands for.
+
+    Raises:
+        ConfigError: It is neither 2, 3 or 4 nor a range of them.
+
+    >>> parse_hops(2), parse_hops("3"), parse_hops("2-4")
+    ((2, 2), (3, 3), (2, 4))
+    """
+    match = re.fullmatch(r"([2-4])(?:-([2-4]))?", str(hops)) if not isinstance(hops, bool) else None
+    if match is None or int(match[1]) > int(match[2] or match[1]):
+        raise ConfigError(f"hops must be 2, 3 or 4 or a range like '2-4', got {hops!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """A thing, and the facts that lead from it to others, one after the other."""
+
+    things: tuple[Thing, ...]
+    """The thing that is named, and what each fact leads to."""
+    relations: tuple[Relation, ...]
+    """The facts; one fewer than things."""
+
+
+@functools.cache
+def _depth(kind: str, deepest: int = 3) -> int:
+    """The most facts that lead to a kind one after the other, up to `deepest`."""
+    return max((1 + _depth(r.source, deepest - 1) for r in _ENTERING[kind]), default=0) if deepest else 0
+
+
+class GeneratedQA:
+    """The generated questions of one split.
+
+    Args:
+        dataset: "hotpotqa", "2wiki" or "musique": how often bridges, comparisons and yes/no questions are asked.
+        split: "train" (100,000 questions), "validation" or "test" (1,000 each). Each asks about a world of its own.
+        hops: Articles needed per question: 2, 3 or 4, or a range like "2-4" of which each question draws evenly.
+        articles: Articles of the split's world.
+
+    Raises:
+        ConfigError: There is no such split, number of hops or size.
+    """
+
+    name = "generated"
+
+    def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:
+        self.world = encyclopaedia(split, articles)
+        self.dataset = dataset
+        self.split = split
+        self.low, self.high = parse_hops(hops)
+        self.hops = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
+        self._cached = functools.lru_cache(maxsize=1024)(self._make)
+
+    def __len__(self) -> int:
+        return SIZES[self.split]
+
+    def __getitem__(self, index: int) -> QATask:
+        if not 0 <= index < len(self):
+            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
+        return self._cached(int(index))
+
+    def __iter__(self) -> Iterator[QATask]:
+        return (self[index] for index in range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> GeneratedQA:
+        return self  # nothing in it changes: copies of an environment share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return generated_qa, (self.dataset, self.split, self.hops, self.world.articles)
+
+    def _make(self, index: int) -> QATask:
+        name = f"{self.dataset}-generated/{self.split}/{self.world.articles}/{self.hops}/{index}"
+        draws = stream(name)
+        hops = draws.between(self.low, self.high)
+        kind = draws.pick(MIXES[self.dataset])
+        # What is asked, and whether yes is the answer, is settled first: what is hard to find is not asked less often.
+        longest = hops - 1 if kind == "bridge" else (hops - 1) // 2  # steps that lead to what is asked about
+        choices = tuple(r for r in _ASKED[kind] if _depth(r.source) >= longest)
+        relation, verdict = draws.pick(choices), draws.between(0, 1) == 0
+        ask = {"bridge": _bridge, "comparison": _comparison, "yesno": _yes_or_no}[kind]
+        for _ in range(_ATTEMPTS):
+            try:
+                question, answers, chains = ask(self.world, draws, hops, relation, verdict)
+                supporting = _checked(self.world, chains)
+            except Impossible:
+                continue
+            return QATask(
+                task_id=name,
+                question=question[0].upper() + question[1:],
+                answers=tuple(dict.fromkeys(answers)),
+                supporting=supporting,
+                question_type=kind,
+                hops=hops,
+            )
+        raise ConfigError(f"a world of {self.world.articles} articles is too small for {kind} questions of {hops} hops")
+
+
+@functools.lru_cache(maxsize=64)
+def generated_qa(dataset: str, split: str, hops: int | str, articles: int) -> GeneratedQA:
+    """The generated questions of a split, one object per process."""
+    return GeneratedQA(dataset, split, hops, articles)
+
+
+_Question = tuple[str, Sequence[str], Sequence[_Chain]]
+
+
+def _bridge(world: World, draws: Draws, hops: int, last: Relation, _: bool) -> _Question:
+    """A question that follows one chain to its end.
+
+    The end is drawn first and the way to it then: what many ways lead to is not asked for more often.
+    """
+    end = world.some(last.source, draws)
+    if not world.has(last, end.number):
+        raise Impossible
+    chain = _leading_to(world, draws, end, hops)
+    answer, aliases = world.answer(last, end.number)
+    question = draws.pick(last.questions).format(x=_named(chain, draws))
+    before = [_article(world, thing) for thing in chain.things[:-1]]
+    if any(name in text for name in (answer, *aliases) for text in (question, *before)):
+        raise Impossible
+    return question, (answer, *aliases), [chain]
+
+
+def _comparison(world: World, draws: Draws, hops: int, relation: Relation, lower: bool) -> _Question:
+    """Which of two things comes first (or last) by a date or number."""
+    ends = [world.some(relation.source, draws) for _ in range(2)]
+    values = [world.value(relation.name, relation.source, end.number) for end in ends]
+    if values[0] == values[1] or ends[0].name == ends[1].name:
+        raise Impossible
+    chains = _two_sides(world, draws, ends, hops)
+    winner = ends[0] if (values[0] < values[1]) == lower else ends[1]
+    question = _ask_both(draws.pick(relation.first if lower else relation.last), chains, draws)
+    return question, (winner.name, *winner.aliases), chains
+
+
+def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: bool) -> _Question:
+    """Whether two things have a fact in common, or one comes before the other."""
+    one = world.some(relation.source, draws)
+    if not world.has(relation, one.number):
+        raise Impossible
+    if relation.below:
+        ends = [one, world.some(relation.source, draws)]
+        values = [world.value(relation.name, relation.source, end.number) for end in ends]
+        if values[0] == values[1]:
+            raise Impossible
+        if (values[0] < values[1]) != yes:
+            ends.reverse()
+        forms = relation.below
+    else:
+        shared = _next(world, relation, one)
+        if yes:
+            others = world.sources(relation.name, relation.source, shared.number)
+            other = world.thing(relation.source, draws.pick(others))
+            # Under another name in one of the articles it would take a third one to see that it is the same.
+            if not all(shared.name in _article(world, end) for end in (one, other)):
+                raise Impossible
+        else:
+            other = world.some(relation.source, draws)
+            if not world.has(relation, other.number) or _next(world, relation, other) == shared:
+                raise Impossible
+        ends = [one, other]
+        forms = relation.same
+    if ends[0].name == ends[1].name:
+        raise Impossible
+    chains = _two_sides(world, draws, ends, hops)
+    return _ask_both(draws.pick(forms), chains, draws), ("yes" if yes else "no",), chains
+
+
+def _two_sides(world: World, draws: Draws, ends: Sequence[Thing], hops: int) -> list[_Chain]:
+    """Chains that end in two things and have as many things as hops together."""
+    first = draws.between(1, hops - 1)
+    return [_leading_to(world, draws, end, n) for end, n in zip(ends, (first, hops - first), strict=True)]
+
+
+def _leading_to(world: World, draws: Draws, end: Thing, length: int) -> _Chain:
+    things = [end]
+    relations: list[Relation] = []
+    for _ in range(length - 1):
+        entering = _ENTERING[things[0].kind]
+        if not entering:
+            raise Impossible
+        relation = draws.pick(entering)
+        numbers = world.sources(relation.name, relation.source, things[0].number)
+        if not numbers:
+            raise Impossible
+        things.insert(0, world.thing(relation.source, draws.pick(numbers)))
+        relations.insert(0, relation)
+    return _Chain(tuple(things), tuple(relations))
+
+
+def _ask_both(form: str, chains: Sequence[_Chain], draws: Draws) -> str:
+    first, second = (_named(chain, draws) for chain in chains)
+    return form.format(x=first, y=second)
+
+
+def _named(chain: _Chain, draws: Draws) -> str:
+    """The end of a chain in the words of a question: "the author of the novel that the film The Gripom Road ..."."""
+    name = mention(chain.things[0], draws, alias=False)
+    for relation in chain.relations:
+        name = draws.pick(relation.phrases).format(x=name)
+    return name
+
+
+def _next(world: World, relation: Relation, thing: Thing) -> Thing:
+    return world.thing(relation.target, world.target(relation.name, thing.kind, thing.number))
+
+
+def _article(world: World, thing: Thing) -> str:
+    return world.article_about(thing.kind, thing.number).text
+
+
+def _checked(world: World, chains: Sequence[_Chain]) -> tuple[str, ...]:
+    """The titles of all things, where each is needed; Impossible where one stands for two or gives a later one away."""
+    things = [thing for chain in chains for thing in chain.things]
+    if len({thing.name for thing in things}) < len(things):
+        raise Impossible
+    for chain in chains:
+        for place, thing in enumerate(chain.things):
+            following = [later for later in things if later not in (thing, *chain.things[place : place + 2])]
+            hidden = [later for later in following if later not in [c.things[0] for c in chains]]
+            text = _article(world, thing)
+            if any(name in text for later in hidden for name in (later.name, *later.aliases)):
+                raise Impossible
+    return tuple(thing.title for thing in things)

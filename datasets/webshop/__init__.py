@@ -1,0 +1,1 @@
+"""WebShop's data: released files, the generated shop, and the store that both are converted to."""

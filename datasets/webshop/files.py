@@ -1,0 +1,192 @@
+"""WebShop's released files: which they are, and their products one by one, in bounded memory.
+
+    items_shuffle.json, items_shuffle_1000.json     an array of products; 5 GB for all 1.18 million
+    items_ins_v2.json, items_ins_v2_1000.json       an object {asin: attributes and a synthetic instruction}
+    items_human_ins.json                            an object {asin: [what people wrote]}
+
+The two objects are looked up by product: each is copied once into a temporary file that is read by place, since neither
+is in the products' order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from agent_envs.datasets.json_stream import JSONStream
+from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
+from agent_envs.errors import DataError
+
+__all__ = ["ReleasedFiles", "find_released", "read_products"]
+
+_PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
+_HASHED = 64 << 20  # files up to this size are known by their contents, larger ones by place, size and time of change
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFiles:
+    """The files of one catalogue."""
+
+    products: Path
+    """items_shuffle*.json."""
+    attributes: Path
+    """items_ins_v2*.json."""
+    human: Path | None
+    """items_human_ins.json, None where there is none."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Those that are there."""
+        return (self.products, self.attributes) + ((self.human,) if self.human else ())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    def fingerprint(self) -> list[list[Any]]:
+        """What changes when a file does.
+
+        Raises:
+            DataError: A file cannot be read.
+        """
+        return [_fingerprint(path) for path in self.paths]
+
+
+def find_released(path: str | Path) -> ReleasedFiles:
+    """The files of a catalogue.
+
+    Args:
+        path: Their folder, or the file of products with the others beside it. Of a folder with several files of
+            products `items_shuffle.json` is taken; where it is missing there may be only one.
+
+    Raises:
+        DataError: They are not there; the message names what is missing.
+    """
+    try:
+        path = Path(path).expanduser()
+        found = "file" if path.is_file() else "folder" if path.is_dir() else ""
+    except (OSError, RuntimeError, ValueError) as e:
+        raise DataError(f"{str(path)[:100]!r} is no usable path: {e}") from e
+    if not found:
+        raise DataError(
+            f"there is no file or folder {str(path)!r}; data must be 'generated', 'official', or the path of a folder "
+            f"with {_PRODUCTS}.json (or {_PRODUCTS}_1000.json), {_ATTRIBUTES}.json and {_HUMAN}.json"
+        )
+    if found == "file":
+        folder, products = path.parent, path
+    else:
+        folder = path
+        products = _choose(folder, _PRODUCTS, "")
+    suffix = products.stem.removeprefix(_PRODUCTS) if products.stem.startswith(_PRODUCTS) else ""
+    human = folder / f"{_HUMAN}.json"
+    return ReleasedFiles(products, _choose(folder, _ATTRIBUTES, suffix), human if human.is_file() else None)
+
+
+def _choose(folder: Path, stem: str, suffix: str) -> Path:
+    for name in (f"{stem}{suffix}.json", f"{stem}.json"):
+        if (folder / name).is_file():
+            return folder / name
+    try:
+        others = sorted(file for file in folder.glob(f"{stem}*.json") if file.is_file())
+    except OSError as e:
+        raise DataError(f"the folder {folder} cannot be read: {e.strerror}") from e
+    if not others:
+        raise DataError(f"{folder} has no {stem}{suffix}.json, a released file of WebShop's catalogue; put it there")
+    if len(others) > 1:
+        names = ", ".join(file.name for file in others)
+        raise DataError(f"{folder} has several files of the kind ({names}) and no {stem}.json: give the one to take")
+    return others[0]
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    try:
+        stat = path.stat()
+        if stat.st_size <= _HASHED:
+            return [path.name, stat.st_size, hashlib.sha256(path.read_bytes()).hexdigest()]
+    except OSError as e:
+        raise DataError(f"{path} cannot be read: {e.strerror}") from e
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = None) -> Iterator[Product]:
+    """The products in the file's order, each asin once.
+
+    Args:
+        files: Where they are.
+        read: Is told how many bytes were read, each time some are.
+
+    Raises:
+        DataError: A broken file or product; the message names the file and the place in it.
+    """
+    seen: set[str] = set()
+    some = False
+    with _Lookup(files.attributes, read) as attributes, _Lookup(files.human, read) as human:
+        stream = JSONStream(files.products, read)
+        for row in stream.items():
+            asin = row.get("asin") if isinstance(row, dict) else None
+            entry = instructions = None
+            if isinstance(asin, str):
+                if asin in seen:
+                    continue
+                seen.add(asin)
+                entry, instructions = attributes.get(asin), human.get(asin)
+            if instructions is not None and not isinstance(instructions, list):
+                raise DataError(f"{files.human}: the entry of {asin!r} has to be a list, got {instructions!r:.60}")
+            if entry is not None and not isinstance(entry, dict):
+                raise DataError(f"{files.attributes}: the entry of {asin!r} has to be an object, got {entry!r:.60}")
+            product = product_from_row(row, entry, instructions or (), where=stream.where)
+            if product is not None:
+                some = True
+                yield product
+    if not some:
+        raise DataError(f"{files.products}: the file has no products")
+
+
+class _Lookup:
+    """The members of an object in a file, by name, without holding them."""
+
+    def __init__(self, path: Path | None, read: Callable[[int], object] | None) -> None:
+        self._path, self._read = path, read
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed by __exit__)
+        self._offsets = array("q", [0])
+
+    def __enter__(self) -> Self:
+        names: list[bytes] = []
+        try:
+            for name, value in JSONStream(self._path, self._read).pairs() if self._path else ():
+                if len(name) <= LONGEST_ASIN:
+                    data = json.dumps(value, separators=(",", ":")).encode()
+                    names.append(name.encode("utf-8", "surrogatepass"))
+                    self._offsets.append(self._offsets[-1] + self._file.write(data))
+        except BaseException:
+            self._file.close()
+            raise
+        found = np.array(names, dtype="S") if names else np.empty(0, "S1")
+        self._order = np.argsort(found, kind="stable")
+        self._names = found[self._order]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def get(self, name: str) -> Any:
+        """The value, the last one where the name occurs twice; None where it does not."""
+        wanted = name.encode("utf-8", "surrogatepass")
+        place = int(np.searchsorted(self._names, np.bytes_(wanted), side="right")) - 1
+        if place < 0 or self._names[place] != wanted:
+            return None
+        number = int(self._order[place])
+        self._file.seek(self._offsets[number])
+        return json.loads(self._file.read(self._offsets[number + 1] - self._offsets[number]))

@@ -1,0 +1,1 @@
+"""The generated shop: products, wishes, and the words for them."""

@@ -1,0 +1,227 @@
+"""WebShop's goals: what people asked for, or attributes x options x a price ceiling, as a function of data and seed.
+
+Follows get_goals of princeton-nlp/WebShop's web_agent_site/engine/goal.py and the shuffle of its text environment. The
+original draws prices of ranges and price ceilings from a generator without a seed; here one generator with a seed
+draws all prices in the products' order and then all ceilings in the goals' order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, MutableSequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from agent_envs.datasets.files import read_rows
+from agent_envs.datasets.webshop.products import Goal, Product
+from agent_envs.errors import DataError
+from agent_envs.text_env import clean_text
+
+__all__ = [
+    "ANY_PRICE",
+    "DRAW_SEED",
+    "MOST_GOALS",
+    "draw_ceiling",
+    "draw_prices",
+    "human_goal",
+    "human_goal_numbers",
+    "make_goals",
+    "read_goals",
+    "read_prices",
+    "shuffle_goals",
+    "synthetic_goal",
+    "synthetic_goal_count",
+]
+
+DRAW_SEED = 0
+"""The seed of drawn prices and ceilings."""
+ANY_PRICE = 1_000_000
+"""The ceiling of goals without one."""
+MOST_GOALS = 100_000_000
+"""Synthetic goals of a catalogue; more, which a single product with many options can have, are not shuffled in time."""
+_SHUFFLE_SEED = 233
+_STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the four multiples of 10 above the price, at most 990
+
+
+def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.Random) -> dict[str, float]:
+    """What each product costs: its price, or one drawn from its range.
+
+    Args:
+        products: Ids and prices (`Product.pricing`) in the catalogue's order.
+        rng: `random.Random(DRAW_SEED)`, which then goes on to `make_goals`.
+    """
+    return {asin: rng.uniform(*pricing) if len(pricing) == 2 else pricing[0] for asin, pricing in products}
+
+
+def make_goals(
+    products: Iterable[Product], prices: Mapping[str, float], rng: random.Random, *, human: bool
+) -> list[Goal]:
+    """All goals in their shuffled order, whose first are the test split.
+
+    Args:
+        products: All products in the catalogue's order.
+        prices: What they cost.
+        rng: Draws the ceilings.
+        human: Whether what people asked for is the goals, or synthetic ones.
+    """
+    goals: list[Goal] = []
+    for product in products:
+        price = prices[product.asin]
+        if human:
+            goals += [human_goal(product, n, draw_ceiling(price, rng)) for n in human_goal_numbers(product)]
+        elif (count := synthetic_goal_count(product)) is not None:
+            ceiling = draw_ceiling(price, rng)
+            goals += [synthetic_goal(product, n, ceiling) for n in range(count)]
+    if not human:
+        counts = Counter(attribute for goal in goals for attribute in goal.attributes)
+        goals = [replace(g, weight=sum(1.0 / counts[a] for a in g.attributes) / len(g.attributes)) for g in goals]
+    shuffle_goals(goals)
+    return goals
+
+
+def shuffle_goals(goals: MutableSequence[Any]) -> None:
+    """Bring goals, or their numbers, into the order that splits count in."""
+    random.Random(_SHUFFLE_SEED).shuffle(goals)
+
+
+def draw_ceiling(price: float, rng: random.Random) -> float:
+    """A ceiling that the price stays under: the higher of two of the next four multiples of 10."""
+    if not price < _STEP * _HIGHEST:
+        return ANY_PRICE
+    first = max(1, math.floor(price / _STEP))
+    while first * _STEP <= price:
+        first += 1
+    choices = [_STEP * n for n in range(first, min(first + _CHOICES, _HIGHEST + 1))]
+    return max(rng.sample(choices, 2)) if len(choices) > 1 else ANY_PRICE
+
+
+def _ceiling_words(ceiling: float) -> str:
+    return "" if ceiling == ANY_PRICE else f", and price lower than {ceiling:.2f} dollars"
+
+
+def human_goal(product: Product, number: int, ceiling: float) -> Goal:
+    """The goal of one of the product's human instructions."""
+    asked = product.human[number]
+    text = asked.text.strip(".") + _ceiling_words(ceiling)
+    return _goal(product, text, asked.attributes, asked.options, ceiling)
+
+
+def human_goal_numbers(product: Product) -> list[int]:
+    """Which of the product's human instructions are goals: those that ask for attributes."""
+    return [number for number, asked in enumerate(product.human) if asked.attributes]
+
+
+def synthetic_goal(product: Product, number: int, ceiling: float) -> Goal:
+    """One of the product's synthetic goals; they are all combinations of its options, the last one changing fastest."""
+    options: dict[str, str] = {}
+    for name in sorted(product.options, reverse=True):
+        number, place = divmod(number, len(product.options[name]))
+        options[name] = product.options[name][place]
+    options = {name: options[name] for name in sorted(options)}
+    wanted = ", and ".join(f"{name}: {value}" for name, value in options.items())
+    text = f"{product.instruction}{' with ' + wanted if wanted else ''}{_ceiling_words(ceiling)}"
+    return _goal(product, text, product.instruction_attributes, options, ceiling)
+
+
+def synthetic_goal_count(product: Product) -> int | None:
+    """How many synthetic goals a product has; None where it has no instruction to make them of.
+
+    A product with an instruction and an option without values has 0, and its ceiling is drawn all the same.
+    """
+    if product.instruction is None or not product.instruction_attributes:
+        return None
+    return math.prod(map(len, product.options.values()))
+
+
+def _goal(
+    product: Product,
+    instruction: str,
+    attributes: tuple[str, ...],
+    options: Mapping[str, str] | tuple[str, ...],
+    ceiling: float,
+) -> Goal:
+    return Goal(
+        asin=product.asin,
+        name=product.title,
+        category=product.category,
+        query=product.query,
+        product_category=product.product_category,
+        instruction=instruction,
+        attributes=attributes,
+        options=options,
+        price_upper=ceiling,
+    )
+
+
+def read_prices(path: str | Path) -> dict[str, float]:
+    """Drawn prices from a JSON object {asin: price}.
+
+    Raises:
+        DataError: The file cannot be read, or holds something else.
+    """
+    try:
+        prices = json.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{path}: prices are read from a JSON file {{asin: price}}: {e}") from e
+    if not isinstance(prices, dict):
+        raise DataError(f"{path}: expected an object {{asin: price}}, got {type(prices).__name__}")
+    for asin, price in prices.items():
+        if not _is_number(price):
+            raise DataError(f"{path}: the price of {asin!r} has to be a number, got {price!r:.80}")
+    return prices
+
+
+def read_goals(path: str | Path) -> list[Goal]:
+    """Goals from a .jsonl or .json file, in its order.
+
+        {"asin", "name", "category", "query", "product_category", "instruction_text", "attributes", "goal_options",
+         "price_upper", "weight"}
+
+    Raises:
+        DataError: The file cannot be read, has no goal, or has one that cannot be used.
+    """
+    path = Path(path).expanduser()
+    goals = [_read_goal(row, where) for row, where in read_rows(path)]
+    if not goals:
+        raise DataError(f"{path}: the file has no goals")
+    return goals
+
+
+def _read_goal(row: Any, where: str) -> Goal:
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: a goal is an object, got {type(row).__name__}")
+    for key in ("asin", "name", "query", "product_category", "instruction_text"):
+        if not isinstance(row.get(key), str):
+            raise DataError(f"{where}: a goal needs {key!r}, a string; got {row.get(key)!r:.80}")
+    options, attributes, ceiling = row.get("goal_options"), row.get("attributes"), row.get("price_upper")
+    if not isinstance(attributes, list) or not attributes or not all(isinstance(a, str) for a in attributes):
+        raise DataError(f"{where}: a goal needs 'attributes', a list of strings; got {attributes!r:.80}")
+    if not isinstance(options, (list, dict)) or not all(
+        isinstance(o, str) for o in (options.values() if isinstance(options, dict) else options)
+    ):
+        raise DataError(f"{where}: 'goal_options' has to be a list of strings or an object; got {options!r:.80}")
+    if not _is_number(ceiling):
+        raise DataError(f"{where}: 'price_upper' has to be a number, got {ceiling!r:.80}")
+    weight = row.get("weight", 1)
+    return Goal(
+        asin=row["asin"],
+        name=row["name"],
+        category=str(row.get("category", "")),
+        query=row["query"],
+        product_category=row["product_category"],
+        instruction=clean_text(row["instruction_text"]),
+        attributes=tuple(attributes),
+        options=options if isinstance(options, dict) else tuple(options),
+        price_upper=ceiling,
+        weight=weight if _is_number(weight) else 1,
+    )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

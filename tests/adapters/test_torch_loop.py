@@ -1,0 +1,604 @@
+"""The loop in plain PyTorch, and beside it verl's own workers: what is a gradient there is the same gradient here.
+
+1. the same episodes give the same advantages, loss and gradients as the verl path, for every estimator, loss and
+   weighting, for contexts that only grow and for mixed ones; the critic's too; KL as a loss and in the reward
+2. micro-batches change nothing; mini-batches hold whole episodes and make up all of them
+3. the state after a cut episode is what an actor would have been shown; one too long for the model is left out
+4. a run leaves metrics and a model, goes on where it was stopped as if it had not been, and refuses other settings
+5. broken episodes and steps without tokens are not trained
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import socket
+import warnings
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
+from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, get_estimator  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL, action_start, token_weights  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.torch.loop import (  # noqa: E402
+    Scores,
+    accumulate,
+    actor_loss,
+    assemble,
+    credit,
+    critic_loss,
+    main,
+    score,
+    token_log_probs,
+    train,
+    update,
+)
+from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
+from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from agent_envs.episodes.statistics import difference  # noqa: E402
+from agent_envs.errors import ConfigError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+FILLER = 2
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    tokenizer = build_tokenizer(["some words to learn"])
+    save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def play(seed, contexts, groups=3, per_group=3, longest=4):
+    """Episodes as an agent would leave them, with the final prompt of each.
+
+    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, or two contexts take turns.
+    """
+    rng = np.random.default_rng(seed)
+
+    def draw(low, high):
+        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
+
+    out = []
+    for group in range(groups):
+        start, helper = draw(5, 12), draw(4, 8)
+        for session in range(per_group):
+            lineages, steps, count = [start, helper], [], int(rng.integers(1, longest + 1))
+            for t in range(count):
+                which = int(contexts == "mixed" and t > 0 and rng.integers(3) == 1)
+                if contexts == "mixed" and t and rng.integers(3) == 2:
+                    lineages[0] = draw(5, 12)
+                response, last = draw(1, 6), t == count - 1
+                cut = last and session % 3 == 1
+                reward, info = round(float(rng.normal()), 2), {"anchor": f"{group}/{rng.integers(2)}"}
+                log_probs = tuple(float(x) for x in rng.normal(-5, 0.3, len(response)))
+                steps.append(Step("o", "a", reward, last and not cut, cut, info, lineages[which], response, log_probs))
+                lineages[which] = (*lineages[which], *response, *draw(1, 5))
+            reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
+            episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
+                              {"anchor": f"{group}/start"}, tuple(steps), "", reason)  # fmt: skip
+            out.append((group, lineages[0], episode))
+    return out
+
+
+def config(**settings):
+    return LoopConfig(env="Toy-v0", out="nowhere", gamma=0.95, lam=0.9, group=3, **settings)
+
+
+def batch_of(episodes, *, critic, baselines=None):
+    """The loop's batch, with the state after a cut episode as ``with_last_state`` would add it."""
+    ready = []
+    for _, final, episode in episodes:
+        if critic and episode.steps[-1].truncated:
+            state = Step("", "", 0.0, False, False, {LAST_STATE: True}, tuple(final), (FILLER,))
+            episode = dataclasses.replace(episode, steps=(*episode.steps, state))
+        ready.append(episode)
+    groups = [group for group, _, _ in episodes]
+    return assemble(ready, groups, None if baselines is None else [baselines[f"g{g}"] for g in groups])
+
+
+def gradients(model):
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ beside verl
+
+
+@pytest.fixture(scope="module")
+def verl(model_path):
+    """verl's worker and critic in this process, and models of ours with their weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("verl")
+        from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
+
+        from agent_envs.adapters.verl.batch.local import build_worker, local_batch
+    from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
+    from agent_envs.adapters.verl.config.objective import Objective
+    from agent_envs.adapters.verl.rollout.episode_rows import episode_rows
+
+    class Verl:
+        def __init__(self):
+            self.actor, self.critic = (
+                build_worker(model_path, "language_model"),
+                build_worker(model_path, "value_model"),
+            )
+            from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+
+            self.models = {"actor": AutoModelForCausalLM.from_pretrained(model_path).eval()}
+            self.models["critic"] = AutoModelForTokenClassification.from_pretrained(model_path, num_labels=1).eval()
+            for name, worker in (("actor", self.actor), ("critic", self.critic)):
+                weights = {k: p.full_tensor() for k, p in worker.engine.module.named_parameters()}
+                self.models[name].load_state_dict(weights, strict=False)
+
+        def batch(self, episodes):
+            rows = [
+                (f"g{group}", episode.episode_id, row)
+                for group, final, episode in episodes
+                for row in episode_rows(episode, filler_id=FILLER, final_prompt_ids=list(final), anchors=True)
+            ]
+            return local_batch(rows, filler_id=FILLER)
+
+        def objective(self, c):
+            options = EstimatorOptions(gamma=c.gamma, lam=c.lam, group_size=c.group)
+            kl = FixedKL(c.kl_coef) if c.kl == "reward" else None
+            return Objective(get_estimator(c.estimator), options, c.weighting, kl=kl, kl_kind=c.kl_kind)
+
+        def config(self, role, c):
+            optim = FSDPOptimizerConfig(lr=1e-2, total_training_steps=1)
+            common = {"strategy": "fsdp2", "ppo_mini_batch_size": 9, "ppo_micro_batch_size_per_gpu": 2, "rollout_n": 1}
+            if role == "critic":
+                return FSDPCriticConfig(**common, cliprange_value=0.5, optim=optim)
+            clips = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
+            if c.loss == "pspo":
+                clips = {"clip_ratio": 0.2, "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4, "clip_ratio_c": 10.0}
+            return FSDPActorConfig(
+                **common, **clips, policy_loss=PolicyLossConfig(loss_mode=c.loss), optim=optim,
+                entropy_coeff=c.entropy_coef, use_kl_loss=c.kl == "loss", kl_loss_coef=c.kl_coef,
+                kl_loss_type=c.kl_kind,
+            )  # fmt: skip
+
+        def gradients(self, role, batch, columns, c):
+            worker, updates = getattr(self, role), []
+
+            def capture():
+                named = worker.engine.module.named_parameters()
+                updates.append({k: p.grad.full_tensor().clone() for k, p in named if p.grad is not None})
+                return 0.0
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(worker.engine, "optimizer_step", capture)
+                metrics = batch.update(worker, columns, role, self.config(role, c))
+            (only,) = updates
+            return only, metrics
+
+    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    with socket.socket() as s, pytest.MonkeyPatch.context() as patch:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+        s.close()
+        for name, value in {**names, "MASTER_PORT": port}.items():
+            patch.setenv(name, value)
+        made = Verl()
+        made.policy_weights = POLICY_WEIGHTS
+        yield made
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def relative(got, expected):
+    """Largest relative difference, in norm, of any parameter's gradient."""
+    assert max(float(g.abs().max()) for g in expected.values()) > 1e-4
+    assert set(got) == set(expected)
+    out = 0.0
+    for name, gradient in expected.items():
+        norm = float(gradient.double().norm())
+        difference = float((got[name].double() - gradient.double()).norm())
+        out = max(out, difference / norm if norm else float(difference > 0))
+    return out
+
+
+def noise(count, seed):
+    """For trained tokens in the order of their steps."""
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 0.1
+
+
+CASES = [
+    *((estimator, "vanilla", "trajectory", "none") for estimator in sorted(ESTIMATORS)),
+    *(("gae", loss, "trajectory", "none") for loss in sorted(POLICY_LOSSES)),
+    *(("grpo", "steppo", weighting, "loss") for weighting in sorted(WEIGHTINGS)),
+    *((estimator, "vanilla", "token", "reward") for estimator in ("gae", "token_gae", "reinforce_pp", "grpo")),
+]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "loss", "weighting", "kl", "contexts"),
+    [*((*case, "mixed") for case in CASES), *((*case, "grow") for case in CASES[::6])],
+)
+def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting, kl, contexts):
+    c = config(estimator=estimator, loss=loss, weighting=weighting, kl=kl, kl_coef=0.05, entropy_coef=0.01)
+    needs = get_estimator(estimator)
+    episodes = play(5, contexts)
+    baselines = {f"g{i}": 0.25 * i for i in range(3)} if needs.needs_baseline else None
+
+    theirs = verl.batch(episodes)
+    table = theirs.table()
+    given = {"old_log_probs": theirs.infer(verl.actor, "log_probs")}
+    if needs.needs_critic:
+        given["values"] = theirs.infer(verl.critic, "values")
+    ours = batch_of(episodes, critic=needs.needs_critic, baselines=baselines)
+    place = (ours.step >= 0).nonzero().squeeze(1)
+    order = place[torch.argsort(ours.step[place], stable=True)]  # ours stand row by row, verl's table step by step
+    old = score(verl.models["actor"], ours, c)
+    assert torch.allclose(old[order], given["old_log_probs"][table.tokens], atol=2e-5)
+    values = None
+    if needs.needs_critic:
+        values = score(verl.models["critic"], ours, c, critic=True)
+        assert torch.allclose(values[order], given["values"][table.tokens], atol=2e-5)
+        values[order] += 10 * noise(len(order), 3)  # so that the clip of values acts
+        given["values"][table.tokens] += 10 * noise(len(order), 3)
+
+    moved = noise(len(order), 1)
+    ref = old.clone()
+    given["ref_log_prob"] = given["old_log_probs"].clone()
+    ref[order] += noise(len(order), 2)
+    given["ref_log_prob"][table.tokens] += noise(len(order), 2)
+    old[order] += moved
+    given["old_log_probs"][table.tokens] += moved
+
+    only = dict(given) if kl == "reward" else {k: v for k, v in given.items() if k != "ref_log_prob"}
+    result = theirs.columns(only, verl.objective(c), baselines=baselines)
+    columns = {**given, **result.columns}
+    scores = Scores(old, ref if kl != "none" else None, values)
+    advantages, returns, _ = credit(ours, c, scores)
+    assert torch.allclose(advantages[order].float(), columns["advantages"][table.tokens], atol=1e-5)
+    assert float(advantages[order].abs().mean()) > 0.05
+
+    weights = weights_of(ours, weighting)
+    assert torch.allclose(weights[order], columns[verl.policy_weights][table.tokens])
+    said, _ = accumulate(verl.models["actor"], ours, weights, partial(actor_loss, ours, c, scores, advantages), c)
+    expected, metrics = verl.gradients("actor", theirs, columns, c)
+    assert said == pytest.approx(metrics["actor/loss"], rel=1e-4, abs=1e-6)
+    assert relative(gradients(verl.models["actor"]), expected) <= 1e-4
+
+    if values is not None:
+        assert torch.allclose(returns[order].float(), columns["returns"][table.tokens], atol=1e-5)
+        first = order[action_start(ours.step[order])]
+        counted = first if needs.critic_at_action_start else order
+        weights = weights_of(
+            ours, weighting, torch.full_like(ours.step, -1).index_copy_(0, counted, ours.step[counted])
+        )
+        said, _ = accumulate(verl.models["critic"], ours, weights, partial(critic_loss, values, returns), c)
+        expected, metrics = verl.gradients("critic", theirs, columns, c)
+        assert said == pytest.approx(metrics["critic/vf_loss"], rel=1e-4, abs=1e-6)
+        assert relative(gradients(verl.models["critic"]), expected) <= 1e-4
+
+
+def weights_of(batch, weighting, step=None):
+    """Of every token of a batch, or of those that a step is named for."""
+    step = batch.step if step is None else step
+    lengths = torch.bincount(step[step >= 0], minlength=len(batch.steps.rewards))
+    return token_weights(weighting, lengths, batch.steps.trajectory, step)
+
+
+# ------------------------------------------------------------------------------------------------ the loop itself
+
+
+@pytest.fixture(scope="module")
+def model(model_path):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(model_path).eval()
+
+
+def test_the_cut_into_micro_batches_changes_nothing(model):
+    c = config(loss="gspo", entropy_coef=0.1)
+    batch = batch_of(play(7, "mixed"), critic=False)
+    scores = Scores(score(model, batch, c))
+    advantages, _, _ = credit(batch, c, scores)
+    weights = weights_of(batch, "trajectory")
+    found = []
+    for limit in (10_000, 60, 1):
+        cut = dataclasses.replace(c, micro_tokens=limit)
+        assert torch.allclose(score(model, batch, cut), scores.old, atol=1e-5)
+        loss, metrics = accumulate(model, batch, weights, partial(actor_loss, batch, cut, scores, advantages), cut)
+        found.append((loss, gradients(model), int(metrics["ppo_kl"].count)))
+    for loss, grads, count in found[1:]:
+        assert loss == pytest.approx(found[0][0], abs=1e-6)
+        assert count == found[0][2] == int((batch.step >= 0).sum())
+        assert relative(grads, found[0][1]) <= 1e-5
+
+
+def test_mini_batches_are_whole_episodes_and_all_of_them(model_path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+    c = config(epochs=2, mini_batches=2)
+    batch = batch_of(play(8, "grow"), critic=False)
+    scores = Scores(score(model, batch, c))
+    advantages, _, _ = credit(batch, c, scores)
+    seen = []
+
+    def loss_of(outputs, places, weights):
+        seen.append(torch.zeros(len(batch.ids)).index_copy_(0, places, weights))
+        return actor_loss(batch, c, scores, advantages, outputs, places, weights)
+
+    metrics = update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, loss_of, seed=(1,))
+    assert len(seen) == 4 and metrics["ratio/moved"] > 0  # from the second update on it is another policy
+    owner = batch.steps.trajectory[batch.step]
+    for first, second in (seen[:2], seen[2:]):
+        assert float(first.sum()) == pytest.approx(1) and float(second.sum()) == pytest.approx(1)
+        assert torch.equal((first != 0) ^ (second != 0), batch.step >= 0)
+        assert not set(owner[first != 0].tolist()) & set(owner[second != 0].tolist())
+    assert not torch.equal(seen[0] != 0, seen[2] != 0)
+
+    seen.clear()  # a critic of the states before acting
+    update(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, c, loss_of, at_start=True)
+    assert torch.equal((seen[0] != 0) | (seen[1] != 0), action_start(batch.step))
+    assert float(seen[0].sum()) == pytest.approx(1)
+
+
+def test_gradients_are_clipped(model_path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    c = config(mini_batches=1, grad_clip=1e-2)
+    batch = batch_of(play(8, "grow"), critic=False)
+    scores = Scores(score(model, batch, c))
+    loss_of = partial(actor_loss, batch, c, scores, credit(batch, c, scores)[0])
+    metrics = update(model, torch.optim.SGD(model.parameters(), lr=1.0), batch, c, loss_of)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert metrics["grad_norm"] > 0.1 and float(moved.norm()) == pytest.approx(1e-2, rel=1e-2)
+
+
+def test_the_entropys_gradient_is_made_only_for_a_bonus():
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for coefficient in (0.0, 0.1):
+        log_probs, entropy = token_log_probs(logits, torch.tensor([0, 4, 2]), config(entropy_coef=coefficient))
+        assert log_probs.requires_grad and entropy.requires_grad == bool(coefficient)
+    assert torch.allclose(entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=1e-6)
+
+
+def test_an_infos_own_last_state_is_a_step_like_others():
+    (_, _, episode), *_ = play(3, "grow", groups=1, per_group=1)
+    steps = tuple(dataclasses.replace(step, info={**step.info, "last_state": True}) for step in episode.steps)
+    batch = assemble([dataclasses.replace(episode, steps=steps)], [0])
+    assert bool(batch.steps.valid.all()) and int((batch.step >= 0).sum()) == sum(len(s.response_ids) for s in steps)
+
+
+def test_the_columns_that_the_page_shows(root):
+    """docs/torch_loop.md: prompt 1 2 answered with 3 4, then 9 with 5."""
+    first = Step("o", "a", 0.0, False, False, {}, (1, 2), (3, 4), (-0.5, -0.5))
+    last = Step("o", "a", 1.0, True, False, {}, (1, 2, 3, 4, 9), (5,), (-0.5,))
+    episode = Episode("Toy-v0", "e", "g", None, 0, "", (), {}, (first, last), "", StopReason.TERMINATED)
+    batch = assemble([episode], [0])
+    columns = {"ids": batch.ids, "step": batch.step, "weight": weights_of(batch, "trajectory")}
+    page = (root / "docs" / "torch_loop.md").read_text(encoding="utf-8")
+    for name, column in columns.items():
+        (cells,) = re.findall(rf"^\| `?{name}[^|]*\|(.*)\|$", page, flags=re.MULTILINE)
+        assert [float(Fraction(cell)) for cell in cells.split("|")] == column.tolist()
+    assert batch.row.tolist() == [0] * 6 and batch.start.tolist() == [2, 5]
+
+
+def test_broken_episodes_and_steps_without_tokens_are_left_out():
+    episodes = [episode for _, _, episode in play(9, "grow", groups=1, per_group=3)]
+    episodes[1] = dataclasses.replace(episodes[1], stop_reason=StopReason.STEP_TIMEOUT)
+    bare = dataclasses.replace(episodes[2].steps[0], prompt_ids=None, response_ids=None)
+    episodes[2] = dataclasses.replace(episodes[2], steps=(bare, *episodes[2].steps))
+    batch = assemble(episodes, [7, 8, 9], baselines=[1.0, 2.0, 3.0])
+    assert batch.steps.group.unique().tolist() == [7, 9]
+    assert batch.steps.names == [episodes[0].episode_id, episodes[2].episode_id]
+    assert batch.steps.baseline.unique().tolist() == [1.0, 3.0]
+    assert batch.steps.step[batch.steps.trajectory == 1].tolist() == list(range(1, len(episodes[2].steps)))
+    assert int((batch.step >= 0).sum()) == sum(
+        len(s.response_ids or ()) for e in (episodes[0], episodes[2]) for s in e.steps
+    )
+
+
+def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from agent_envs.policies import TransformersPolicy
+    from agent_envs.rollout.many import run_episodes
+
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(model_path).eval(),
+        AutoTokenizer.from_pretrained(model_path),
+    )
+    played = []
+    for limit in (2, 3):
+        policy = TransformersPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
+                             concurrency=1, seed=0)  # fmt: skip
+        played += run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False,
+                               env_kwargs={"size": 1, "max_episode_steps": limit})  # fmt: skip
+        policy.close()
+    short, long = played
+    assert short.stop_reason is StopReason.TRUNCATED and short.steps == long.steps[:1] + short.steps[1:]
+    state = with_last_state(short, tokenizer, 2048).steps[-1]
+    assert state.info == {LAST_STATE: True} and state.prompt_ids == long.steps[2].prompt_ids
+    assert with_last_state(short, tokenizer, len(state.prompt_ids)) is short  # no room left in the model
+    done = dataclasses.replace(short, steps=(dataclasses.replace(short.steps[0], truncated=False),))
+    assert with_last_state(done, tokenizer, 2048) is done
+
+
+def settings(out, start, **more):
+    return LoopConfig(
+        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=start,
+        tasks=2, group=2, eval_tasks=2, max_response_tokens=6, save_every=1, warmup=0, concurrency=1, entropy_coef=0.1,
+        estimator="gae", kl="reward", device="cpu", temperature=0.7, **more,
+    )  # fmt: skip
+
+
+def without_times(records):
+    return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in records]
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
+    whole = train(settings(tmp_path / "whole", model_path, steps=3))
+    train(settings(tmp_path / "parts", model_path, steps=1))
+    with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "stopped": "before its checkpoint"}\n{"step')  # as a kill leaves it
+    parts = train(settings(tmp_path / "parts", model_path, steps=3))
+    assert [record["step"] for record in whole] == [0, 1, 2, 3]
+    steps = [r for r in without_times(parts) if r["step"] in (2, 3)]
+    expected = [r for r in without_times(whole) if r["step"] in (2, 3)]
+    for got, want in zip(steps, expected, strict=True):
+        assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+    lines = (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
+    assert whole[-1]["val/episodes"] == 2 and whole[-1]["rollout/logprob_diff"] < 1e-4
+    assert "critic/vpred_mean" in whole[-1] and whole[1]["reward_kl"] == pytest.approx(0, abs=1e-6)
+    assert whole[-1]["reward_kl"] > 1e-6
+    assert (tmp_path / "whole" / "checkpoint" / "model" / "tokenizer.json").exists()
+    with pytest.raises(ConfigError, match="other settings.*seed was 0, now 1"):
+        train(settings(tmp_path / "parts", model_path, steps=3, seed=1))
+    assert without_times(train(settings(tmp_path / "parts", model_path, steps=3))) == without_times(parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--estimator", "grop"], "unknown advantage estimator 'grop'. Did you mean 'grpo'?"),
+        (["--loss", "x"], "unknown policy loss 'x'"),
+        (["--kl", "x"], "unknown kl 'x'"),
+        (["--kl-kind", "x"], "unknown kl_kind 'x'"),
+        (["--weighting", "rows"], "unknown weighting 'rows'. Did you mean 'row'?"),
+        (["--gamma", "2"], "gamma must be between 0 and 1"),
+        (["--tasks", "0"], "tasks must be above 0"),
+        (["--env-kwargs", "[1]"], "--env-kwargs is a JSON object"),
+        (["--env-kwargs", '{"split": "test"}'], "--split, --eval-split"),
+        (["--env-kwargs", '{"levle": 1}'], "AgentR1/GSM8K-v0 does not take these arguments"),
+        (["--split", "tset"], "no split 'tset'"),
+        (["--env", "AgentR1/Nothing-v0"], "unknown environment 'AgentR1/Nothing-v0'"),
+        (["--device", "cuda:99"], "there is no device 'cuda:99' here"),
+        (["--device", "gpu"], "there is no device 'gpu' here"),
+        (["--model", "no/such/folder/here"], "'no/such/folder/here' has no Hugging Face tokenizer"),
+    ],
+)
+def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
+    known = [] if "--env" in options else ["--env", "AgentR1/GSM8K-v0"]
+    assert main([*known, "--out", str(tmp_path / "run"), *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
+    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=5), mini_batches=1, estimator="reinforce")
+    train(c)
+    assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
+
+
+def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):
+    from agent_envs.adapters.torch import loop as torch_loop
+
+    asked, seeds, assembled = [], [], []
+    really_play, really_update, really_assemble = torch_loop.play, torch_loop.update, torch_loop.assemble
+
+    def play(run, number, split, tasks, per_task, temperature):
+        asked.append((split, len(tasks), per_task, temperature))
+        episodes = really_play(run, number, split, tasks, per_task, temperature)
+        if temperature:
+            return episodes
+        paid = [dataclasses.replace(e.steps[0], reward=float(i)) for i, e in enumerate(episodes)]
+        return [dataclasses.replace(e, steps=(step,)) for e, step in zip(episodes, paid, strict=True)]
+
+    def update(*args, seed, **kwargs):
+        seeds.append(seed)
+        return really_update(*args, seed=seed, **kwargs)
+
+    def assemble(episodes, groups, baselines):
+        assembled.append(([e.index for e in episodes], list(groups), baselines))
+        return really_assemble(episodes, groups, baselines)
+
+    for function in (play, update, assemble):
+        monkeypatch.setattr(torch_loop, function.__name__, function)
+    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2), estimator="remax", group=3, eval_tasks=0)
+    train(c)
+    step = [("train", 2, 3, 0.7), ("train", 2, 1, 0.0)]
+    assert [call for call in asked if call[0] == "train"] == step * 2 and seeds == [(0, 1), (0, 2)]
+    for indices, groups, baselines in assembled:
+        assert indices == [indices[0]] * 3 + [indices[3]] * 3 and indices[0] != indices[3]
+        assert groups == [0, 0, 0, 1, 1, 1] and baselines == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("estimator", ["remax", "gigpo"])
+def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
+    out = tmp_path / "run"
+    assert main([
+        "--env", "AgentR1/ALFWorld-v0", "--env-kwargs", '{"size": 1, "max_episode_steps": 2}', "--out", str(out),
+        "--model", model_path, "--steps", "1", "--tasks", "2", "--group", "2", "--eval-tasks", "3", "--estimator",
+        estimator, "--max-response-tokens", "6", "--wrapper", "StepPenalty(penalty=0.1)", "--dtype", "bfloat16",
+    ]) == 0  # fmt: skip
+    said = capsys.readouterr().out
+    assert "on 3 held-out tasks" in said and "difference" in said and str(out / "metrics.jsonl") in said
+
+
+def test_the_pages_example_trains(root, model_path, tmp_path, monkeypatch, capsys):
+    text = (root / "docs" / "torch_loop.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    small = f"steps=1, tasks=2, group=2, eval_tasks=2, max_response_tokens=8, model={model_path!r},"
+    exec(compile(block.replace("steps=40,", small), "docs/torch_loop.md", "exec"), {})
+    assert capsys.readouterr().out.split() == ["0.0", "0.0"]
+    assert (tmp_path / "runs" / "loop" / "checkpoint" / "model" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}),  # places are learned
+        ("gemma2", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 16}),  # windows, capped logits
+    ],
+)
+@pytest.mark.parametrize("wrappers", [(), ("ChatMessages", "SlidingWindow(k=1)")])
+def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, sizes, wrappers):
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    common = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {**({} if kind == "gpt2" else common), **sizes}
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ids, **sizes))
+    save_model(model, tokenizer, tmp_path / "start")
+    c = dataclasses.replace(
+        settings(tmp_path / "run", str(tmp_path / "start"), steps=1), wrappers=wrappers, kl="none", max_tokens=1024,
+        env_kwargs={"size": 1, "max_episode_steps": 3}, eval_tasks=0,
+    )  # fmt: skip
+    if kind == "gpt2":
+        with pytest.raises(ConfigError, match="made for 1024 tokens, max_tokens is 2048"):
+            train(dataclasses.replace(c, max_tokens=2048, out=str(tmp_path / "longer")))
+    record = train(c)[-1]
+    assert record["rollout/logprob_diff"] < 1e-5 and record["actor/grad_norm"] > 0 and record["train/broken"] == 0
+    assert record["train/rows"] > 4 if wrappers else record["train/rows"] == 4
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path):
+    """A warm-started model of 140k parameters, on tasks it has never seen: three minutes on two idle cores."""
+    torch.set_num_threads(2)
+    records = train(LoopConfig(
+        env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),
+        out=str(tmp_path / "run"), steps=40, eval_tasks=400, device="cpu",
+    ))  # fmt: skip
+    first, last = records[0]["val/success"], records[-1]["val/success"]
+    assert difference(first, 400, last, 400).low > 0, (first, last)

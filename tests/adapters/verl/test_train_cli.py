@@ -1,0 +1,320 @@
+"""`agentr1 train` before anything trains: every bad input is one clear line, and --dry-run shows the settings.
+
+Behaviours pinned here:
+1. An unknown id, algorithm, preset, split, data path, wrapper or setting is exit status 2 and one line that names it.
+2. A model folder without a chat template is refused before anything starts.
+3. A run is continued only with the settings it was begun with; two processes never share one.
+4. Held-out tasks are none of the training tasks; a longer run begins like a shorter one.
+5. `import agent_envs.cli` imports no trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli.main import main
+
+pytest.importorskip("torch")
+pytest.importorskip("verl")
+
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
+from agent_envs.adapters.verl.config.run import Paths, build, choose_tasks
+from agent_envs.adapters.verl.config.settings import _compose, settle, verl_overrides
+from agent_envs.adapters.verl.run.process import last_error, run_verl
+from agent_envs.adapters.verl.run.train import _locked, _remember
+from agent_envs.errors import ConfigError
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+def _options(**changes: object) -> dict[str, object]:
+    options: dict[str, object] = {
+        "env": ENV, "algo": "grpo", "preset": "cpu-tiny", "steps": None, "data": "generated", "split": "train",
+        "env_kwargs": None, "wrappers": [], "out": "runs/x", "model": None, "seed": 0, "warm_start": None,
+        "demo_noise": None, "val_fraction": 0.1, "overrides": [],
+    }  # fmt: skip
+    return {**options, **changes}
+
+
+@pytest.mark.parametrize(
+    "wrappers",
+    [
+        ["ChatMessages", "SlidingWindow(k=1)"],
+        ["ChatMessages", "TokenBudget(n=3000, tokenizer={folder!r})"],
+        ["ChatMessages(reasoning='strip')", "Summarize(fn='json:dumps')"],
+        ["MalformedCalls(policy='retry')", "StripReasoning", "RebuildPrompt"],
+    ],
+)
+def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tokenizer(build_tokenizer(["a"]), tmp_path)
+    specs = [spec.format(folder=str(tmp_path)) if "{folder" in spec else spec for spec in wrappers]
+    given = [part for spec in specs for part in ("--wrapper", spec)]
+    assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
+    capsys.readouterr()
+    config, preset = build(**_options(wrappers=specs))  # type: ignore[arg-type]
+    assert config.wrappers == (*specs, "FormatReward(weight=0.1)")
+    assert choose_tasks(config, preset).train
+
+
+def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_tokenizer(build_tokenizer(["a"]), tmp_path / "tokenizer")
+    budget = f"TokenBudget(n=20, tokenizer={str(tmp_path / 'tokenizer')!r})"
+    given = ["train", "--env", ENV, "--out", str(tmp_path / "run"), "--wrapper", "ChatMessages", "--wrapper", budget]
+    assert main(given) == 2
+    assert "leaves no room for a step within n=20" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean 'AgentR1/GSM8KTool-v0'?"),
+        (["--env", "Nowhere/Nothing-v3"], "unknown environment 'Nowhere/Nothing-v3'"),
+        (["--algo", "grop"], "Did you mean 'grpo'?"),
+        (["--preset", "cpu-tin"], "Did you mean 'cpu-tiny'?"),
+        (["--preset", "gpu-8"], "preset 'gpu-8' trains a given model: add --model"),
+        (["--split", "trian"], "trian"),
+        (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
+        (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
+        (["--wrapper", "FormatReward(weight"], "a wrapper is written"),
+        (["--wrapper", "SlidingWindow(k=2)"], "In this order: ChatMessages, SlidingWindow"),
+        (["--wrapper", "ChatMessages", "--wrapper", "RebuildPrompt"], "In this order: RebuildPrompt, ChatMessages"),
+        (["--wrapper", "RewardNormalisation(by='kind')"], "the reset's info has no 'kind'"),
+        (["--env-kwargs", "{level: 1}"], "--env-kwargs is not valid JSON"),
+        (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
+        (["--env-kwargs", '{"split": "test"}'], "use --split"),
+        (["--env-kwargs", '{"levle": 1}'], "levle"),
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--demo-noise", "1.5"], "--demo-noise is a share between 0 and 1"),
+        (["--model", "x", "--warm-start", "5"], "leave one of them out"),
+        (["--model", "no/such/model"], "there is no such folder"),
+        (["actor_rollout_ref.actor.optim.lr"], "expected a verl setting as key=value"),
+        (["=1"], "expected a verl setting as key=value"),
+        (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
+        (["--algo", "gpro"], "unknown algorithm 'gpro'"),
+        (["+agentr1.wieghting=row"], "unknown setting agentr1.wieghting. Did you mean 'weighting'"),
+        (["+agentr1.weighting=rows"], "unknown agentr1.weighting 'rows'. Did you mean 'row'"),
+        (["+agentr1.scale_rewards=mean"], "'batch' or 'running', got 'mean'"),
+        (["+agentr1.normalize_process_rewards=max"], "must be 'prime' or None"),
+        (["+agentr1.whiten=flase"], "agentr1.whiten is True or False, got 'flase'"),
+        (["+agentr1.merge=no"], "agentr1.merge is True or False, got 'no'"),
+        (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma is a finite number, got 'high'"),
+        (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight is a finite number, got"),
+        (["+agentr1.step_timeout=0"], "agentr1.step_timeout is a number of seconds above 0, or null; got 0"),
+        (["+agentr1.process_rewards=format"], "agentr1.process_rewards is {component: weight}"),
+        (["+agentr1.process_rewards={format: much}"], "agentr1.process_rewards is {component: weight}"),
+        (["algorithm.kl_penalty=k4"], "unknown algorithm.kl_penalty 'k4'"),
+        (["actor_rollout_ref.actor.kl_loss_type=low_var"], "unknown actor_rollout_ref.actor.kl_loss_type 'low_var'"),
+        (["algorithm.rollout_correction.rollout_is=token"], "add algorithm.rollout_correction.bypass_mode=False"),
+        (["--algo", "gae", "critic.enable=False"], "the estimator 'gae' needs a critic"),
+        (
+            ["--algo", "gae", "critic.ppo_mini_batch_size=5"],
+            "critic.ppo_mini_batch_size=5 does not divide data.train_batch_size=16",
+        ),
+        (["algorithm.gamma=1.5"], "gamma must be between 0 and 1"),
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "unknown policy loss 'gsp'"),
+        (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
+        (["trainer.total_training_steps=9"], "follows from --steps"),
+        (["data.train_batch_size=7"], "does not divide data.train_batch_size=7"),
+        (["actor_rollout_ref.rollout.n=abc"], "rollout.n must be an integer of at least 1, got 'abc'"),
+        (["trainer.logger=[console]"], "trainer.logger must hold 'file'"),
+        (["trainer.logger=[file,tensorbord]"], "unknown trainer.logger 'tensorbord'. Did you mean 'tensorboard'"),
+        (["trainer.logger=[file,clearml]"], "trainer.logger 'clearml' needs the package clearml"),
+        (["--env", "nosuch:Env-v0"], "unknown environment"),
+        (["--wrapper", "gymnasium.wrappers:TimeLimit(max_episode_steps=-3)"], "wrapper 'gymnasium.wrappers:TimeLimit"),
+        (["--model", "/no/such/folder"], "there is no such folder"),
+        (["actor_rollout_ref.actor.optim.lrr=1"], "lrr"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["train", *([] if "--env" in arguments else ["--env", ENV]), "--out", str(tmp_path / "run"), *arguments]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("agentr1: ") and len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["one text"], vocab_size=263)
+    tokenizer.chat_template = None
+    save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
+    assert main(["train", "--env", ENV, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run")]) == 2
+    assert "has no chat template" in capsys.readouterr().err
+
+
+def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from omegaconf import OmegaConf
+
+    out = tmp_path / "a run, with 'quotes'"
+    given = ["train", "--env", ENV, "--steps", "7", "--out", str(out), "--dry-run", "actor_rollout_ref.rollout.n=4"]
+    assert main(given) == 0
+    config = OmegaConf.create(capsys.readouterr().out)
+    assert config.trainer.total_training_steps == 7
+    assert config.actor_rollout_ref.rollout.n == 4  # the command line wins over the preset
+    assert config.trainer.v1.trainer_mode == "agentr1_sync"
+    assert config.trainer.default_local_dir == str(out / "checkpoints")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("algo", ["grpo", "gae"])
+def test_swapping_the_preset_changes_nothing_else(
+    algo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from omegaconf import OmegaConf
+
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["one text"], vocab_size=263)
+    save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
+    command = ["train", "--env", ENV, "--algo", algo, "--model", str(tmp_path / "model"), "--dry-run"]
+    configs = {}
+    for preset in ("cpu-tiny", "gpu-8"):
+        assert main([*command, "--preset", preset, "--out", str(tmp_path / "run")]) == 0
+        configs[preset] = OmegaConf.create(capsys.readouterr().out)
+    assert configs["gpu-8"].actor_rollout_ref.rollout.name == "vllm"
+    assert configs["gpu-8"].trainer.n_gpus_per_node == 8
+    for config in configs.values():
+        assert config.algorithm.adv_estimator == algo
+        assert config.critic.enable == (algo == "gae")
+
+
+def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    first, _ = build(**_options(out=out, steps=5))
+    paths = Paths(first.out)
+    with _locked(paths):
+        _remember(paths, first)
+        _remember(paths, build(**_options(out=out, steps=50))[0])  # longer: the same run
+        with pytest.raises(ConfigError, match=r"holds a run with other settings \(seed was 0, now 1\)"):
+            _remember(paths, build(**_options(out=out, seed=1))[0])
+        with pytest.raises(ConfigError, match="another process is training"), _locked(paths):
+            pass
+
+
+def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"}
+        for i in range(50)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config, preset = build(**_options(data=str(path), steps=10))
+    tasks = choose_tasks(config, preset)
+    assert (tasks.train_split, tasks.validation_split) == ("all", "all")
+    assert len(tasks.validation) == 5 and len(tasks.train) == 10 * preset.tasks_per_step
+    assert set(tasks.train) == set(range(50)) - set(tasks.validation)
+    longer = choose_tasks(build(**_options(data=str(path), steps=20))[0], preset)
+    assert longer.train[: len(tasks.train)] == tasks.train
+    with pytest.raises(ConfigError, match="leaves none on one side"):
+        choose_tasks(build(**_options(data=str(path), val_fraction=0.0))[0], preset)
+
+
+def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
+    config, preset = build(**_options(steps=3))
+    tasks = choose_tasks(config, preset)
+    assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
+    assert len(tasks.train) == 3 * preset.tasks_per_step and len(tasks.validation) == preset.validation_tasks
+    other = choose_tasks(build(**_options(steps=3, seed=1))[0], preset)
+    assert other.train != tasks.train and other.validation == tasks.validation
+
+
+@pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
+def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> None:
+    config, preset = build(**_options(env="AgentR1/ALFWorld-v0", steps=3, split=split))
+    tasks = choose_tasks(config, preset)
+    if split == "train":
+        assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
+        assert len(tasks.validation) == len(tasks.unseen[1]) == preset.validation_tasks // 2
+    else:
+        assert (tasks.validation_split, tasks.unseen) == ("valid_unseen", None)
+        assert len(tasks.validation) == preset.validation_tasks
+
+
+def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "step:1\n(TaskRunnerV1 pid=7) Traceback\n(TaskRunnerV1 pid=7) ValueError: no such thing\nshutting down\n"
+    )
+    assert last_error(log) == "ValueError: no such thing"
+    begin = log.stat().st_size
+    with log.open("a") as file:
+        file.write("killed\n")
+    assert last_error(log, begin) == "no Python error was printed"  # that of an earlier start is not this one's
+    log.write_text(
+        "\x1b[36m(TaskRunner pid=7)\x1b[0m agent_envs.errors.BackendError: every episode failed; the first one:\n"
+        "\x1b[36m(TaskRunner pid=7)\x1b[0m the prompt of step 0 has 77 tokens (a) and (b)\n"
+    )
+    assert last_error(log).endswith("failed; the first one: the prompt of step 0 has 77 tokens (a) and (b)")
+    log.write_text("RuntimeError: The size of tensor a (3) must match tensor b (4) at 1\n")
+    assert last_error(log) == "RuntimeError: The size of tensor a (3) must match tensor b (4) at 1"
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    import agent_envs
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == agent_envs.__version__
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+    assert "--demo-noise" in capsys.readouterr().out
+
+
+def test_the_command_imports_no_trainer() -> None:
+    code = "import sys, agent_envs.cli; print(sorted({'torch', 'verl', 'ray', 'transformers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = {}
+
+    class Ended:
+        returncode = 0
+
+        def __init__(self, command: list[str], **how: object) -> None:
+            started.update(command=command, **how)
+
+        def poll(self) -> int:
+            return 0
+
+    for name in ("TENSORBOARD_DIR", "WANDB_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("agent_envs.adapters.verl.run.process.subprocess.Popen", Ended)
+    config, preset = build(**_options(out=str(tmp_path)))
+    log = tmp_path / "starts" / "000-from-0.jsonl"
+    overrides = settle(verl_overrides(config, preset, model="m")).overrides
+    run_verl(config, preset, Paths(tmp_path), overrides, log, 0)
+    hydra = [word for word in started["command"][4:] if "=" in word and not word.startswith("hydra")]
+    told = _compose(hydra).ray_kwargs.ray_init.runtime_env.env_vars
+    expected = {"VERL_FILE_LOGGER_PATH": log, "TENSORBOARD_DIR": tmp_path / "tensorboard", "WANDB_DIR": tmp_path}
+    for name, place in expected.items():
+        assert told[name] == started["env"][name] == str(place)
+
+
+def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    from verl.utils.tracking import Tracking
+
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "tensorboard"))
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
+    loggers = ["console", "file", "tensorboard"]
+    config, preset = build(**_options(overrides=[f"trainer.logger=[{','.join(loggers)}]"]))
+    settle(verl_overrides(config, preset, model="m"))
+    tracking = Tracking("project", "name", loggers)
+    tracking.log({"env/success": 0.5}, step=1)
+    tracking.finish()
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert json.loads((tmp_path / "log.jsonl").read_text())["data"] == {"env/success": 0.5}

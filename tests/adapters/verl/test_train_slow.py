@@ -1,0 +1,276 @@
+"""Training runs with verl's own trainer: real optimiser steps on real rows, a critic, a killed run continued.
+
+Behaviours pinned here:
+1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows and WebShop too.
+2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
+3. `--algo steppo` trains actor and critic over merged rows, `--algo remax` plays a greedy episode more per prompt.
+4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.cli.main import main
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl")
+pytestmark = pytest.mark.slow
+
+ENV = "AgentR1/GSM8KTool-v0"
+# A step of 4 tasks x 4 episodes, 8 held-out tasks: what is tested is the path, not learning.
+SMALL = (
+    "data.train_batch_size=4",
+    "data.val_max_samples=8",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "critic.ppo_mini_batch_size=2",
+    "trainer.save_freq=1",
+    "trainer.test_freq=100",
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One tiny model for all runs: it makes calls, some well-formed and some not."""
+    from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    torch.set_num_threads(1)
+    make_warm_model(folder, ENV, steps=150, noise=0.6, seed=0, env_kwargs={"level": 1}, progress=False)
+    return folder
+
+
+def _train(out: Path, *arguments: str, env: str = ENV) -> int:
+    return main(["train", "--env", env, "--out", str(out), *arguments, *SMALL])
+
+
+def _records(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def _trained_weights(out: Path, step: int) -> dict[str, Any]:
+    path = out / "checkpoints" / f"global_step_{step}" / "actor" / "model_world_size_1_rank_0.pt"
+    state = torch.load(path, map_location="cpu", weights_only=False)
+    return {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in state.items()}
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    return any(not torch.equal(before[name], after[name].to(before[name].dtype)) for name in before)
+
+
+def _check_rewards(record: dict[str, Any], episodes: list[Any]) -> None:
+    """What was logged of rewards and GRPO advantages is what the written episodes give."""
+    returns = [sum(s.reward for s in e.steps) for e in episodes]
+    assert record["critic/rewards/mean"] == pytest.approx(sum(returns) / len(returns), abs=1e-5)
+    assert record["env/return/mean"] == pytest.approx(sum(returns) / len(returns), abs=1e-5)
+    per_token = []
+    for e, total in zip(episodes, returns, strict=True):
+        group = torch.tensor([r for o, r in zip(episodes, returns, strict=True) if o.group_id == e.group_id])
+        assert len(group) == 4
+        advantage = (total - group.mean()) / (group.std() + 1e-6)
+        per_token += [float(advantage)] * sum(len(s.response_ids) for s in e.steps)
+    advantages = torch.tensor(per_token)
+    assert float(advantages.abs().max()) > 0.1
+    for name in ("mean", "max", "min"):
+        assert record[f"critic/advantages/{name}"] == pytest.approx(float(getattr(advantages, name)()), abs=1e-4), name
+
+
+@pytest.fixture
+def no_ray_left() -> Iterator[None]:
+    before = _ray_processes()
+    yield
+    deadline = time.monotonic() + 30
+    while (left := _ray_processes() - before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left, f"still running: {left}"
+
+
+def _ray_processes() -> set[int]:
+    """Processes of clusters in folders as `agentr1 train` makes them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if b"RAY_TMPDIR=/tmp/agentr1-" in path.read_bytes():
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_two_steps_on_released_rows_train(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    rows = data_dir / "gsm8k" / "train_2000.jsonl"
+    assert _train(out, "--data", str(rows), "--steps", "2", "--model", str(tiny_model)) == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(r["actor/grad_norm"] > 0 for r in records[1:])
+    assert all(r["val/episodes"] == 8 for r in (records[0], records[2]))
+    assert _changed(_weights(tiny_model), _trained_weights(out, 2))
+    for name in ("train-000001.jsonl", "train-000002.jsonl", "validation-000000.jsonl", "validation-000002.jsonl"):
+        episodes = list(read_episodes(out / "episodes" / name))
+        assert len(episodes) == (16 if name.startswith("train") else 8)
+        assert all(e.reset_info["source"] == str(rows.resolve()) for e in episodes)
+        assert all(len(s.response_ids or ()) == len(s.response_logprobs or ()) > 0 for e in episodes for s in e.steps)
+    for record in records[1:]:
+        _check_rewards(record, list(read_episodes(out / "episodes" / f"train-{record['step']:06d}.jsonl")))
+    held_out = {e.index for e in read_episodes(out / "episodes" / "validation-000002.jsonl")}
+    trained = {e.index for k in (1, 2) for e in read_episodes(out / "episodes" / f"train-00000{k}.jsonl")}
+    assert not held_out & trained
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+    said = capsys.readouterr().out
+    assert "on 8 held-out tasks" in said and str(out / "curve.png") in said
+    assert _train(out, "--data", str(rows), "--steps", "2", "--model", str(tiny_model)) == 0  # done: nothing is trained
+    assert _records(out) == records
+
+
+def test_two_steps_of_question_answering_over_real_passages(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    rows = data_dir / "hotpotqa" / "hotpot_train_distractor_100.json"
+    arguments = ("--data", str(rows), "--steps", "2", "--model", str(tiny_model))
+    assert _train(out, *arguments, env="AgentR1/HotpotQA-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    assert max(r["actor/grad_norm"] for r in records[1:]) > 0
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/HotpotQA-v0" and e.steps for e in episodes)
+
+
+def test_two_steps_of_shopping_among_real_products(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    products = data_dir / "webshop"
+    arguments = ("--data", str(products), "--steps", "2", "--model", str(tiny_model))
+    assert _train(out, *arguments, env="AgentR1/WebShop-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/WebShop-v0" and e.steps for e in episodes)
+    assert all(e.reset_info["source"] == str(products.resolve()) for e in episodes)
+    prompts = [s.prompt_ids for e in episodes for s in e.steps]
+    assert 0 < max(map(len, filter(None, prompts))) <= 3072
+
+
+def test_two_steps_of_paper_search(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+    from agent_envs import read_episodes
+
+    out, env = tmp_path / "run", "AgentR1/PaperSearch-v0"
+    assert _train(out, "--steps", "2", "--model", str(tiny_model), env=env) == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    assert max(r["actor/grad_norm"] for r in records[1:]) > 0
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == env and e.steps for e in episodes)
+    assert all("recall" in step.info["metrics"] for e in episodes for step in e.steps)
+
+
+def test_two_steps_on_released_alfworld_games(
+    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
+) -> None:
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    games = data_dir / "alfworld" / "json_2.1.1"
+    arguments = ("--data", str(games), "--split", "valid_train", "--val-fraction", "0.2", "--steps", "2")
+    assert _train(out, *arguments, "--model", str(tiny_model), env="AgentR1/ALFWorld-v0") == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert all(math.isfinite(r["actor/grad_norm"]) for r in records[1:])
+    episodes = list(read_episodes(out / "episodes" / "train-000001.jsonl"))
+    assert len(episodes) == 16 and all(e.env_id == "AgentR1/ALFWorld-v0" and e.steps for e in episodes)
+    assert all(e.reset_info["source"] == str(games.resolve()) for e in episodes)
+    assert {e.stop_reason.name for e in episodes} <= {"TERMINATED", "TRUNCATED", "CONTEXT_LENGTH"}
+
+
+@pytest.mark.parametrize("algo", ["steppo", "remax"])
+def test_a_critic_and_a_greedy_baseline_through_ray(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, algo: str
+) -> None:
+    out = tmp_path / "run"
+    assert _train(out, "--algo", algo, "--steps", "2", "--model", str(tiny_model)) == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == [0, 1, 2]
+    assert _changed(_weights(tiny_model), _trained_weights(out, 2))
+    for record in records[1:]:
+        assert record["actor/grad_norm"] > 0
+        assert record["env/merge_factor"] >= 1 and record["env/episodes"] == 16  # greedy episodes are not among them
+        if algo == "steppo":
+            assert record["critic/grad_norm"] > 0
+            assert math.isfinite(record["critic/vf_loss"]) and record["critic/vf_loss"] >= 0
+            assert record["actor/ratio/moved"] > 0
+        else:
+            assert record["env/baselines_missing"] == 0
+    assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
+
+
+def test_a_killed_run_continues(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))  # where the converted checkpoint is kept
+    out = tmp_path / "run"
+    arguments = ["train", "--env", ENV, "--out", str(out), "--steps", "4", "--model", str(tiny_model), *SMALL]
+    latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
+    said = tmp_path / "said.txt"
+    with said.open("w") as stderr:
+        process = subprocess.Popen([sys.executable, "-m", "agent_envs.cli", *arguments], stderr=stderr)
+    deadline = time.monotonic() + 300
+    while not (latest.exists() and latest.read_text() >= "2") and time.monotonic() < deadline:
+        assert process.poll() is None, said.read_text()
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 30
+    while _ray_processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    saved = int(latest.read_text())
+    assert 2 <= saved < 4
+    assert main(arguments) == 0
+    assert [r["step"] for r in _records(out)] == [0, 1, 2, 3, 4]
+    assert int(latest.read_text()) == 4
+    starts = sorted(path.name for path in (out / "starts").glob("*.jsonl"))
+    assert starts == ["000-from-0.jsonl", f"001-from-{saved}.jsonl"]
+    assert not list(out.rglob("*.partial"))
+    evaluate = ["eval", "--env", ENV, "--checkpoint", str(out), "--device", "cpu", "--max-tokens", "16", "--n", "4"]
+    assert main([*evaluate, "--out", str(tmp_path / "eval"), "--quiet"]) == 0
+    episodes = [json.loads(line) for line in (tmp_path / "eval" / "episodes.jsonl").read_text().splitlines()]
+    assert len(episodes) == 4 and all(e["error"] is None and e["steps"] for e in episodes)
+
+
+def test_training_that_fails_says_where_to_look(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert _train(out, "--steps", "1", "--model", str(tiny_model), "actor_rollout_ref.rollout.name=nosuch") == 1
+    error = capsys.readouterr().err
+    assert "nosuch" in error and str(out / "train.log") in error

@@ -1,0 +1,187 @@
+"""Two training steps of every algorithm in this process, without Ray: agent loop, generation, verl's workers, weights.
+
+Everything but the storage between the parts is what `agentr1 train` runs: the configuration its command line leads to,
+the agent loop, the generation server, layout, columns, losses, verl's training workers, and new weights for the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import warnings
+
+import gymnasium as gym
+import pytest
+
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():  # verl warns of every engine that is not installed
+    warnings.simplefilter("ignore")
+    pytest.importorskip("verl")
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.workers.rollout.replica import TokenOutput
+
+    from agent_envs.adapters.verl.batch.local import build_worker, local_batch
+    from agent_envs.adapters.verl.rollout import agent_loop
+
+from omegaconf import OmegaConf  # noqa: E402
+
+from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss  # noqa: E402
+from agent_envs.adapters.merging import TokenRow  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
+from agent_envs.adapters.verl.config.algorithms import ALGORITHMS  # noqa: E402
+from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
+from agent_envs.adapters.verl.config.run import build  # noqa: E402
+from agent_envs.adapters.verl.config.settings import settle, verl_overrides  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
+from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+from agent_envs.spaces import UnicodeText  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SMALL = ["data.train_batch_size=2", "actor_rollout_ref.rollout.n=3", "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+         "critic.ppo_mini_batch_size=1", "data.max_prompt_length=256", "data.max_response_length=8",
+         "+agentr1.turn_gamma=0.9", "+agentr1.process_rewards={length: 0.5}"]  # fmt: skip
+
+
+class LengthEnv(gym.Env):
+    """Rewards answers by their length and the task's number; three steps, two where a limit cuts it."""
+
+    instructions = "Answer."
+    tools: list = []
+
+    def __init__(self):
+        self.observation_space = self.action_space = UnicodeText()
+
+    def info(self, reward=0.0):
+        return {"task_id": "t", "split": "train", "index": self.index, "source": "test", "invalid_action": False,
+                "score": reward, "success": reward > 0.5, "reward_components": {"length": reward},
+                "anchor": f"{self.index}/{self.t}"}  # fmt: skip
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.index, self.t = options["index"], 0
+        return f"task {self.index}", self.info()
+
+    def step(self, action):
+        self.t += 1
+        reward = (len(action) + self.index) % 5 / 4
+        return f"{len(action)} letters", reward, self.t == 3 and self.index == 0, False, self.info(reward)
+
+
+class Server:
+    """verl's client of the generation server, without the processes between them."""
+
+    def __init__(self, server):
+        self.server = server
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        done = await self.server.generate(list(prompt_ids), SamplingParams.from_dict(sampling_params, 8))
+        return TokenOutput(token_ids=done.token_ids, log_probs=done.log_probs, stop_reason=done.stop_reason,
+                           extra_fields={"min_global_steps": 0, "max_global_steps": 0})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Model, workers, and a server; one set for all algorithms."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = build_tokenizer(["task 0 task 1 letters Answer. one two three"])
+    save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, folder)
+    gym.register("Length-v0", entry_point=LengthEnv, max_episode_steps=3)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    server = CPUServer(load_engine(str(folder), max_length=264, max_rows=16))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        workers = {kind: build_worker(str(folder), kind, total_steps=1000, learning_rate=1e-3)
+                   for kind in ("language_model", "value_model")}  # fmt: skip
+        yield folder, tokenizer, server, workers
+        torch.distributed.destroy_process_group()
+    torch.set_num_threads(before)
+    server.close()
+    agent_loop._pool.close()
+    del gym.registry["Length-v0"]
+
+
+def play(config, tokenizer, server, step, sessions):
+    """Every prompt's sessions at once, as verl's agent loop manager asks for them."""
+
+    async def one(prompt, session):
+        loop = agent_loop.EnvAgentLoop(
+            trainer_config=DictConfigWrap(config), server_manager=Server(server), tokenizer=tokenizer, processor=None,
+            dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data), hf_model_type="qwen2",
+        )  # fmt: skip
+        outputs = await loop.run(
+            {"temperature": 1.0, "logprobs": True}, raw_prompt=[], env_id="Length-v0", env_kwargs="{}", wrappers="[]",
+            extra_info={"index": prompt, "phase": "train"}, uid=f"p{prompt}", session_id=session, global_steps=step,
+        )  # fmt: skip
+        return [(f"p{prompt}", output) for output in outputs]
+
+    async def everything():
+        return await asyncio.gather(*(one(p, s) for p in range(config.data.train_batch_size) for s in range(sessions)))
+
+    return [pair for outputs in asyncio.run(everything()) for pair in outputs]
+
+
+def as_row(output):
+    fields = output.extra_fields
+    tokens = TokenRow(output.prompt_ids, output.response_ids, output.step_ids, output.response_logprobs, ())
+    return fields["trajectory"], Row(fields["kind"], tokens, tuple(fields["steps"]), fields["value_at"])
+
+
+@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+def test_two_steps(made, tmp_path, algo):
+    folder, tokenizer, server, workers = made
+    run, preset = build(
+        env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", steps=2, data="generated", split="train",
+        env_kwargs=None, wrappers=[], out=str(tmp_path), model=str(folder), seed=0, warm_start=None, demo_noise=None,
+        val_fraction=0.1, overrides=SMALL,
+    )  # fmt: skip
+    config = OmegaConf.create(settle(verl_overrides(run, preset, model=str(folder))).yaml)
+    objective = read_objective(config)
+    actor_config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert policy_loss(actor_config.policy_loss.loss_mode)
+    assert bool(config.critic.enable) == objective.estimator.needs_critic
+    actor, critic = workers["language_model"], workers["value_model"]
+    batches = mini_batches("actor", config.actor_rollout_ref.actor, config)
+    seen = []
+    for step in (1, 2):
+        outputs = play(config, tokenizer, server, step, 3 + objective.estimator.needs_baseline)
+        greedy = {uid: o.extra_fields["reward_extra_info"]["return"] for uid, o in outputs
+                  if o.extra_fields["kind"] == "baseline"}  # fmt: skip
+        assert len(greedy) == 2 * objective.estimator.needs_baseline
+        rows = [(uid, *as_row(o)) for uid, o in outputs if o.extra_fields["kind"] != "baseline"]
+        assert len(rows) == 6  # three steps each, merged
+        batch = local_batch(rows, filler_id=2, mini_batches=batches, seed=step)
+        given = {"old_log_probs": batch.sampled}
+        if objective.estimator.needs_critic:
+            given["values"] = batch.infer(critic, "values")
+            assert (batch.table().final >= 0).sum() == 3  # prompt 1 is cut by the limit
+        result = batch.columns(given, objective, actor_batches=batches, critic_batches=batches, baselines=greedy)
+        metrics = dict(result.metrics)
+        columns = {**given, **result.columns}
+        if objective.estimator.needs_critic:
+            metrics |= batch.update(critic, columns, "critic", omega_conf_to_dataclass(config.critic),
+                                    mini_batches=batches)  # fmt: skip
+            assert metrics["critic/grad_norm"] > 0
+        metrics |= batch.update(actor, columns, "actor", actor_config, mini_batches=batches)
+        assert metrics["actor/grad_norm"] > 0 and metrics["actor/ratio/moved"] > 0
+        assert metrics["env/process_rewards/count"] > 0
+        assert all(math.isfinite(value) for value in metrics.values())
+        seen.append({k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()})
+        weights, _ = actor.engine.get_per_tensor_param()
+        asyncio.run(server.load_weights({k: v.detach().clone() for k, v in weights}, step))
+    assert any(not torch.equal(seen[0][k], seen[1][k]) for k in seen[0])
+
+
+def test_every_loss_is_some_algorithms():
+    assert {algorithm.loss for algorithm in ALGORITHMS.values()} == set(POLICY_LOSSES)

@@ -1,0 +1,225 @@
+"""Rows, layout, sampling settings, episode rows and files of the verl adapter: what needs neither verl nor a
+model.
+
+1. every row is laid out once; mini-batches hold whole trajectories, equally many; their number does not
+   depend on lengths
+2. an episode's rows: merged or a step each, per-step records, the state after a cut, broken and empty ones masked
+3. sampling settings: verl's dictionary is read, what is not implemented is refused
+4. dataset rows and files appear whole
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from agent_envs.adapters.verl.batch.layout import plan_layout
+from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
+from agent_envs.adapters.verl.rollout.episode_files import episode_path, write_lines
+from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows
+from agent_envs.adapters.verl.run.task_rows import make_rows, write_rows
+from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.errors import ConfigError
+
+
+@pytest.mark.parametrize(("ranks", "mini_batches", "multiple"), [(1, 1, 1), (1, 2, 1), (2, 4, 1), (2, 2, 8), (3, 1, 4)])
+def test_layout_keeps_every_row_and_whole_trajectories(ranks, mini_batches, multiple):
+    rng = np.random.default_rng(ranks + mini_batches)
+    trajectories = [t for t in range(37) for _ in range(int(rng.integers(1, 11)))]
+    lengths = rng.integers(5, 300, len(trajectories)).tolist()
+    layout = plan_layout(trajectories, lengths, mini_batches=mini_batches, ranks=ranks, row_multiple=multiple)
+    rows = [row for row in layout.order if row is not None]
+    assert sorted(rows) == list(range(len(trajectories)))
+    assert layout.mini_batches == mini_batches
+    assert layout.rows_per_part % multiple == 0
+    assert len(layout.order) == ranks * mini_batches * layout.rows_per_part
+    home: dict[int, set[int]] = {}
+    for position, row in enumerate(layout.order):
+        if row is not None:
+            home.setdefault(trajectories[row], set()).add(layout.mini_batch_of(position, mini_batches))
+    assert all(len(batches) == 1 for batches in home.values())
+    counts = np.bincount([next(iter(b)) for b in home.values()], minlength=mini_batches)
+    assert counts.max() - counts.min() <= 1
+    tokens = np.zeros((ranks, mini_batches))
+    for position, row in enumerate(layout.order):
+        if row is not None:
+            part = position // layout.rows_per_part
+            tokens[part // mini_batches, part % mini_batches] += lengths[row]
+    spread = tokens.max(axis=0) - tokens.min(axis=0)  # [mini-batches] between ranks
+    assert (spread <= 300).all()  # no more than a row
+
+
+def test_tokens_are_balanced_where_rows_are_not():
+    """One long row weighs as much as ten short ones: the ranks get different numbers of rows, and about equal work."""
+    layout = plan_layout(list(range(11)), [1000, *[100] * 10], mini_batches=1, ranks=2)
+    assert layout.rows_per_part == 10
+    assert sorted(layout.order[:10], key=lambda r: r is not None)[-1] == 0 and layout.order[:10].count(None) == 9
+
+
+def test_layout_order_within_a_part_is_longest_first():
+    layout = plan_layout([0, 1, 2, 3], [5, 9, 7, 1], mini_batches=1, ranks=1, row_multiple=3)
+    assert layout.order == (1, 2, 0, 3, None, None)
+
+
+def test_layout_with_fewer_trajectories_than_mini_batches():
+    layout = plan_layout([0, 0, 1, 2], [1, 1, 1, 1], mini_batches=4, ranks=1)
+    assert layout.mini_batches == 1
+    coarse = plan_layout(list(range(8)), [1] * 8, mini_batches=4, ranks=2)
+    assert [coarse.mini_batch_of(i, 2) for i in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def make_episode(steps, stop_reason, error=None):
+    return Episode("Toy-v0", "e", "g", 1, 0, "", (), {"anchor": "s0"}, tuple(steps), "the end", stop_reason,
+                   error=error)  # fmt: skip
+
+
+def make_step(i, reward, *, terminated=False, truncated=False, success=False, rebuilt=False):
+    """Step i of a chat that grows by the two tokens of the response and one more; ``rebuilt`` begins with another."""
+    info = {"success": success, "invalid_action": i == 0, "reward_components": {"format": 0.5}, "anchor": f"s{i + 1}"}
+    prompt = [9] if rebuilt else [1]
+    for _ in range(i):
+        prompt += [7, 8, 5]
+    return Step(
+        f"o{i}", f"a{i}", reward, terminated, truncated, info,
+        prompt_ids=tuple(prompt), response_ids=(7, 8), response_logprobs=(-0.5, -0.25),
+    )  # fmt: skip
+
+
+def test_rows_of_a_terminated_episode():
+    steps = [make_step(0, 0.25), make_step(1, 1.0, terminated=True, success=True)]
+    episode = make_episode(steps, StopReason.TERMINATED)
+    (row,) = episode_rows(episode, filler_id=2, final_prompt_ids=[1, 2], anchors=True)
+    assert (row.kind, row.tokens.prompt_ids, row.tokens.response_ids) == ("step", [1], [7, 8, 5, 7, 8])
+    assert row.tokens.step_ids == [0, 0, -1, 1, 1]
+    assert row.tokens.logprobs == [-0.5, -0.25, 0.0, -0.5, -0.25]
+    assert row.value_at == -1
+    assert row.steps[1] == {
+        "index": 1, "start": 3, "end": 5, "prompt_tokens": 4, "reward": 1.0, "components": {"format": 0.5},
+        "terminated": True, "truncated": False, "anchor": "s1",
+    }  # fmt: skip
+    assert row.steps[0]["anchor"] == "s0"
+    apart = episode_rows(episode, filler_id=2, merge=False)
+    assert [(r.tokens.prompt_ids, r.tokens.response_mask) for r in apart] == [([1], [1, 1]), ([1, 7, 8, 5], [1, 1])]
+    assert [r.steps[0]["reward"] for r in apart] == [0.25, 1.0]
+    assert [r.steps[0]["anchor"] for r in apart] == ["", ""]
+
+
+def test_the_state_after_a_cut_episode_joins_its_row_or_has_its_own():
+    episode = make_episode([make_step(0, 0.5, truncated=True)], StopReason.TRUNCATED)
+    (row,) = episode_rows(episode, filler_id=2, final_prompt_ids=[1, 7, 8, 5, 6])
+    assert (row.kind, row.tokens.response_ids, row.tokens.step_ids) == ("step", [7, 8, 5, 6, 2], [0, 0, -1, -1, -1])
+    assert row.value_at == 4 and len(row.steps) == 1
+    for rows in (
+        episode_rows(episode, filler_id=2, final_prompt_ids=[3, 4, 5]),  # rebuilt: it does not extend the row
+        episode_rows(episode, filler_id=2, final_prompt_ids=[3, 4, 5], merge=False),
+    ):
+        step, value = rows
+        assert (step.kind, step.value_at, step.steps[0]["truncated"]) == ("step", -1, True)
+        assert (value.kind, value.value_at, value.tokens.prompt_ids) == ("value", 0, [3, 4, 5])
+        assert value.tokens.response_mask == [0] and not value.steps
+    assert len(episode_rows(episode, filler_id=2)) == 1
+
+
+@pytest.mark.parametrize("reason", [StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT])
+def test_broken_episodes_are_masked(reason):
+    episode = make_episode([make_step(0, 0.5), make_step(1, 0.5, truncated=True)], reason)
+    for merge, count in ((True, 1), (False, 2)):
+        rows = episode_rows(episode, filler_id=2, final_prompt_ids=[5], merge=merge)
+        assert [(r.kind, sum(r.tokens.response_mask)) for r in rows] == [("masked", 0)] * count
+
+
+def test_an_episode_without_steps_is_one_masked_row():
+    episode = make_episode([], StopReason.CONTEXT_LENGTH)
+    (row,) = episode_rows(episode, filler_id=2)
+    assert (row.kind, row.tokens.prompt_ids, row.tokens.response_ids, row.tokens.response_mask) == (
+        "masked", [2], [2], [0],
+    )  # fmt: skip
+    metrics = training_metrics([episode_record(episode)])
+    assert metrics["env/zero_step_episodes"] == 1
+    assert metrics["env/stop/context_length"] == 1.0
+
+
+def test_metrics_of_rows_and_what_merging_saved():
+    steps = [make_step(0, 0.5), make_step(1, 0.5), make_step(2, 0.5, rebuilt=True, truncated=True)]
+    episode = make_episode(steps, StopReason.TRUNCATED)
+    final = [*steps[2].prompt_ids, 7, 8, 5]
+    expected = {
+        "prompt_length/mean": 4.0,
+        "prompt_length/clip_ratio": 1 / 3,
+        "response_length/max": 2.0,
+        "response_length/clip_ratio": 1.0,
+        "response_length_non_aborted/clip_ratio": 1.0,
+        "env/trained_steps": 3.0,
+    }
+    tokens = {}
+    for merge in (True, False):
+        rows = [
+            {"kind": row.kind, "steps": row.steps, "value_at": row.value_at, "n": len(row.tokens.prompt_ids) +
+             len(row.tokens.response_ids)}
+            for row in episode_rows(episode, filler_id=2, final_prompt_ids=final, merge=merge)
+        ]  # fmt: skip
+        padding = {"kind": "padding", "steps": [], "value_at": -1, "n": 2}
+        lengths = [row["n"] for row in rows] + [2]
+        longest = steps[0].prompt_ids, steps[0].response_ids
+        most_prompt, most_response = map(len, longest)
+        metrics = step_metrics(
+            [*rows, padding], lengths, trained=6, most_prompt=most_prompt, most_response=most_response
+        )
+        assert {name: metrics[name] for name in expected} == expected
+        tokens[merge] = sum(row["n"] for row in rows)
+        assert metrics["env/merge_factor"] == pytest.approx(tokens[False] / tokens[merge] if not merge else 29 / 17)
+        assert metrics["env/pad_row_share"] == 1 / (len(rows) + 1)
+        assert metrics["env/tokens/trained_share"] == 6 / (tokens[merge] + 2)
+    assert tokens == {True: 6 + 11, False: 3 + 6 + 9 + 11}
+
+
+def test_metrics_count_episodes_not_rows():
+    long = make_episode([make_step(i, 0.0) for i in range(3)], StopReason.TRUNCATED)
+    short = make_episode([make_step(0, 1.0, terminated=True, success=True)], StopReason.TERMINATED)
+    metrics = training_metrics([episode_record(long), episode_record(short)])
+    assert metrics["env/success"] == 0.5
+    assert metrics["env/return/mean"] == 0.5
+    assert metrics["env/num_steps/mean"] == 2.0
+    assert metrics["env/invalid_action_rate"] == 0.5  # 2 of 4 steps
+    assert metrics["env/stop/terminated"] == metrics["env/stop/truncated"] == 0.5
+
+
+def test_validation_counts_lost_episodes_as_failures():
+    record = episode_record(make_episode([make_step(0, 1.0, success=True)], StopReason.TERMINATED))
+    metrics = validation_metrics([record, record], expected=4)
+    assert metrics["val/success"] == 0.5
+    assert metrics["val/success_stderr"] == 0.25
+    assert metrics["val/lost_episodes"] == 2
+
+
+def test_rows_name_the_environment():
+    row = make_rows(
+        "AgentR1/GSM8K-v0", [5], phase="validation", env_kwargs={"split": "test"}, wrappers=["W()"], seed=3
+    )[0]
+    assert row["extra_info"] == {"index": 5, "phase": "validation", "seed": 3}
+    assert (row["agent_name"], json.loads(row["env_kwargs"])) == ("agentr1_env", {"split": "test"})
+    assert json.loads(row["wrappers"]) == ["W()"]
+
+
+@pytest.mark.parametrize("bad", [{"phase": "test"}, {"env_kwargs": {"x": object()}}])
+def test_bad_rows(bad):
+    with pytest.raises(ConfigError):
+        make_rows("AgentR1/GSM8K-v0", [0], **bad)
+
+
+def test_parquet_is_written_whole(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    rows = make_rows("AgentR1/GSM8K-v0", range(3))
+    write_rows(tmp_path / "deep" / "rows.parquet", rows)
+    assert pq.read_table(tmp_path / "deep" / "rows.parquet").to_pylist() == rows
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["rows.parquet"]
+
+
+def test_episode_files_are_replaced_whole(tmp_path):
+    path = episode_path(tmp_path, "train", 12)
+    write_lines(path, ["a", "b"])
+    write_lines(path, ["c"])
+    assert path.read_text() == "c\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["train-000012.jsonl"]

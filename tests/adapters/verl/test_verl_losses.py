@@ -1,0 +1,570 @@
+"""Merged rows, one row per step, padding and any cut train the same: verl's own worker in this process, one model.
+
+1. actor: gradients, loss and metrics of a batch of merged rows are those of a row per step, for every estimator, loss
+   and weighting, for contexts that only grow and for mixed ones, with padding rows, packed, in any micro-batches, over
+   several mini-batches
+2. critic: the same; a step-level critic learns at the action's start alone
+3. KL in the reward and as a loss, entropy and rollout correction are per step too
+4. a mini-batch of padding alone is no update; a rank may have nothing but padding
+5. the order rows come back in does not matter; a checkpoint is saved after its step is logged
+6. sampled and trained log-probabilities agree, also after an update sent to the generation engine
+7. what is refused names the episode
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():  # verl warns of every engine that is not installed
+    warnings.simplefilter("ignore")
+    pytest.importorskip("verl")
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
+
+    from agent_envs.adapters.verl.batch.local import build_worker, local_batch
+
+from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
+from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.verl.batch.columns import step_columns  # noqa: E402
+from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
+from agent_envs.adapters.verl.batch.rows import LogThen, by_submission  # noqa: E402
+from agent_envs.adapters.verl.batch.table import step_table  # noqa: E402
+from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_server import load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import episode_rows  # noqa: E402
+from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from agent_envs.errors import DataError  # noqa: E402
+from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+FILLER = 2
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = build_tokenizer(["some words to learn"])
+    save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        yield
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def actor(model_path, process_group):
+    return build_worker(model_path, "language_model")
+
+
+@pytest.fixture(scope="module")
+def packed_actor(model_path, process_group):
+    return build_worker(model_path, "language_model", packing=True)
+
+
+@pytest.fixture(scope="module")
+def critic(model_path, process_group):
+    return build_worker(model_path, "value_model")
+
+
+@pytest.fixture(scope="module")
+def packed_critic(model_path, process_group):
+    return build_worker(model_path, "value_model", packing=True)
+
+
+# ---------------------------------------------------------------------------------------------------- batches
+
+
+def play(seed, contexts, groups=3, per_group=3, longest=4):
+    """Episodes as an agent would leave them: (group, final prompt, episode).
+
+    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, cut, and two contexts take turns.
+    """
+    rng = np.random.default_rng(seed)
+
+    def draw(low, high):
+        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
+
+    out = []
+    for group in range(groups):
+        start, helper = draw(5, 12), draw(4, 8)
+        for session in range(per_group):
+            lineages = [start, helper]
+            steps = []
+            count = int(rng.integers(1, longest + 1))
+            for t in range(count):
+                which = 0
+                if contexts == "mixed" and t:
+                    what = rng.integers(4)
+                    which = int(what == 1)
+                    if what == 2:
+                        lineages[0] = draw(5, 12)  # rebuilt
+                    elif what == 3:
+                        lineages[0] = lineages[0][3:]  # its oldest tokens dropped
+                response = draw(1, 6)
+                last = t == count - 1
+                cut = last and session % 3 == 1
+                steps.append(Step(
+                    "o", "a", round(float(rng.normal()), 2), last and not cut, cut,
+                    {"reward_components": {"format": float(t % 2)}, "anchor": f"{group}/{rng.integers(2)}"},
+                    prompt_ids=lineages[which], response_ids=response,
+                    response_logprobs=tuple(float(x) for x in rng.normal(-5, 0.3, len(response))),
+                ))  # fmt: skip
+                lineages[which] = (*lineages[which], *response, *draw(1, 5))
+            reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
+            episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
+                              {"anchor": f"{group}/start"}, tuple(steps), "", reason)  # fmt: skip
+            out.append((f"g{group}", list(lineages[0]), episode))
+    return out
+
+
+def rows_of(episodes, *, merge):
+    return [
+        (group, episode.episode_id, row)
+        for group, final, episode in episodes
+        for row in episode_rows(episode, filler_id=FILLER, final_prompt_ids=final, merge=merge, anchors=True)
+    ]
+
+
+def noise(batch, seed, scale):
+    """A number per trained token that depends on its step and place alone, over all response tokens."""
+    out = torch.zeros(int(batch.offsets[-1]))
+    table = batch.table()
+    drawn = torch.randn(len(table.tokens), generator=torch.Generator().manual_seed(seed)) * scale
+    out[table.tokens] = drawn
+    return out
+
+
+def objective(estimator="grpo", weighting="trajectory", **more):
+    options = EstimatorOptions(gamma=0.95, lam=0.9)
+    return Objective(get_estimator(estimator), options, weighting, **more)
+
+
+def actor_config(loss="vanilla", **more):
+    more = {"clip_ratio_low": 0.1, "clip_ratio_high": 0.15, "use_kl_loss": False, **more}
+    return FSDPActorConfig(
+        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
+        policy_loss=PolicyLossConfig(loss_mode=loss), optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+        **more,
+    )  # fmt: skip
+
+
+def critic_config():
+    return FSDPCriticConfig(
+        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, cliprange_value=0.5,
+        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+    )  # fmt: skip
+
+
+def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None, rank=0):
+    """Gradients of every update, none of them applied, and the metrics of all."""
+    updates = []
+
+    def capture():
+        grads = {}
+        for name, parameter in worker.engine.module.named_parameters():
+            if parameter.grad is not None:
+                grads[name] = parameter.grad.full_tensor().clone()
+        updates.append(grads)
+        return 0.0
+
+    engine = worker.engine_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.engine, "optimizer_step", capture)
+        changed = {"use_dynamic_bsz": micro is None, "micro_batch_size_per_gpu": micro}
+        if micro_tokens:
+            changed["max_token_len_per_gpu"] = micro_tokens
+        patch.setattr(worker, "engine_config", Settings(engine, changed))
+        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches, rank=rank)
+    return updates, {name: value for name, value in metrics.items() if "perf" not in name}
+
+
+class Settings:
+    """verl's settings of an engine with a few of them changed."""
+
+    def __init__(self, settings, changed):
+        self.settings, self.changed = settings, changed
+
+    def __getattr__(self, name):
+        return self.changed[name] if name in self.changed else getattr(self.settings, name)
+
+
+class Made:
+    """A batch of some rows, with what model and critic say about them."""
+
+    def __init__(self, rows, actor, critic=None, rank=0, **layout):
+        self.batch = local_batch(rows, filler_id=FILLER, **layout)
+        now = self.infer(actor, "log_probs", rank)
+        self.given = {
+            "rollout_log_probs": now + noise(self.batch, 1, 0.1),
+            "old_log_probs": now + noise(self.batch, 2, 0.1),
+            "ref_log_prob": now + noise(self.batch, 3, 0.1),
+        }
+        if critic is not None:
+            self.given["values"] = self.infer(critic, "values", rank)
+
+    def infer(self, worker, output, rank):
+        """Of all ranks' rows: each says what its own are."""
+        parts = [None] * self.batch.layout.ranks
+        torch.distributed.all_gather_object(parts, self.batch.infer(worker, output, rank))
+        return torch.cat(parts)
+
+    def columns(self, objective, **batches):
+        given = dict(self.given)
+        if objective.kl is None:
+            del given["ref_log_prob"]
+        baselines = {f"g{i}": 0.25 * i for i in range(3)} if objective.estimator.needs_baseline else None
+        result = self.batch.columns(given, objective, baselines=baselines, **batches)
+        return {**self.given, **result.columns}, result
+
+
+def relative(got, expected):
+    """Largest relative difference, in norm, of any parameter's gradient."""
+    out = 0.0
+    assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-4
+    for name, gradient in expected.items():
+        norm = float(gradient.double().norm())
+        difference = float((got[name].double() - gradient.double()).norm())
+        out = max(out, difference / norm if norm else float(difference > 0))
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------- the proof
+
+
+@pytest.mark.parametrize("contexts", ["grow", "mixed"])
+@pytest.mark.parametrize("path", ["padded", "packed"])
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
+    actor = request.getfixturevalue("actor" if path == "padded" else "packed_actor")
+    critic = request.getfixturevalue("critic" if path == "padded" else "packed_critic")
+    episodes = play(5, contexts)
+    values = critic if get_estimator(estimator).needs_critic else None
+    apart, merged = (Made(rows_of(episodes, merge=merge), actor, values) for merge in (False, True))
+    assert merged.batch.tokens < apart.batch.tokens * (0.75 if contexts == "grow" else 0.95)
+    rows = sum(fields["kind"] != "padding" for fields in merged.batch.extra)
+    assert rows == len(episodes) if contexts == "grow" else rows > len(episodes) + 2
+    for weighting in WEIGHTINGS:
+        how = objective(estimator, weighting)
+        (one, first), (two, second) = apart.columns(how), merged.columns(how)
+        assert first.metrics == pytest.approx(second.metrics, rel=1e-5, abs=1e-6)
+        scale = float(one["advantages"][one[POLICY_WEIGHTS] != 0].abs().mean())
+        assert scale > 0.1
+        for loss in sorted(POLICY_LOSSES):
+            (g1,), m1 = gradients(actor, apart.batch, one, "actor", actor_config(loss))
+            (g2,), m2 = gradients(actor, merged.batch, two, "actor", actor_config(loss))
+            where = f"{loss}, {weighting}"
+            assert abs(m1["actor/loss"] - m2["actor/loss"]) <= 1e-6 * scale, where
+            assert relative(g2, g1) <= 1e-5, where
+            for name in ("pg_clipfrac", "ppo_kl", "entropy", "ratio/max", "ratio/moved"):
+                assert m2[f"actor/{name}"] == pytest.approx(m1[f"actor/{name}"], rel=1e-5, abs=1e-6), f"{name}, {where}"
+        if values is not None:
+            (g1,), m1 = gradients(critic, apart.batch, one, "critic", critic_config())
+            (g2,), m2 = gradients(critic, merged.batch, two, "critic", critic_config())
+            assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+            assert relative(g2, g1) <= 1e-5, f"critic, {weighting}"
+
+
+@pytest.mark.parametrize("merge", [True, False])
+@pytest.mark.parametrize(
+    ("micro", "micro_tokens", "multiple"), [(1, None, 1), (3, None, 3), (None, 90, 1), (None, 400, 5)]
+)
+def test_padding_and_the_cut_into_micro_batches_change_nothing(actor, critic, merge, micro, micro_tokens, multiple):
+    """Two mini-batches; the padded batch has at least one row of padding in each."""
+    rows = rows_of(play(6, "mixed"), merge=merge)
+    clean = Made(rows, actor, critic, mini_batches=2)
+    padded = Made(rows, actor, critic, mini_batches=2, row_multiple=multiple * 7)
+    assert sum(fields["kind"] == "padding" for fields in padded.batch.extra) > multiple
+    how = objective("gae", "trajectory")
+    (one, _), (two, _) = (m.columns(how, actor_batches=2, critic_batches=2) for m in (clean, padded))
+    g1, m1 = gradients(actor, clean.batch, one, "actor", actor_config("gspo"), mini_batches=2)
+    g2, m2 = gradients(actor, padded.batch, two, "actor", actor_config("gspo"), mini_batches=2, micro=micro,
+                       micro_tokens=micro_tokens)  # fmt: skip
+    assert len(g1) == len(g2) == 2
+    assert max(map(relative, g2, g1)) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+    g1, m1 = gradients(critic, clean.batch, one, "critic", critic_config(), mini_batches=2)
+    g2, m2 = gradients(critic, padded.batch, two, "critic", critic_config(), mini_batches=2, micro=micro,
+                       micro_tokens=micro_tokens)  # fmt: skip
+    assert max(map(relative, g2, g1)) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+
+
+def test_a_mini_batch_of_padding_alone_is_no_update(actor):
+    made = Made(rows_of(play(1, "grow", groups=1, per_group=1), merge=True), actor, row_multiple=4)
+    columns, _ = made.columns(objective())
+    columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
+    for name in ("old_log_probs", "advantages"):
+        columns[name] = torch.full_like(columns[name], float("nan"))  # what does not count may be anything
+    (grads,), metrics = gradients(actor, made.batch, columns, "actor", actor_config("gspo"), micro=2)
+    assert all(float(g.abs().max()) == 0.0 for g in grads.values())
+    assert metrics["actor/loss"] == 0.0 and "actor/pg_clipfrac" not in metrics
+
+
+def test_kl_entropy_and_rollout_correction_are_per_step(actor):
+    """Sequence-level correction and KL over steps, not over the rows that hold them."""
+    episodes = play(7, "grow")
+    correction = {"rollout_is": "sequence", "rollout_is_threshold": 1.2, "rollout_rs": "token_k1",
+                  "rollout_rs_threshold": "0.8_1.2"}  # fmt: skip
+    config = actor_config("vanilla", use_kl_loss=True, kl_loss_coef=0.3, kl_loss_type="low_var_kl", entropy_coeff=0.1)
+    out = []
+    for merge in (False, True):
+        made = Made(rows_of(episodes, merge=merge), actor)
+        columns, result = made.columns(objective("grpo", "row", kl=FixedKL(0.2), kl_kind="k1", correction=correction))
+        (grads,), metrics = gradients(actor, made.batch, columns, "actor", config)
+        out.append((grads, metrics, result))
+    (g1, m1, r1), (g2, m2, r2) = out
+    assert relative(g2, g1) <= 1e-5
+    assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+    assert r2.metrics == pytest.approx(r1.metrics, rel=1e-4, abs=1e-6, nan_ok=True)
+    torch.testing.assert_close(r2.rewards, r1.rewards)
+    assert m1["actor/kl"] > 0 and r1.metrics["actor/reward_kl_penalty"] != 0
+    trained = int((r1.columns[POLICY_WEIGHTS] != 0).sum())
+    assert 0 < trained < sum(len(step.response_ids) for _, _, episode in episodes for step in episode.steps)  # rejected
+    factors = r1.columns["rollout_is_weights"]
+    assert len(factors[factors > 0].unique()) > 5
+
+
+def test_a_step_level_critic_learns_at_the_actions_start_alone(critic, actor):
+    """By hand: the value at the last prompt token of each step, against the return, every episode alike."""
+    episodes = play(8, "mixed")
+    made = Made(rows_of(episodes, merge=True), actor, critic)
+    columns, _ = made.columns(objective("gae"))
+    table = made.batch.table()
+    assert int((columns[VALUE_WEIGHTS] != 0).sum()) == len(table)
+    config = dataclasses.replace(critic_config(), cliprange_value=1e6)
+    _, metrics = gradients(critic, made.batch, columns, "critic", config)
+    by_hand, episode_errors = [], {}
+    for i in range(len(table)):
+        v, r = made.given["values"][table.start[i]], columns["returns"][table.start[i]]
+        episode_errors.setdefault(int(table.trajectory[i]), []).append(0.5 * float((v - r) ** 2))
+    by_hand = np.mean([np.mean(errors) for errors in episode_errors.values()])
+    assert metrics["critic/vf_loss"] == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_off_policy_steppo_is_another_update_than_ppo(actor, critic):
+    """Real updates over two mini-batches: in the second the ratios have left 1, and whole steps are clipped."""
+    rows = rows_of(play(9, "grow"), merge=True)
+    out = {}
+    for loss in ("vanilla", "steppo"):
+        made = Made(rows, actor, critic, mini_batches=2)
+        made.given["old_log_probs"] = made.batch.infer(actor, "log_probs")
+        made.given["values"] = torch.zeros_like(made.given["values"])  # the head of the critic is drawn anew every time
+        columns, _ = made.columns(objective("gae"), actor_batches=2, critic_batches=2)
+        before = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
+        config = actor_config(loss, clip_ratio_low=0.003, clip_ratio_high=0.004)
+        metrics = made.batch.update(actor, columns, "actor", config, mini_batches=2)
+        after = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
+        actor.engine.module.load_state_dict(
+            {k: torch.distributed.tensor.distribute_tensor(v, p.device_mesh, p.placements)
+             for (k, v), p in zip(before.items(), actor.engine.module.state_dict().values(), strict=True)}
+        )  # fmt: skip
+        actor.reset()
+        assert metrics["actor/ratio/moved"] > 0.3 and metrics["actor/pg_clipfrac"] > 0, (loss, metrics)
+        out[loss] = {k: after[k] - before[k] for k in after}
+    assert relative(out["steppo"], out["vanilla"]) > 1e-3
+
+
+# ---------------------------------------------------------------------------------------------------- the rest
+
+
+def test_rows_are_ordered_as_submitted_whatever_their_names_and_arrival():
+    rows = [(prompt, session, i) for prompt in range(3) for session in range(2) for i in range(12)]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        uids = [f"{x:08x}-1" for x in rng.integers(0, 2**32, 3)]
+        came = [rows[i] for i in rng.permutation(len(rows))]
+        keys = [f"{uids[prompt]}_{session}_{i}" for prompt, session, i in came]
+        order = by_submission(keys, {uid: i for i, uid in enumerate(uids)})
+        assert [came[i] for i in order] == rows
+
+
+def test_what_follows_a_record_follows_it():
+    said = []
+
+    class Log:
+        def log(self, data, step):
+            said.append((data, step))
+
+        def finish(self, exit_code=0):
+            said.append(exit_code)
+
+    logger = LogThen(Log(), lambda: said.append("saved"))
+    logger.log(data={"x": 1}, step=3)
+    logger.finish(exit_code=7)
+    assert said == [({"x": 1}, 3), "saved", 7]
+
+
+def nested(rows):
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
+def test_sampled_and_trained_log_probabilities_agree(actor, model_path):
+    engine = load_engine(model_path, max_length=128, max_rows=8)
+    texts = [
+        torch.randint(7, 250, (n,), generator=torch.Generator().manual_seed(n)).tolist()
+        for n in (10, 14, 9, 20, 11, 12)
+    ]
+    seen = []
+    for _ in range(2):
+        done = [engine.submit(p, SamplingParams(9, temperature=0.7, ignore_eos=True)) for p in texts]
+        engine.run()
+        mask = nested([torch.ones(9, dtype=torch.int64) for _ in done])
+        td = {
+            "prompts": nested([torch.tensor(r.prompt_ids) for r in done]),
+            "responses": nested([torch.tensor(r.token_ids) for r in done]),
+            "input_ids": nested([torch.tensor(r.tokens) for r in done]),
+            "position_ids": nested([torch.arange(len(r.tokens)) for r in done]),
+            "response_mask": mask,
+            "loss_mask": mask,
+        }
+        out = actor.infer_batch(tu.get_tensordict(td, non_tensor_dict={"temperature": 0.7, "compute_loss": False}))
+        for request, log_probs in zip(done, out["log_probs"].unbind(), strict=True):
+            trained = log_probs[len(request.prompt_ids) - 1 : len(request.tokens) - 1]
+            torch.testing.assert_close(trained, torch.tensor(request.log_probs), rtol=0, atol=1e-5)
+        seen.append([r.log_probs for r in done])
+        made = Made(rows_of(play(2, "grow"), merge=True), actor)
+        made.batch.update(actor, made.columns(objective())[0], "actor", actor_config())
+        weights, _ = actor.engine.get_per_tensor_param()
+        engine.load_weights({name: tensor.detach().clone() for name, tensor in weights}, version=1)
+    assert seen[0] != seen[1]
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+def fields(**changed):
+    step = {"index": 0, "start": 0, "end": 2, "prompt_tokens": 3, "reward": 1.0, "components": {}, "terminated": True,
+            "truncated": False, "anchor": "", **changed}  # fmt: skip
+    return {"kind": "step", "trajectory": "u_0", "steps": [step], "value_at": -1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"reward": float("nan")}, "episode u_0: the reward of step 0 is nan"),
+        ({"reward": float("inf")}, "the reward of step 0 is inf"),
+        ({"end": 0}, "step 0 has no tokens"),
+        ({"end": 9}, "tokens outside its row"),
+    ],
+)
+def test_steps_that_are_refused(changed, message):
+    with pytest.raises(DataError, match=message):
+        step_table([fields(**changed)], ["u"], torch.tensor([0, 2]), {})
+
+
+def test_a_step_that_comes_twice_is_refused():
+    table = step_table([fields(), fields()], ["u", "u"], torch.tensor([0, 2, 4]), {})
+    given = {"old_log_probs": torch.full((4,), -1.0)}
+    one = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(DataError, match="'u_0' has step 0 more than once"):
+        step_columns(table, given, 4, objective(), one, one)
+
+
+def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
+    made = Made(rows_of(play(4, "grow"), merge=True), actor)
+    process = ProcessRewards({"format": 0.5}, normalize="prime", included=False)
+    _, plain = made.columns(objective())
+    _, mixed = made.columns(objective(process=process, scale=RewardScale("batch")))
+    table = made.batch.table()
+    assert not any("process" in name or "scale" in name for name in plain.metrics)
+    assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in table.components)
+    for name in ("count", "mean", "max", "min"):  # as the released systems call them, too
+        assert mixed.metrics[f"critic/process_rewards/{name}"] == mixed.metrics[f"env/process_rewards/{name}"]
+    scale, sigma = mixed.metrics["env/process_rewards/scale"], mixed.metrics["env/reward_scale"]
+    added = torch.tensor([0.5 * c["format"] / scale for c in table.components])
+    torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["old_log_probs", "values"])
+def test_numbers_that_are_none_name_their_episode(actor, critic, name):
+    made = Made(rows_of(play(1, "grow"), merge=True), actor, critic)
+    table = made.batch.table()
+    made.given[name][table.tokens[-1]] = float("nan")
+    with pytest.raises(DataError, match=r"'g2_2'.* is nan"):
+        made.columns(objective("gae"))
+
+
+def test_the_value_after_a_cut_episode_is_a_number():
+    cut = {**fields(truncated=True, terminated=False), "value_at": 2}
+    table = step_table([cut], ["u"], torch.tensor([0, 3]), {})
+    given = {"old_log_probs": torch.full((3,), -1.0), "values": torch.tensor([0.0, 0.0, float("nan")])}
+    one = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(DataError, match="after the last step of trajectory 'u_0' is nan"):
+        step_columns(table, given, 3, objective("gae"), one, one)
+
+
+@pytest.mark.parametrize(("name", "learned"), [("gae", [0, 2]), ("token_gae", [0, 1, 2, 3])])
+def test_metrics_of_values_are_over_the_tokens_the_critic_learns_at(name, learned):
+    rows = [fields(), {**fields(reward=0.0), "trajectory": "u_1"}]
+    table = step_table(rows, ["u", "u"], torch.tensor([0, 2, 4]), {})
+    values = torch.tensor([0.5, 90.0, -0.5, -70.0])
+    given, one = {"old_log_probs": torch.full((4,), -1.0), "values": values}, torch.zeros(2, dtype=torch.int64)
+    result = step_columns(table, given, 4, objective(name), one, one)
+    assert result.metrics["critic/values/max"] == float(values[learned].max())
+    left = (result.columns["returns"] - values)[learned].var() / (result.columns["returns"][learned].var() + 1e-5)
+    assert result.metrics["critic/vf_explained_var"] == pytest.approx(float(1 - left), rel=1e-4)
+
+
+def test_process_rewards_beside_a_greedy_baseline_are_said(caplog):
+    table = step_table([fields(components={"format": 0.5})], ["u"], torch.tensor([0, 2]), {})
+    given, one = {"old_log_probs": torch.full((2,), -1.0)}, torch.zeros(1, dtype=torch.int64)
+    said = []
+    for process in (ProcessRewards(), ProcessRewards({"format": 2.0})):
+        say_once.cache_clear()
+        caplog.clear()
+        step_columns(table, given, 2, objective("remax", process=process), one, one, {"u": 0.0})
+        said.append("not those of the greedy episodes" in caplog.text)
+    assert said == [False, True]
+
+
+def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():
+    first = fields(reward=0.1, components={"format": 0.1})
+    second = {**fields(reward=0.2, components={"format": 0.2}), "trajectory": "u_1"}
+    table = step_table([first, second], ["u", "u"], torch.tensor([0, 2, 4]), {})
+    given, one = {"old_log_probs": torch.full((4,), -1.0)}, torch.zeros(2, dtype=torch.int64)
+    off = objective(process=ProcessRewards({"format": 0.0}))
+    assert step_columns(table, given, 4, off, one, one).columns["advantages"].tolist() == [0.0] * 4
+
+
+def test_a_step_table_is_the_same_for_any_rows_in_any_order():
+    episodes = play(3, "mixed")
+    seen = []
+    for merge, seed in ((True, 0), (False, 0), (True, 1), (False, 2)):
+        batch = local_batch(rows_of(episodes, merge=merge), filler_id=FILLER, ranks=2, mini_batches=2, seed=seed)
+        table = batch.table()
+        tokens = torch.tensor([token for row in batch.responses for token in row])
+        finals = [tokens[i - 1].item() if i > 0 else -1 for i in table.final.tolist()]
+        assert [fields["kind"] for fields in batch.extra].count("padding") == len(batch.extra) - len(
+            rows_of(episodes, merge=merge)
+        )
+        seen.append(
+            (tokens[table.tokens].tolist(), table.step_of.tolist(), table.trajectory.tolist(), table.index.tolist(),
+             table.group.tolist(), table.rewards.tolist(), table.truncated.tolist(), table.names, table.anchors,
+             [i >= 0 for i in table.final.tolist()])
+        )  # fmt: skip
+        assert len(finals) == len(table)
+    assert all(other == seen[0] for other in seen)
+    assert seen[0][0] == [t for _, _, episode in episodes for step in episode.steps for t in step.response_ids]

@@ -1,0 +1,100 @@
+"""Two data-parallel ranks over gloo: merged rows, one row per step and a single rank give the same gradients.
+
+Each rank is a process that runs this file; what they computed is compared here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+CASES = list(product(("grow", "mixed"), (True, False), (("gae", "steppo", "trajectory"), ("grpo", "vanilla", "token"))))
+
+
+def main(rank, ranks, model_path, out):
+    """One rank: gradients of two mini-batches of actor and critic for every case, into ``out``."""
+    import torch
+    from test_verl_losses import Made, actor_config, critic_config, gradients, objective, play, rows_of
+
+    from agent_envs.adapters.verl.batch.local import build_worker
+
+    torch.set_num_threads(1)
+    actor = build_worker(model_path, "language_model")
+    torch.manual_seed(0)  # the critic's head is drawn; each rank draws the same
+    critic = build_worker(model_path, "value_model")
+    results = {}
+    for contexts, merge, (estimator, loss, weighting) in CASES:
+        rows = rows_of(play(11, contexts), merge=merge)
+        made = Made(rows, actor, critic, rank, ranks=ranks, mini_batches=2)
+        columns, result = made.columns(objective(estimator, weighting), actor_batches=2, critic_batches=2)
+        both = {}
+        for role, worker, config in (("actor", actor, actor_config(loss)), ("critic", critic, critic_config())):
+            both[role] = gradients(
+                worker, made.batch, columns, role, config, mini_batches=2, micro_tokens=120, rank=rank
+            )
+        held = [fields["kind"] for fields in made.batch.extra]
+        results[contexts, merge, estimator] = {"updates": both, "kinds": held, "metrics": result.metrics}
+    if rank == 0:
+        torch.save(results, out)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks_and_merging_change_nothing(tmp_path, root):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("verl")
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["some words to learn"])
+    save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, tmp_path / "model")
+    processes = []
+    for ranks in (1, 2):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = str(s.getsockname()[1])
+        for rank in range(ranks):
+            variables = {
+                **os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            }  # fmt: skip
+            log = (tmp_path / f"{ranks}-{rank}.log").open("w")
+            command = [sys.executable, __file__, str(rank), str(ranks), str(tmp_path / "model"),
+                       str(tmp_path / f"{ranks}.pt")]  # fmt: skip
+            processes.append((subprocess.Popen(command, env=variables, stdout=log, stderr=log), log))
+    try:
+        for process, log in processes:
+            assert process.wait(timeout=240) == 0, Path(log.name).read_text()[-3000:]
+    finally:
+        for process, log in processes:
+            process.kill()
+            process.wait()
+            log.close()
+    one, two = (torch.load(tmp_path / f"{ranks}.pt") for ranks in (1, 2))
+    for contexts, _, (estimator, _, _) in CASES:
+        expected = one[contexts, False, estimator]
+        assert "padding" in two[contexts, False, estimator]["kinds"] + two[contexts, True, estimator]["kinds"]
+        for got in (two[contexts, True, estimator], two[contexts, False, estimator], one[contexts, True, estimator]):
+            assert got["metrics"] == pytest.approx(expected["metrics"], rel=1e-5, abs=1e-6)
+            for role in ("actor", "critic"):
+                (g1, m1), (g2, m2) = expected["updates"][role], got["updates"][role]
+                assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+                assert len(g1) == len(g2) == 2
+                for a, b in zip(g1, g2, strict=True):
+                    assert a.keys() == b.keys() and len(a) > 10
+                    for name in a:
+                        norm = float(a[name].double().norm())
+                        where = f"{role}, {name}, {contexts}, {estimator}"
+                        assert float((a[name].double() - b[name].double()).norm()) <= 1e-5 * norm, where
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,101 @@
+"""The trainer's own parts, without workers.
+
+1. with low-rank adapters, what verl leaves on a batch does not reach the critic, which has no adapter
+2. what verl measures of rows does not take the place of what is measured of steps and episodes
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():  # verl warns of every engine that is not installed
+    warnings.simplefilter("ignore")
+    pytest.importorskip("verl")
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from agent_envs.adapters.verl.batch.columns import step_columns
+    from agent_envs.adapters.verl.batch.table import step_table
+    from agent_envs.adapters.verl.batch.trainer import EnvTrainer
+
+from omegaconf import OmegaConf  # noqa: E402
+
+from agent_envs.adapters.estimators import get_estimator  # noqa: E402
+from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record  # noqa: E402
+from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def record(name: str) -> dict:
+    """A row of one step."""
+    step = {"index": 0, "start": 0, "end": 2, "prompt_tokens": 3, "reward": float(name == "u_1"), "components": {},
+            "terminated": True, "truncated": False, "anchor": ""}  # fmt: skip
+    episode = Episode(
+        env_id="e", episode_id=name, group_id="u", seed=None, index=0, instructions="", tools=(), reset_info={},
+        steps=(Step("o", "a", 1.0, True, False, {"success": True}, prompt_ids=(1, 2, 3), response_ids=(4, 5)),),
+        final_observation="", stop_reason=StopReason.TERMINATED,
+    )  # fmt: skip
+    timing = {"generate_sequences": [0.1], "tool_calls": [0.2], "total": 0.3}
+    return {"kind": "step", "trajectory": name, "steps": [step], "value_at": -1, "timing": timing,
+            "reward_extra_info": episode_record(episode)}  # fmt: skip
+
+
+class Batch:
+    """What travels with a batch to the workers."""
+
+    def __init__(self) -> None:
+        self.keys, self.tags, self.partition_id = ["u_0_0"], [{"seq_len": 4}], "train"
+        self.extra_info: dict[str, object] = {"temperature": 1.0}
+
+
+def test_the_reference_without_its_adapter_is_no_matter_of_the_critic(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verls_own(self: PPOTrainerSync, batch: Batch, metrics: dict) -> Batch:
+        batch.extra_info.update(compute_loss=False, no_lora_adapter=True)  # verl/trainer/ppo/v1/trainer_base.py:1704
+        return batch
+
+    monkeypatch.setattr(PPOTrainerSync, "_compute_ref_log_prob", verls_own)
+    trainer = object.__new__(EnvTrainer)
+    batch = trainer._compute_ref_log_prob(Batch(), {})
+    assert batch.extra_info == {"temperature": 1.0, "compute_loss": False}
+
+
+def test_metrics_of_rows_do_not_replace_those_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = {
+        "critic/rewards/mean": 1.0, "critic/values/max": 2.0, "critic/vf_explained_var": 0.5, "env/return/mean": 3.0,
+        "env/return/max": 3.0, "env/return/min": 3.0, "num_turns/mean": 4.0, "prompt_length/clip_ratio": 0.0,
+        "response_length_non_aborted/clip_ratio": 0.25,
+    }  # fmt: skip
+    left_to_verl = {"critic/advantages/mean": -7.0, "timing_s/step": -7.0}
+
+    def verls_own(self: PPOTrainerSync, batch: object, metrics: dict, *more: object) -> None:
+        metrics.update({**dict.fromkeys(ours, -7.0), **left_to_verl, "env/return/mean": 3.0})
+
+    monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", verls_own)
+    monkeypatch.setattr("agent_envs.adapters.verl.batch.trainer.KVBatchMeta", lambda **fields: fields)
+    metrics = dict(ours)
+    object.__new__(EnvTrainer)._compute_metrics(Batch(), metrics, {}, 1, 0)
+    kept = {name: value for name, value in ours.items() if not name.startswith("env/")}
+    assert {name: metrics[name] for name in (*kept, *left_to_verl)} == {**kept, **left_to_verl}
+
+
+def test_metrics_of_a_batch_take_padding_and_broken_episodes_into_account() -> None:
+    table = step_table(
+        [record("u_0"), record("u_1"), {**PADDING}], ["u", "u", "p"], torch.tensor([0, 2, 4, 5]), {"u": 0}
+    )
+    given = {"old_log_probs": torch.full((5,), -1.0)}
+    one = torch.zeros(3, dtype=torch.int64)
+    result = step_columns(table, given, 5, Objective(get_estimator("grpo")), one, one)
+    trainer = object.__new__(EnvTrainer)
+    trainer.config = OmegaConf.create({"data": {"max_prompt_length": 3, "max_response_length": 9}})
+    batch = Batch()
+    batch.tags = [{"seq_len": 5}, {"seq_len": 5}, {"seq_len": 2}]
+    broken = {**record("u_2"), "kind": "masked"}
+    batch.tags.append({"seq_len": 5})
+    metrics = trainer._batch_metrics(batch, [record("u_0"), record("u_1"), {**PADDING}, broken], table, result)
+    assert metrics["prompt_length/clip_ratio"] == 1.0 and metrics["response_length/clip_ratio"] == 0.0
+    assert metrics["env/masked_episodes"] == 1.0 and metrics["env/episodes"] == 3.0
+    assert metrics["num_turns/mean"] == 2.0 and metrics["env/pad_row_share"] == 0.25

@@ -1,0 +1,301 @@
+"""`agentr1 chat`, what it stands on: questions of one's own, and checkpoints as Hugging Face folders.
+
+1. the person asks, calls run, results are shown; the conversation goes on until /reset; several turns
+2. a task is played where nothing can be asked, with advice between the steps
+3. what an agent or an environment says is inert; failures begin anew or end the command
+4. verl's checkpoints are converted once, whole or not at all
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agent_envs.cli.chat import Chat
+from agent_envs.cli.main import main
+from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded
+from agent_envs.messages import observation_messages
+from agent_envs.policies import ExpertPolicy, Response
+
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "12+7"}}\n</tool_call>'
+SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
+
+
+class Scripted:
+    """Says one text after the other, whoever asks; keeps what each of its actors was shown."""
+
+    def __init__(self, *texts):
+        self.texts = list(texts)
+        self.actors = []
+
+    def start(self, env):
+        self.actors.append([])
+        return _Actor(self, self.actors[-1])
+
+
+class _Actor:
+    def __init__(self, policy, seen):
+        self.policy, self.seen = policy, seen
+
+    async def act(self, observation, info):
+        self.seen.append((observation, [m["role"] for m in observation_messages(observation, info)]))
+        said = self.policy.texts.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return Response(said)
+
+
+def chat(env_id, policy, *lines, index=None, **kwargs):
+    """What is on the screen after a person wrote these lines."""
+    waiting, screen = list(lines), []
+
+    def ask(prompt):
+        if not waiting:
+            raise EOFError
+        if isinstance(waiting[0], BaseException):
+            raise waiting.pop(0)
+        screen.append(prompt + waiting[0])
+        return waiting.pop(0)
+
+    env = gym.make(env_id, **kwargs)
+    talk = Chat(env, policy, index=index, ask=ask, show=screen.append)
+    talk.talk()
+    env.close()
+    return "\n".join(screen), talk
+
+
+def test_questions_calls_and_answers_in_one_conversation():
+    policy = Scripted(CALL, "#### 19", "It was 19.")
+    said, talk = chat("AgentR1/GSM8KTool-v0", policy, "12 and 7?", "What was it?", "/quit", "never read")
+    assert "calculator(expression): " in said and "calculator> 19" in said and "agent> #### 19" in said
+    assert "read as" not in said  # how an answer was scored is no matter of a conversation
+    (seen,) = policy.actors
+    assert seen == [("12 and 7?", ["user"]), ("19", ["tool"]), ("What was it?", ["user"])]
+    assert (talk.questions, talk.steps) == (2, 3)
+
+
+def test_reset_and_tools_and_unknown_commands():
+    policy = Scripted("#### 1", "#### 2")
+    said, _ = chat("AgentR1/GSM8KTool-v0", policy, "one?", "/tools", "/nope", "/reset", "  ", "two?")
+    assert len(policy.actors) == 2 and "(begun anew)" in said
+    assert said.count("calculator(expression)") == 2 and "There is no /nope" in said
+
+
+def test_a_question_searches_the_environments_documents(tmp_path):
+    corpus = tmp_path / "notes.jsonl"
+    corpus.write_text(json.dumps({"id": "1", "title": "Zorp", "text": "The river Zorp is \x1b[31mred."}) + "\n")
+    policy = Scripted(SEARCH, "<answer>red</answer>")
+    said, _ = chat("AgentR1/HotpotQA-v0", policy, "Which colour has the Zorp?", corpus=str(corpus))
+    assert "search> [1] Zorp" in said and "agent> <answer>red</answer>" in said
+
+
+def test_a_first_search_is_shown():
+    said, _ = chat("AgentR1/HotpotQA-v0", Scripted("<answer>x</answer>"), "river?", force_first_search=True)
+    assert "river?\n\n[1] " in said
+
+
+def test_a_task_is_played_with_advice():
+    policy = Scripted("look", "inventory")
+    said, talk = chat("AgentR1/ALFWorld-v0", policy, "", "Check your hands.", "/quit", index=3)
+    first, second = (observation for observation, _ in policy.actors[0])
+    assert "/3\n" in said and "Advice" not in first and second.endswith("\n\nAdvice: Check your hands.")
+    assert (talk.questions, talk.steps, talk.asks) == (1, 2, False)
+
+
+def test_a_task_to_its_end_and_the_next():
+    said, talk = chat("AgentR1/GSM8KTool-v0", ExpertPolicy(), *[""] * 40, index=5, level=2)
+    assert "(solved, score 1)" in said and talk.questions > 1
+
+
+def test_an_agent_that_fails_begins_anew(monkeypatch):
+    policy = Scripted("", ContextLengthExceeded("the prompt has 9 tokens"), "#### 3")
+    said, _ = chat("AgentR1/GSM8KTool-v0", policy, "a?", "b?", "c?")
+    assert "(the agent said nothing: the conversation begins anew)" in said
+    assert "(the prompt has 9 tokens: the conversation begins anew)" in said and "agent> #### 3" in said
+    assert len(policy.actors) == 3
+    with pytest.raises(BackendError):
+        chat("AgentR1/GSM8KTool-v0", Scripted(BackendError("down")), "a?")
+
+
+def test_an_interrupt_stops_the_agent_or_at_the_prompt_the_conversation(monkeypatch):
+    policy = Scripted("#### 1", "interrupted", "")
+    answer = Chat._response
+
+    def response(self, observation, info):
+        said = answer(self, observation, info)
+        if said.text == "interrupted":
+            raise KeyboardInterrupt
+        return said
+
+    monkeypatch.setattr(Chat, "_response", response)
+    said, talk = chat("AgentR1/GSM8KTool-v0", policy, "a?", "b?", "c?", KeyboardInterrupt(), "never read")
+    assert said.count("(stopped: the conversation begins anew)") == 1 and talk.questions == 3
+    assert said.endswith("(the agent said nothing: the conversation begins anew)")
+
+
+def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a?\\\nsecond line\n"))
+    env = gym.make("AgentR1/GSM8KTool-v0")
+    policy = Scripted('<tool_call>{"name": "\x1b[2J", "arguments": {}}</tool_call>', "\x1b]0;owned\x07 #### 1")
+    Chat(env, policy).talk()
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\x07" not in said and "\\x1b]0;owned\\x07" in said
+    assert policy.actors[0][0][0] == "a?\nsecond line"
+
+
+def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
+    from agent_envs.terminal import read_text, tolerant_streams
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xff\r\nlast"), encoding="utf-8", newline="\n"))
+    tolerant_streams()
+    assert [read_text("> "), read_text("> ")] == ["caf\ufffd", "last"]
+    with pytest.raises(EOFError):
+        read_text("> ")
+    assert capsys.readouterr().out == "> caf\ufffd\n> last\n> \n"
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    torch = pytest.importorskip("torch")
+    model = _model(tmp_path / "model")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1 and 1?\n/quit\n"))
+    argv = ["chat", "--env", "AgentR1/GSM8KTool-v0", "--model", str(model), "--device", "cpu", "--max-tokens", "4"]
+    assert main(argv) == 0
+    assert "agent> " in capsys.readouterr().out
+    assert main(["chat", "--env", "AgentR1/GSM8KTool-v0", "--checkpoint", str(tmp_path)]) == 2
+    assert "no checkpoint of verl" in capsys.readouterr().err
+    assert main([*argv, "--checkpoint", str(model)]) == 2
+    assert "one of --model FOLDER and --checkpoint" in capsys.readouterr().err
+    assert torch.get_num_threads() >= 1
+
+
+# -- a question of one's own -------------------------------------------------------------------------------------------
+
+OWN = [
+    ("AgentR1/GSM8K-v0", {"reward": "agentr1"}, ["#### 4"]),
+    ("AgentR1/GSM8KTool-v0", {}, [CALL, "#### 19"]),
+    ("AgentR1/GSM8KTool-v0", {"reward": "agentr1", "tool": "check_answer"}, ["x", "x"]),
+    ("AgentR1/HotpotQA-v0", {}, [SEARCH, "<answer>no</answer>"]),
+    ("AgentR1/HotpotQA-v0", {"style": "react", "reward": "f1"}, ["search[river]", "finish[no]"]),
+    ("AgentR1/MuSiQue-v0", {"style": "search_r1"}, ["<search>river</search>", "<answer>no</answer>"]),
+    ("AgentR1/PaperSearch-v0", {"selector": "lexical", "papers": 200, "reward": "f1"}, [SEARCH, "done"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("env_id", "kwargs", "actions"), OWN)
+def test_a_question_of_ones_own_is_a_task_without_a_gold_answer(env_id, kwargs, actions):
+    env = gym.make(env_id, **kwargs)
+    observation, info = env.reset(options={"question": "Where is\ud800 it?"})
+    assert observation == "Where is� it?" and (info["index"], info["source"]) == (-1, "question")
+    assert env.unwrapped.expert_action() is None
+    assert env.unwrapped.demo_action(np.random.default_rng(0), 0.5) is None
+    start = env.unwrapped.snapshot()
+    for action in actions:
+        _, reward, terminated, _, info = env.step(action)
+        assert reward == 0.0 and not info["success"] and info["score"] == 0.0
+        if terminated:
+            break
+    assert terminated
+    assert env.unwrapped.restore(start)[0] == observation
+    _, info = env.reset(options={"index": 2})
+    assert info["index"] == 2 and info["source"] == "generated"
+    env.close()
+
+
+def test_questions_that_are_none():
+    env = gym.make("AgentR1/GSM8KTool-v0")
+    for options in ({"question": " "}, {"question": 3}, {"question": "a?", "index": 1}):
+        with pytest.raises(ConfigError):
+            env.reset(options=options)
+    with pytest.raises(ConfigError, match="reset options may hold"):
+        gym.make("AgentR1/ALFWorld-v0").reset(options={"question": "a?"})
+    with pytest.raises(ConfigError, match="selector='lexical'"):
+        gym.make("AgentR1/PaperSearch-v0", papers=200).reset(options={"question": "a?"})
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def _model(folder):
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["user assistant system 0123456789"])
+    save_model(build_model(tokenizer), tokenizer, folder)
+    return folder
+
+
+def _checkpoint(run, step, model):
+    """As verl leaves one rank's checkpoint."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    actor = run / "checkpoints" / f"global_step_{step}" / "actor"
+    shutil.copytree(model, actor / "huggingface")
+    (actor / "huggingface" / "model.safetensors").unlink()
+    weights = AutoModelForCausalLM.from_pretrained(model).state_dict()
+    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
+    return actor
+
+
+def test_a_checkpoint_is_converted_once_by_verl(tmp_path, monkeypatch):
+    pytest.importorskip("verl")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+
+    model, run, cache = _model(tmp_path / "model"), tmp_path / "run", tmp_path / "cache"
+    actor = _checkpoint(run, 2, model)
+    folder = hugging_face_folder(run, cache)
+    assert [p.name for p in cache.iterdir()] == [folder.name]  # nothing half-made beside it
+    made, original = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32) for p in (folder, model))
+    for (name, one), other in zip(made.named_parameters(), original.parameters(), strict=True):
+        assert torch.equal(one, other.bfloat16().float()), name
+    text = "user 12 assistant?"
+    assert AutoTokenizer.from_pretrained(folder).encode(text) == AutoTokenizer.from_pretrained(model).encode(text)
+    monkeypatch.setattr(subprocess, "run", None)  # not a second time
+    for place in (run, run / "checkpoints", actor.parent, actor):
+        assert hugging_face_folder(place, cache) == folder
+    assert hugging_face_folder(model, cache) == model
+
+
+@pytest.mark.parametrize("merger", ["one that fails", pytest.param("verl's", marks=pytest.mark.slow)])
+def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, monkeypatch, merger):
+    pytest.importorskip("verl")
+    from agent_envs.adapters.verl.run.checkpoints import find_actor, hugging_face_folder
+
+    run = tmp_path / "run"
+    for step in (9, 10):
+        folder = run / "checkpoints" / f"global_step_{step}" / "actor"
+        (folder / "huggingface").mkdir(parents=True)
+        (folder / "fsdp_config.json").write_text("{}")
+    assert find_actor(run).parent.name == "global_step_10"
+    (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("9")
+    assert find_actor(run).parent.name == "global_step_9"
+    if merger != "verl's":  # which takes seconds to be imported
+        run_process, fails = subprocess.run, "import sys; sys.exit('there is nothing in huggingface')"
+        monkeypatch.setattr(subprocess, "run", lambda _, **how: run_process([sys.executable, "-c", fails], **how))
+    with pytest.raises(BackendError, match=r"merger cannot convert .*exit status 1(?s:.*)huggingface"):
+        hugging_face_folder(run, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+    for nothing in (tmp_path / "cache", tmp_path / "absent"):
+        with pytest.raises(ConfigError, match="no checkpoint"):
+            hugging_face_folder(nothing)
+
+
+def test_weights_that_verl_saved_as_hugging_face_are_taken_as_they_are(tmp_path):
+    pytest.importorskip("torch")
+    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+
+    model, run = _model(tmp_path / "model"), tmp_path / "run"
+    actor = _checkpoint(run, 1, model)
+    shutil.copy(model / "model.safetensors", actor / "huggingface")
+    assert hugging_face_folder(run, tmp_path / "cache") == actor / "huggingface"

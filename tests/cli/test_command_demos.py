@@ -1,0 +1,239 @@
+"""`agentr1 demos`: what an expert did, as rows that trainers take.
+
+Behaviours pinned here:
+1. A row is the conversation of the rollout; the same seed writes the same bytes; no task comes twice.
+2. Failed episodes are left out unless asked for; the same conversation is written once.
+3. A prompt that is built anew begins another row.
+4. Both formats hold the same rows; TRL reads the one and verl the other, with the loss on responses alone.
+5. Nothing is left of a command that fails.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.cli.demos import Tally, demonstration_rows, write_rows
+from agent_envs.cli.main import main
+from agent_envs.errors import DataError, PolicyError
+from agent_envs.policies import ExpertPolicy
+from agent_envs.rollout.demonstrations import without_nulls
+from agent_envs.text_env import Outcome, TextEnv
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+def _demos(out: Path, *options: str, env: str = ENV) -> list[dict[str, Any]]:
+    assert main(["demos", "--env", env, "--quiet", "--out", str(out), *options]) == 0
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.suffix == ".jsonl" else []
+
+
+def test_a_row_is_the_conversation_of_the_rollout(tmp_path: Path, capsys) -> None:
+    rows = _demos(tmp_path / "a.jsonl", "--n", "30", "--seed", "3", "--split", "test")
+    assert f"30 rows of 30 episodes in {tmp_path / 'a.jsonl'}" in capsys.readouterr().out
+    assert len({row["index"] for row in rows}) == 30 and {row["split"] for row in rows} == {"test"}
+    for row in rows[:5]:
+        env = gym.make(ENV, split="test")
+        question, _ = env.reset(options={"index": row["index"]})
+        opening, rest = row["messages"][: row["opening"]], row["messages"][row["opening"] :]
+        assert opening == [
+            {"role": "system", "content": env.unwrapped.instructions},
+            {"role": "user", "content": question},
+        ]
+        assert row["tools"] == env.unwrapped.tools and row["success"] and row["step"] == 0
+        ended = False
+        while not ended:
+            action = rest.pop(0)
+            assert action["role"] == "assistant"
+            _, _, ended, _, info = env.step(action["content"])
+            shown = [rest.pop(0)["content"] for _ in info["tool_results"]]
+            assert ended or shown == [result["content"] for result in info["tool_results"]]
+        assert info["success"] and not rest
+    _demos(tmp_path / "b.jsonl", "--n", "30", "--seed", "3", "--split", "test")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert _demos(tmp_path / "c.jsonl", "--n", "30", "--seed", "4", "--split", "test") != rows
+
+
+def test_noise_and_failed_episodes(tmp_path: Path, capsys) -> None:
+    options = ("--n", "40", "--noise", "0.5", "--env-kwargs", '{"level": 2}')
+    good = _demos(tmp_path / "good.jsonl", *options)
+    assert "failed and were left out" in capsys.readouterr().out
+    assert len(good) == 40 and all(row["success"] for row in good)
+    every = _demos(tmp_path / "all.jsonl", *options, "--all")
+    assert len(every) == 40 and 0 < sum(row["success"] for row in every) < 40
+
+
+def test_a_prompt_built_anew_begins_another_row(tmp_path: Path) -> None:
+    rows = _demos(tmp_path / "a.jsonl", "--n", "4", "--wrapper", "RebuildPrompt", env="AgentR1/PaperSearch-v0")
+    assert len(rows) > 4 and len({row["task_id"] for row in rows}) == 4
+    for task in {row["task_id"] for row in rows}:
+        assert [row["step"] for row in rows if row["task_id"] == task] == list(
+            range(sum(row["task_id"] == task for row in rows))
+        )
+    assert all([m["role"] for m in row["messages"]] == ["system", "user", "assistant"] for row in rows)
+
+
+class _Few(TextEnv):
+    """Tasks 0 to 5: the word of task i is i // 2, so that pairs are the same; task 4 has no expert."""
+
+    def _open_tasks(self) -> Any:
+        class Tasks:
+            name, split = "generated", "all"
+
+            def __len__(self) -> int:
+                return 6
+
+            def __getitem__(self, index: int) -> Any:
+                return type("Task", (), {"task_id": f"few/{index}", "word": str(index // 2), "index": index})()
+
+        return Tasks()
+
+    def _begin(self, task: Any) -> tuple[str, None]:
+        return f"Say {task.word}.", None
+
+    def _act(self, action: str) -> Outcome:
+        right = action == self.task.word
+        return Outcome("", float(right), True, score=float(right), success=right)
+
+    def expert_action(self) -> str | None:
+        return None if self.task.index == 4 else str(self.task.word)
+
+
+def test_duplicates_and_tasks_without_an_expert() -> None:
+    tally = Tally()
+    rows = list(demonstration_rows(_Few(), ExpertPolicy(), 10, tally=tally))
+    assert sorted(row["messages"][-1]["content"] for row in rows) == ["0", "1", "2"]
+    assert (tally.episodes, tally.duplicates, tally.unsolvable, tally.failed) == (3, 2, 1, 0)
+    assert "tools" not in rows[0]
+    assert len(list(demonstration_rows(_Few(), ExpertPolicy(), 10, duplicates=True))) == 5
+
+    class Without(_Few):
+        def expert_action(self) -> None:
+            return None
+
+    with pytest.raises(PolicyError, match="has no expert"):
+        list(demonstration_rows(Without(), ExpertPolicy(), 10))
+
+
+def test_more_than_there_are_tasks(tmp_path: Path, capsys) -> None:
+    row = {"question": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    rows = _demos(tmp_path / "a.jsonl", "--n", "5", "--data", str(tmp_path / "rows.jsonl"))
+    assert len(rows) == 1
+    assert "5 were asked for, and the split has no more tasks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "a.csv"], "one of .jsonl, .parquet"),
+        (["--out", "a.jsonl", "--n", "0"], "--n must be at least 1"),
+        (["--out", "a.jsonl", "--noise", "2"], "noise is a share"),
+        (["--out", "a.jsonl", "--split", "tset"], "test"),
+        (["--out", "a.jsonl", "--wrapper", "Nothing"], "unknown wrapper"),
+        (["--out", "a.jsonl", "--seed", "-1"], "seed must be"),
+    ],
+)
+def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demos", "--env", ENV, "--quiet", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    def rows():
+        yield {"messages": [{"role": "user", "content": "a"}]}
+        raise KeyboardInterrupt
+
+    for name in ("a.jsonl", "a.parquet"):
+        (tmp_path / name).write_text("before")
+        with pytest.raises(KeyboardInterrupt):
+            write_rows(tmp_path / name, rows())
+        with pytest.raises(DataError, match="no episode is left"):
+            write_rows(tmp_path / name, [])
+        assert (tmp_path / name).read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
+def test_both_formats_hold_the_same(tmp_path: Path, env: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows = _demos(tmp_path / "a.jsonl", "--n", "12", env=env)
+    _demos(tmp_path / "a.parquet", "--n", "12", env=env)
+    frame = pandas.read_parquet(tmp_path / "a.parquet", dtype_backend="pyarrow")
+    assert [without_nulls(row) for row in frame.to_dict("records")] == rows
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.warm_start import play_demonstrations, transcript
+
+    return build_tokenizer(map(transcript, play_demonstrations(ENV, 50, noise=0, seed=0, progress=False)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
+def test_verl_trains_on_the_responses_alone(tmp_path: Path, tokenizer, env: str, capsys) -> None:
+    pytest.importorskip("verl")
+    from omegaconf import OmegaConf
+    from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+    from verl.utils.import_utils import load_extern_object
+
+    ours = load_extern_object("pkg://agent_envs.adapters.verl.batch.sft_dataset", "DemonstrationDataset")
+    rows = _demos(tmp_path / "a.jsonl", "--n", "6", env=env)
+    _demos(tmp_path / "a.parquet", "--n", "6", env=env)
+    config = OmegaConf.create({"max_length": 16384, "pad_mode": "no_padding", "ignore_input_ids_mismatch": True})
+    for kind in (ours, MultiTurnSFTDataset):
+        dataset = kind(str(tmp_path / "a.parquet"), tokenizer, config)
+        assert len(dataset) == 6
+        for row, said in zip((dataset[i] for i in range(6)), rows, strict=True):
+            answers = [m["content"] for m in said["messages"] if m["role"] == "assistant"]
+            trained = tokenizer.decode(row["input_ids"][row["loss_mask"].bool()])
+            assert [part.strip() for part in trained.split("<|im_end|>")][:-1] == answers
+            if kind is ours:
+                assert "null" not in tokenizer.decode(row["input_ids"])
+    padded = ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 16384}))
+    assert {len(column) for column in padded[0].values()} == {16384}
+    assert padded[0]["attention_mask"].sum() == len(
+        ours(str(tmp_path / "a.parquet"), tokenizer, config)[0]["input_ids"]
+    )
+    short = ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8, "truncation": "left"}))
+    assert {len(column) for column in short[0].values()} == {8}
+    with pytest.raises(DataError, match="max_length=8"):
+        ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8}))[0]
+
+
+def test_trl_trains_on_it(tmp_path: Path, tokenizer, monkeypatch) -> None:
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+    pytest.importorskip("trl")
+    import warnings
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from trl import SFTConfig, SFTTrainer
+
+        from agent_envs.adapters.tiny.model import build_model
+
+        _demos(tmp_path / "a.jsonl", "--n", "8", env="AgentR1/PaperSearch-v0")
+        rows = datasets.load_dataset(
+            "json", data_files=str(tmp_path / "a.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
+        )
+        assert [tool["function"]["name"] for tool in rows[0]["tools"]] == ["search", "expand", "finish"]
+        assert "null" not in json.dumps(rows[0]["tools"]) and "null" not in json.dumps(rows[0]["messages"])
+        config = SFTConfig(
+            output_dir=str(tmp_path / "out"), max_steps=1, per_device_train_batch_size=2, report_to="none",
+            use_cpu=True, bf16=False, max_length=4096, logging_strategy="no", save_strategy="no", disable_tqdm=True,
+        )  # fmt: skip
+        model = build_model(tokenizer, context_length=4096)
+        trainer = SFTTrainer(model=model, args=config, train_dataset=rows, processing_class=tokenizer)
+        assert trainer.train().global_step == 1

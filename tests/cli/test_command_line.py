@@ -1,0 +1,90 @@
+"""What all commands have in common: help that teaches, and mistakes that are answered in one message.
+
+Behaviours pinned here:
+1. Every command's help has examples, and the commands in them take the options that they show.
+2. An unknown command is answered by the one that was meant.
+3. A file that cannot be written is one message that names it, before any work is done.
+4. An environment that is none of text is refused, and told what makes it one.
+5. Ranges of tasks are bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli.main import _COMMANDS, main
+from agent_envs.episodes.record import Episode, StopReason, write_episodes
+
+ENV = ["--env", "AgentR1/GSM8KTool-v0", "--quiet"]
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(_COMMANDS[name].module).add_arguments(parser)
+    return parser
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
+    help_ends_with = (_parser(name).epilog or "").replace("\\\n", " ")
+    lines = [line.strip() for line in help_ends_with.splitlines() if "agentr1 " in line]
+    shown = [part for line in lines for part in line.partition(" #")[0].split(";") if "agentr1 " in part]
+    commands = [shlex.split(part.partition("agentr1 ")[2]) for part in shown if "|" not in part and "..." not in part]
+    assert any(command[0] == name for command in commands)
+    for command in commands:
+        if command[0] in _COMMANDS:  # not a sentence about commands
+            _parser(command[0]).parse_intermixed_args(command[1:])
+
+
+def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["evl", "--n", "3"])
+    assert stopped.value.code == 2
+    assert "unknown command 'evl'. Did you mean 'eval'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["file/page.{}", "folder.{}"])
+def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
+    (tmp_path / "file").write_text("")
+    episode = Episode("E-v0", "e", "g", None, 0, "", (), {}, (), "", StopReason.TERMINATED)
+    write_episodes(tmp_path / "episodes.jsonl", [episode])
+    stored = str(tmp_path / "episodes.jsonl")
+    for command, suffix in (
+        (["view", stored], "html"),
+        (["rescore", stored, "--quiet"], "jsonl"),
+        (["plot", stored], "png"),
+        (["demos", *ENV, "--n", "1"], "jsonl"),
+    ):
+        if command[0] == "plot":
+            pytest.importorskip("matplotlib")
+        out = tmp_path / where.format(suffix)
+        if "folder" in where:
+            out.mkdir(exist_ok=True)
+        assert main([*command, "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert (
+            said.startswith("agentr1: ") and said.count("\n") == 1 and str(tmp_path) in said and ".partial" not in said
+        )
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("command", ["bench", "demos", "eval", "play"])
+def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"demos": ["--out", str(tmp_path / "a.jsonl")], "eval": ["--policy", "random"]}.get(command, [])
+    assert main([command, "--env", "CartPole-v1", *options]) == 2
+    assert "CartPole-v1 is no environment of text" in capsys.readouterr().err
+    if command == "demos":
+        assert main([command, "--env", "FrozenLake-v1", "--wrapper", "TextGame", *options]) == 2
+        assert "nothing to demonstrate" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("indices", ["5-3", "0-99999999999", "0-9999999999999999999", "x", "1,", "-1", "1-2-3"])
+def test_indices_that_name_no_tasks(indices: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", *ENV, "--policy", "expert", f"--indices={indices}"]) == 2
+    assert "--indices: " in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""`agentr1 list` and `agentr1 bench`: what there is, and how fast it is."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import sys
+
+import pytest
+
+import agent_envs
+from agent_envs.cli.bench import measure
+from agent_envs.cli.main import list as list_command
+from agent_envs.cli.main import main
+
+
+@pytest.fixture
+def said(capsys):
+    def run(*arguments, expected=0):
+        assert main(list(arguments)) == expected
+        return capsys.readouterr().out if expected == 0 else capsys.readouterr().err
+
+    return run
+
+
+def test_every_id_is_listed_with_its_data_and_how_to_get_more(said, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    rows = json.loads(said("list", "--json"))
+    assert [row["id"] for row in rows] == list(agent_envs.ENV_IDS)
+    for row in rows:
+        assert row["description"].endswith(".") and row["max_episode_steps"] >= 2 and row["data"]["generated"]
+        official = row["data"]["official"]
+        assert not official["in_place"] and "agentr1 prepare " in official["note"] and str(tmp_path) in official["note"]
+    text = said("list")
+    assert text.count("data      generated; the ") == len(rows) and "tools     search, expand, finish" in text
+
+
+def test_official_data_that_is_in_place_is_said(said, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    row = json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n"
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "train.jsonl").write_text(row)
+    assert said("list", "gsm8k").count("data      generated; official, in place") == 2
+    (tmp_path / "gsm8k" / "train.jsonl").rename(tmp_path / "gsm8k" / "test.jsonl")
+    assert said("list", "GSM8KTool").count("official, in place") == 1  # without the split that is the default
+
+
+def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch, root):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert "missing   pip install 'agent-envs[dense]'  for search by dense vectors" in said("list", "hotpot")
+    monkeypatch.setattr(list_command, "_installed", lambda module: True)
+    assert "missing" not in said("list")
+    config = configparser.ConfigParser()
+    config.read(root / "setup.cfg")
+    assert set(list_command.EXTRAS) <= set(config["options.extras_require"])
+    assert set(list_command._USED) <= set(agent_envs.ENV_IDS)
+
+
+def test_other_ids_and_words_that_are_in_none(said):
+    text = said("list", "FrozenLake-v1", "webshop")
+    assert text.startswith("FrozenLake-v1\n") and "AgentR1/WebShop-v0" in text and text.count("  data") == 1
+    assert "no id has 'nope' in it. There are:" in said("list", "nope", expected=2)
+    assert "unknown environment 'no_such:Env-v0'" in said("list", "no_such:Env-v0", expected=2)
+
+
+def test_bench_measures_in_a_process_of_its_own(said):
+    (row,) = json.loads(said("bench", "--env", "AgentR1/GSM8KTool-v0", "--seconds", "0.05", "--envs", "4", "--json"))
+    assert row["policy"] == "expert" and row["success"] == 1.0 and row["episodes"] >= 1
+    assert row["steps_per_second"] > 100 and 0 < row["step_p50_us"] <= row["step_p99_us"] and row["first_reset_s"] > 0
+
+
+def test_bench_tables(said, monkeypatch):
+    from agent_envs.cli.main import bench
+
+    monkeypatch.setattr(bench, "_apart", lambda choice, policy, seconds, envs, seed: measure(
+        choice, policy, seconds=0.0, envs=2, seed=seed))  # fmt: skip
+    text = said("bench", "--env", "all", "--split", "test")
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == list(agent_envs.ENV_IDS)
+    assert all(line.split()[1] == "expert" for line in lines[1:-1]) and lines[-1].startswith("Python 3")
+    options = ("--env-kwargs", '{"render_mode": "ansi"}', "--wrapper", "TextGame", "--json")
+    (row,) = json.loads(said("bench", "--env", "FrozenLake-v1", *options))
+    assert row["policy"] == "random"
+    assert "--envs must be at least 1" in said("bench", "--env", "all", "--envs", "0", expected=2)
+    assert "--seed must be at least 0" in said("bench", "--env", "all", "--seed", "-1", expected=2)
+    assert "Did you mean" in said("bench", "--env", "AgentR1/GSM8KTools-v0", expected=2)
+
+
+HEAVY = '''
+import mmap
+
+from agent_envs.wrappers import PrependInstructions
+
+
+class Heavy(PrependInstructions):
+    """Holds 5 MB of memory that no one in the process has had before."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.ballast = mmap.mmap(-1, 5_000_000)
+        self.ballast.write(b"x" * 5_000_000)
+'''
+
+
+def test_measures_weigh_what_an_environment_holds(tmp_path, monkeypatch, said):
+    (tmp_path / "heavy_env.py").write_text(HEAVY, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)  # the process that measures is a new one, and has the path
+    options = ("--wrapper", "heavy_env:Heavy", "--policy", "random", "--seconds", "0.01", "--envs", "8", "--json")
+    (row,) = json.loads(said("bench", "--env", "AgentR1/GSM8K-v0", *options))
+    assert 4000 < row["kb_per_env"] < 6000 and row["policy"] == "random" and row["steps_per_episode"] == 1.0
+
+
+@pytest.mark.parametrize("command", ["list", "play", "bench"])
+def test_help_teaches_by_examples(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0 and f"\n  agentr1 {command} " in text and "examples:" in text

@@ -1,0 +1,165 @@
+"""`agentr1 new-task`: what it writes works at once.
+
+Behaviours pinned here:
+1. Both variants pass their own tests, the contract among them, in the folder as written, and ruff has nothing to say.
+2. The rollout and `agentr1 train --dry-run` take the id in another process.
+3. Nothing is overwritten, a failed write leaves nothing, and a name that cannot be a package's is refused.
+4. In a checkout the id is registered beside the others, and the files fit the checkout's own rules.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli.main import main, new_task
+
+
+def _run(folder: Path, *command: str, path: Path | None = None) -> str:
+    root = Path(new_task.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{path or folder}{os.pathsep}{root}"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("variant", [(), ("--tools", "--namespace", "Lab")])
+def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, variant):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-task", "night_shop", *variant]) == 0
+    env_id = f"night_shop:{'Lab' if variant else 'Me'}/NightShop-v0"
+    assert env_id in capsys.readouterr().out
+    folder = tmp_path / "night_shop"
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert written == {
+        ".gitignore", "README.md", "docs/night_shop.md", "night_shop/__init__.py", "night_shop/dataset.py",
+        "night_shop/env.py", "pyproject.toml", "tests/test_night_shop.py",
+    }  # fmt: skip
+    assert " passed" in _run(folder, "pytest", "-q", "-p", "no:cacheprovider")
+    if variant:  # which files there are makes no difference to the trainer
+        assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
+    _run(folder, "ruff", "check", "--no-cache", ".")
+    _run(folder, "ruff", "format", "--no-cache", "--check", ".")
+    assert not list(tmp_path.glob(".*")), "nothing temporary is left"
+
+
+@pytest.mark.parametrize("name", ["aaa", "zoo_keeper_2"])
+@pytest.mark.parametrize("tools", [True, False])
+def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path: Path, name: str, tools: bool):
+    for path, text in new_task.render(name, f"Me/{name}-v0", tools=tools).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+        assert "$" not in text
+    _run(tmp_path, "ruff", "check", "--no-cache", ".")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MyTask", "did you mean 'my_task'"),
+        ("my-task", "did you mean 'my_task'"),
+        ("../evil", "lower-case"),
+        ("a b", "did you mean 'a_b'"),
+        ("_x", "did you mean 'x'"),
+        ("été", "lower-case"),
+        ("9lives", "lower-case"),
+        ("x" * 41, "at most 40"),
+        ("class", "taken by Python"),
+        ("json", "taken by Python"),
+        ("tests", "taken by"),
+        ("numpy", "is installed already"),
+    ],
+)
+def test_names_that_are_refused(tmp_path: Path, monkeypatch, capsys, name: str, message: str):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-task", "--", name]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--namespace", "AgentR1"], "--namespace"),
+        (["--namespace", "a/b"], "--namespace"),
+        (["--out", "there"], "nothing is overwritten"),
+        (["--out", "file/below"], "cannot be written"),
+        (["--into-repo", "."], "not a checkout"),
+        (["--into-repo", ".", "--out", "x"], "leave out"),
+    ],
+)
+def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options: list[str], message: str):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    assert main(["new-task", "night_shop", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "mine.txt", "there"]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch, capsys):
+    def fail(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(new_task, "write_text", fail)
+    assert main(["new-task", "night_shop", "--out", str(tmp_path / "new" / "shop")]) == 2
+    assert "No space left" in capsys.readouterr().err
+    assert not list((tmp_path / "new").iterdir())
+
+
+def _checkout(root: Path, folder: Path) -> Path:
+    """A copy of what a task is added to."""
+    checkout = folder / "checkout"
+    for path in (
+        "agent_envs",
+        "datasets",
+        "adapters",
+        "wrappers",
+        "docs",
+        "tests/conftest.py",
+        "setup.cfg",
+        "pyproject.toml",
+    ):
+        kept = shutil.ignore_patterns("__pycache__")
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        if (root / path).is_dir():
+            shutil.copytree(root / path, checkout / path, symlinks=True, ignore=kept)
+        else:
+            shutil.copy2(root / path, checkout / path)
+    return checkout
+
+
+@pytest.mark.parametrize("name", ["night_shop", "a_night_shop_with_a_rather_long_name"])
+def test_into_a_checkout(root: Path, tmp_path: Path, capsys, name: str):
+    checkout = _checkout(root, tmp_path)
+    registration = checkout / "agent_envs" / "registration.py"
+    env_id = f"AgentR1/{''.join(part.capitalize() for part in name.split('_'))}-v0"
+    command = ["new-task", name, "--into-repo", str(checkout), *(["--tools"] if name == "night_shop" else [])]
+    assert main(command) == 0
+    assert "registration.py" in capsys.readouterr().out
+    after = registration.read_text()
+    ids = [line.split('"')[1] for line in after.splitlines() if line.startswith('    "AgentR1/')]
+    assert ids == sorted(ids) and env_id in ids
+    _run(checkout, "ruff", "format", "--no-cache", "--check", "agent_envs/registration.py")
+    _run(checkout, "ruff", "check", "--no-cache", f"tests/test_{name}.py", "agent_envs", "datasets")
+    if name == "night_shop":
+        _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", f"tests/test_{name}.py")
+    assert main(command) == 2
+    assert "nothing is overwritten" in capsys.readouterr().err
+    assert registration.read_text() == after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [(), ("--tools",)])
+def test_in_a_checkout_the_types_hold(root: Path, tmp_path: Path, variant: tuple[str, ...]):
+    checkout = _checkout(root, tmp_path)
+    assert main(["new-task", "night_shop", "--into-repo", str(checkout), *variant]) == 0
+    _run(checkout, "mypy", "--cache-dir", str(tmp_path / "cache"))

@@ -1,0 +1,229 @@
+"""`agentr1 plot`: runs and evaluations as figures and tables.
+
+Behaviours pinned here:
+1. Runs that differ in their seed alone are one configuration; its values are those of the files.
+2. Every mix of what a run may lack is drawn: no held-out tasks, no episodes, a torn last line, nothing but nulls.
+3. Axes of reward, turns and length begin at 0; names with formulas, tags and control characters are text.
+4. Correlations are Pearson's with Fisher's intervals, and none where nothing changes.
+5. Intervals of evaluations are those that `agentr1 eval` and `rescore` print.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agent_envs
+from agent_envs.cli.main import main
+from agent_envs.episodes.curves import correlation, group_runs, read_run, spread
+from agent_envs.episodes.record import StopReason, read_episodes, write_episodes
+from agent_envs.policies import ExpertPolicy
+
+pytest.importorskip("matplotlib")
+
+
+def _record(step: int, success: float, **more: Any) -> dict[str, Any]:
+    return {
+        "step": step, "env/success": success, "env/return/mean": 2 * success, "env/num_steps/mean": 5 - success,
+        "env/tokens/response_per_episode": 100 + step % 3, **more,
+    }  # fmt: skip
+
+
+def _run(folder: Path, records: list[dict[str, Any]], torn: str = "", **settings: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + torn)
+    if settings:
+        (folder / "run.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    held_out = {"val/success": 0.5, "val/return/mean": 1.0, "val/num_steps/mean": 4.0, "val/episodes": 64}
+    return [
+        _run(
+            tmp_path / f"{algo}-{seed}",
+            [{"step": 0, **held_out}, *(_record(s, 0.1 * s + 0.01 * seed) for s in range(1, 6)),
+             _record(6, 0.6, **held_out)],
+            env="AgentR1/GSM8KTool-v0", algo=algo, seed=seed, steps=6, out=str(seed),
+        )
+        for algo in ("grpo", "ppo") for seed in range(3)
+    ]  # fmt: skip
+
+
+def test_runs_are_grouped_over_seeds(runs: list[Path], tmp_path: Path, capsys) -> None:
+    configurations = group_runs(map(read_run, runs))
+    assert [(c.label, len(c.runs)) for c in configurations] == [("algo grpo", 3), ("algo ppo", 3)]
+    assert configurations[0].curve("training", "success")[2] == pytest.approx([0.2, 0.21, 0.22])
+    assert configurations[0].curve("held-out", "turns") == {0: [4.0] * 3, 6: [4.0] * 3}
+    assert len(configurations[0].over_steps("length")) == 18
+    for name in ("a.png", "a.svg", "a.pdf"):
+        assert main(["plot", *map(str, runs), "--out", str(tmp_path / name), "--smooth", "2"]) == 0
+        said = capsys.readouterr().out
+        assert said.strip().endswith(name)
+        assert "algo grpo" in said and "success 0.600" in said and "-1.000 [-1.00, -1.00]" in said
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml") and (tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_names_group_where_there_are_no_settings(tmp_path: Path) -> None:
+    paths = [
+        _run(tmp_path / name, [_record(1, 0.1)])
+        for name in ("big-seed0", "big-seed1", "small_seed0", "small s1", "runs1")
+    ]
+    configurations = group_runs([read_run(path / "metrics.jsonl") for path in paths])
+    assert [(c.label, len(c.runs)) for c in configurations] == [("big", 2), ("small", 2), ("runs1", 1)]
+
+
+def test_the_plain_loops_names_are_read_too(tmp_path: Path) -> None:
+    record = {
+        "step": 1,
+        "train/success": 0.25,
+        "train/return": 0.5,
+        "train/steps": 3,
+        "val/success": 0.5,
+        "val/return": 1,
+    }
+    run = read_run(_run(tmp_path / "run", [record]))
+    assert run.curves["training"] == {"success": [(1, 0.25)], "reward": [(1, 0.5)], "turns": [(1, 3.0)]}
+    assert run.curves["held-out"] == {"success": [(1, 0.5)], "reward": [(1, 1.0)]}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [_record(1, 0.5)],
+        [_record(s, 0.5) for s in range(8)],  # nothing changes
+        [{"step": 1, "env/success": None, "env/return/mean": None}, _record(2, 0.5)],
+        [
+            {"step": 1, "val/success": 0.5, "val/return/mean": -1.0},
+            {"step": 2, "val/success": 0.6, "val/return/mean": 1.0},
+        ],
+        [{"step": s, "env/success": 0.1, "env/return/mean": -5.0 + s} for s in range(3)],
+    ],
+)
+def test_what_a_run_may_lack(tmp_path: Path, records: list[dict[str, Any]], capsys) -> None:
+    run = _run(tmp_path / "odd $x_{ \x1b[31m <b>", records, torn='{"step": 9, "env/suc')
+    assert main(["plot", str(run), "--out", str(tmp_path / "a.svg")]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in (tmp_path / "a.svg").read_text() and "\x1b" not in said
+
+
+def test_axes_begin_at_zero(tmp_path: Path) -> None:
+    from agent_envs.episodes.figures import from_zero, new_figure
+
+    axes = new_figure(2, 2).subplots()
+    for values, expected in (([3.0, 4.0], 0), ([-4.0, -3.0], 1), ([-1.0, 1.0], None)):
+        axes.clear()
+        axes.plot([0, 1], values)
+        from_zero(axes)
+        low, high = axes.get_ylim()
+        assert low <= min(values) and high >= max(values)
+        assert expected is None or (low, high)[expected] == 0
+
+
+def test_a_training_runs_own_curve_begins_at_zero(tmp_path: Path, monkeypatch) -> None:
+    from agent_envs.adapters.verl.run import curve
+
+    limits = []
+    monkeypatch.setattr(curve, "save", lambda figure, path: limits.extend(axes.get_ylim() for axes in figure.axes))
+    curve.draw_curve(tmp_path / "a.png", [_record(s, 0.5 + s / 100) for s in range(5)], title="t", caption="c")
+    assert limits[0] == (0, 1) and limits[1][0] == 0
+
+
+def test_evaluations(tmp_path: Path, capsys) -> None:
+    for name, noise in (("base", 0.5), ("trained", 0.1)):
+        policy = ExpertPolicy(noise=noise)
+        episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", policy, 30, progress=False)
+        (tmp_path / name).mkdir()
+        write_episodes(tmp_path / name / "episodes.jsonl", episodes)
+    rate = sum(episode.success for episode in episodes) / 30
+    paths = [str(tmp_path / "base"), str(tmp_path / "trained" / "episodes.jsonl")]
+    assert main(["plot", *paths, "--out", str(tmp_path / "a.png")]) == 0
+    said = capsys.readouterr().out
+    assert f"trained  30 episodes  success {rate:.3f}" in said and "+1.000 [+1.00, +1.00]" in said
+    run = _run(tmp_path / "run", [_record(1, 0.5)])
+    assert main(["plot", *paths, str(run), "--out", str(tmp_path / "b.png")]) == 2
+    assert "draw runs and evaluations apart" in capsys.readouterr().err
+
+
+def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
+    """Several episodes of a task are no independent ones, and those that an error ended say nothing."""
+    options = ["--n", "30", "--samples", "4", "--demo-noise", "0.3", "--quiet", "--json"]
+    env = "AgentR1/GSM8KTool-v0"
+    assert main(["eval", "--env", env, "--policy", "expert", "--out", str(tmp_path / "run"), *options]) == 0
+    said = json.loads(capsys.readouterr().out)
+    episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
+    broken = replace(episodes[0], stop_reason=StopReason.ERROR, error="the server is down")
+    write_episodes(tmp_path / "more.jsonl", [*episodes, broken])
+    (configuration,) = group_runs([read_run(tmp_path / "more.jsonl")])
+    for name in ("success", "reward"):
+        shown = said[name]
+        assert configuration.estimate(name) == pytest.approx((shown["value"], shown["low"], shown["high"]))
+    assert main(["rescore", str(tmp_path / "run"), "--out", str(tmp_path / "new.jsonl"), "--quiet"]) == 0
+    value, low, high = configuration.estimate("reward")
+    assert f"{value:.3f} [{low:.3f}, {high:.3f}]" in capsys.readouterr().out
+
+
+def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
+    (tmp_path / "run" / "episodes").mkdir(parents=True)
+    for step, noise in ((1, 0.6), (2, 0.0)):
+        episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(noise=noise), 12, progress=False)
+        for phase in ("train", "val"):
+            write_episodes(tmp_path / "run" / "episodes" / f"{phase}-{step:06d}.jsonl", episodes)
+    run = read_run(tmp_path / "run")
+    assert [step for step, _ in run.curves["training"]["success"]] == [1, 2]
+    assert run.curves["training"] == run.curves["held-out"] and run.curves["training"]["success"][1][1] == 1.0
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(_record(1, 0.5)) + "\n")
+    run = read_run(tmp_path / "run")
+    assert run.curves["training"]["success"] == [(1, 0.5)] and len(run.episodes["turns"]) == 24  # training alone
+    assert read_run(tmp_path / "run", episodes=False).episodes["turns"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "no such file or folder"),
+        (["empty"], "no .jsonl file"),
+        (["odd.jsonl"], "line 2: expected the metrics of a step"),
+        (["odd.jsonl", "--out", "a.gif"], "one of .png, .svg, .pdf"),
+        (["odd.jsonl", "--smooth", "0"], "--smooth"),
+        (["none.jsonl"], "the file is empty"),
+        (["step.jsonl"], "an episode lacks a field"),
+        (["endless.jsonl"], "line 1: expected the metrics of a step"),
+        (["words.jsonl"], "line 1: expected the metrics of a step"),
+    ],
+)
+def test_bad_input(tmp_path: Path, monkeypatch, capsys, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name, text in {
+        "odd": '{"step": 1}\n{"x": 1}\n',
+        "none": "",
+        "step": '{"steps": [{"reward": 1}]}\n',
+        "endless": '{"step": 1e999}\n',
+        "words": '{"step": 1, "val/episodes": "many"}\n',
+    }.items():
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    before = sorted(tmp_path.iterdir())
+    assert main(["plot", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_correlation_agrees_with_numpy() -> None:
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=200)
+    y = 0.5 * x + rng.normal(size=200)
+    found = correlation(x, [*y[:-1], math.nan])
+    assert found is not None
+    assert found.value == pytest.approx(np.corrcoef(x[:-1], y[:-1])[0, 1])
+    assert found.low < 0.447 < found.high  # 0.5 / sqrt(1.25)
+    assert correlation([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]) is None and correlation([1, 2], [1, 2]) is None
+    assert spread([2.0]).deviation == 0.0

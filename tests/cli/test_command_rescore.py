@@ -1,0 +1,219 @@
+"""`agentr1 rescore`: the same episodes, other rewards.
+
+Behaviours pinned here:
+1. A replay with the same arguments changes nothing; another preset or a wrapper gives what the rollout would give.
+2. Texts, tokens, names and how an episode ended stay as they were recorded.
+3. Observations that differ are counted, and episodes with them can be left out.
+4. A function gives a return or a reward for every step; what else it gives or raises names it and the episode.
+5. The file appears whole or not at all, and is never one of those that are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import agent_envs
+from agent_envs.cli.main import main
+from agent_envs.cli.rescore import Comparison
+from agent_envs.episodes.record import Episode, StopReason, read_episodes, write_episodes
+from agent_envs.policies import ExpertPolicy, RandomPolicy
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("stored") / "episodes.jsonl"
+    noisy, chance = ExpertPolicy(noise=0.4), RandomPolicy()
+    episodes = agent_envs.run_episodes(ENV, noisy, 30, env_kwargs={"split": "test"}, progress=False)
+    episodes += agent_envs.run_episodes("AgentR1/PaperSearch-v0", chance, 5, progress=False)
+    tokens = dataclasses.replace(episodes[0].steps[0], prompt_ids=(1, 2), response_ids=(3,), response_logprobs=(-0.5,))
+    episodes[0] = dataclasses.replace(episodes[0], steps=(tokens, *episodes[0].steps[1:]))
+    write_episodes(path, episodes)
+    return path
+
+
+def _rescore(path: Path, out: Path, *options: str) -> list[Episode]:
+    assert main(["rescore", str(path), "--quiet", "--out", str(out), *options]) == 0
+    return list(read_episodes(out))
+
+
+def test_the_same_arguments_change_nothing(stored: Path, tmp_path: Path, capsys) -> None:
+    assert _rescore(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
+    said = capsys.readouterr().out
+    assert "35 episodes replayed, 35 with every observation as stored" in said
+    assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
+        [ENV, "30"], ["AgentR1/PaperSearch-v0", "5"], ["all", "35"]
+    ]  # fmt: skip
+
+
+def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored: Path, tmp_path: Path) -> None:
+    before = [episode for episode in read_episodes(stored) if episode.env_id == ENV]
+    write_episodes(tmp_path / "one.jsonl", before)
+    options = ("--env-kwargs", '{"reward": "agentr1"}', "--wrapper", "StepPenalty(penalty=0.25)")
+    after = _rescore(tmp_path / "one.jsonl", tmp_path / "new.jsonl", *options)
+    played = agent_envs.run_episodes(
+        ENV, ExpertPolicy(noise=0.4), 30, env_kwargs={"split": "test", "reward": "agentr1"},
+        wrappers=["StepPenalty(penalty=0.25)"], progress=False,
+    )  # fmt: skip
+    assert [e.reward for e in after] == [e.reward for e in played] != [e.reward for e in before]
+    assert after[0].steps[0].response_logprobs == (-0.5,)
+    for old, new in zip(before, after, strict=True):
+        assert [s.action for s in old.steps] == [s.action for s in new.steps]
+        assert (old.episode_id, old.stop_reason, old.group_id) == (new.episode_id, new.stop_reason, new.group_id)
+        assert new.steps[-1].info["reward_components"].keys() == {"last_number", "step"}
+
+
+def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, capsys) -> None:
+    rows = [json.loads(line) for line in stored.read_text().splitlines()][:4]
+    rows[1]["steps"][0]["observation"] = "Another question?"
+    rows[2]["steps"].append(rows[2]["steps"][-1])  # goes on after the task's end
+    rows[3]["steps"] = []
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    after = _rescore(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
+    said = capsys.readouterr().out
+    assert "3 episodes replayed, 1 with every observation as stored" in said
+    assert "2 episodes differ, in 1 observations, 1 by ending sooner" in said
+    assert "1 episodes have no steps" in said
+    assert len(after) == 4 and after[2].steps[-1].reward == 0.0
+    assert len(_rescore(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
+    options = ["--env", ENV, "--env-kwargs", '{"level": 1}', "--only-same", "--out", str(tmp_path / "none.jsonl")]
+    assert main(["rescore", str(stored), "--quiet", *options]) == 2
+    assert "--only-same leaves none" in capsys.readouterr().err
+    assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_a_cut_episode_stays_cut(stored: Path, tmp_path: Path) -> None:
+    episode = next(e for e in read_episodes(stored) if len(e.steps) > 2)
+    step = dataclasses.replace(episode.steps[0], truncated=True)
+    cut = dataclasses.replace(
+        episode, steps=(step,), stop_reason=StopReason.CONTEXT_LENGTH, final_observation=episode.steps[1].observation
+    )
+    write_episodes(tmp_path / "a.jsonl", [cut])
+    assert _rescore(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == [cut]
+
+
+def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("night_rewards.py").write_text(
+        "import numpy as np\n"
+        "def brevity(episode): return -len(episode.steps)\n"
+        "def each(episode): return np.full(len(episode.steps), 0.5)\n"
+        "def text(episode): return 'high'\n"
+        "def short(episode): return [1.0]\n"
+        "def infinite(episode): return float('inf')\n"
+        "def fails(episode): return 1 / 0\n"
+    )
+    after = _rescore(stored, tmp_path / "a.jsonl", "--reward", "night_rewards:brevity")
+    assert [e.reward for e in after] == [-len(e.steps) for e in after]
+    assert after[0].steps[-1].info["reward_components"] == {"night_rewards:brevity": after[0].reward}
+    assert all(step.reward == 0 for e in after for step in e.steps[:-1])
+    after = _rescore(stored, tmp_path / "a.jsonl", "--reward", "night_rewards:each")
+    assert all(step.reward == 0.5 for e in after for step in e.steps)
+    capsys.readouterr()
+    for name, message in (
+        ("text", "has to return a number"),
+        ("short", "one for each of the"),
+        ("infinite", "finite"),
+        ("fails", "ZeroDivisionError"),
+        ("nothing", "has no attribute"),
+        ("../x", "module:function"),
+    ):
+        assert main(["rescore", str(stored), "--reward", f"night_rewards:{name}", "--out", "bad.jsonl", "--quiet"]) == 2
+        assert message in capsys.readouterr().err
+    assert not Path("bad.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean"),
+        (["--env-kwargs", '{"rewrd": 1}', "--env", ENV], "does not take"),
+        (["--env-kwargs", '{"reward": "fame"}', "--env", ENV], "fame"),
+        (["--reward", "math:sqrt", "--wrapper", "FormatReward"], "--wrapper is for a replay"),
+    ],
+)
+def test_bad_options(stored: Path, tmp_path: Path, capsys, options: list[str], message: str) -> None:
+    assert main(["rescore", str(stored), "--quiet", "--out", str(tmp_path / "a.jsonl"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
+    run = tmp_path / "run"
+    options = ["--env-kwargs", '{"level": 2}', "--wrapper", "StepPenalty(penalty=0.25)", "--split", "test", "--quiet"]
+    assert main(["eval", "--env", ENV, "--policy", "expert", "--n", "5", "--out", str(run), *options]) == 0
+    before = list(read_episodes(run / "episodes.jsonl"))
+    assert before[0].steps[0].reward == -0.25
+    after = _rescore(run, tmp_path / "same.jsonl")
+    assert [e.reward for e in after] == [e.reward for e in before]
+    assert "5 with every observation as stored" in capsys.readouterr().out
+    after = _rescore(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
+    assert after[0].steps[0].info["reward_components"].keys() >= {"step", "invalid_action"}
+    after = _rescore(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
+    assert [e.reward for e in after] == [1.0] * 5
+
+
+def test_files(stored: Path, tmp_path: Path, capsys) -> None:
+    assert main(["rescore", str(stored), "--out", str(stored)]) == 2
+    assert "is one of the files to be read" in capsys.readouterr().err
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["rescore", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
+    assert "there is no episode" in capsys.readouterr().err
+    (tmp_path / "odd.jsonl").write_text('{"steps": []}\n')
+    assert main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
+    assert "schema_version" in capsys.readouterr().err
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("stored_as", "written", "message"),
+    [
+        ('"reward": 1.0', '"reward": null', "a field of the wrong kind: reward is None"),
+        ('"reward": 1.0', '"reward": "1"', "a field of the wrong kind: reward is '1'"),
+        ('"action": "', '"action": 5, "said": "', "a field of the wrong kind: action is 5"),
+        ('"info": {', '"info": null, "more": {', "a field of the wrong kind: info is None"),
+        ('"reset_info": {', '"reset_info": [], "more": {', "a field of the wrong kind: reset_info is []"),
+        ('"reward": 1.0', '"reward": 1e308', ""),  # a sum that no number holds has no mean
+        ('"reward": 1.0', '"reward": -Infinity', ""),
+        ('"reward": 1.0', '"reward": NaN', ""),
+    ],
+)
+def test_fields_of_other_kinds(
+    stored: Path, tmp_path: Path, capsys, stored_as: str, written: str, message: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    text = stored.read_text(encoding="utf-8")
+    assert stored_as in text
+    (tmp_path / "odd.jsonl").write_text(text.replace(stored_as, written), encoding="utf-8")
+    status = main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"])
+    assert status == (2 if message else 0) and message in capsys.readouterr().err
+    if not message:
+        for command, suffix in (("view", "html"), ("plot", "png")):
+            assert main([command, str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / f"a.{suffix}")]) == 0
+
+
+def test_a_large_file_is_never_in_memory(stored: Path, tmp_path: Path) -> None:
+    lines = [line for line in stored.read_text().splitlines() if ENV in line]
+    row = json.loads(lines[0])
+    row["final_observation"] = "x" * 1_000_000
+    with (tmp_path / "large.jsonl").open("w") as file:
+        for _ in range(40):
+            file.write(json.dumps(row) + "\n")
+    tracemalloc.start()
+    _rescore_only = ["rescore", str(tmp_path / "large.jsonl"), "--reward", "math:fsum", "--quiet", "--out"]
+    assert main([*_rescore_only, str(tmp_path / "a.jsonl")]) == 2  # not a function of episodes
+    assert main(["rescore", str(tmp_path / "large.jsonl"), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 15_000_000
+
+
+def test_the_table_of_one_episode() -> None:
+    comparison = Comparison(old={"A": [1.0]}, new={"A": [0.5]}, solved={"A": [True, False]}, tasks={"A": ["t"]})
+    assert comparison.table().splitlines()[1].split()[:3] == ["A", "1", "1.000"]

@@ -1,0 +1,404 @@
+"""GSM8K tasks: real rows in every layout, what is said of broken ones, prepare, and the generated world.
+
+1. jsonl, parquet, folders and the hub's layout give the same rows.
+2. Every broken row is named by file and line.
+3. `prepare` replaces a folder in one step and leaves nothing behind when it fails.
+4. Generated tasks are the same in every process, replay to their answers, and no split shares a problem.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generated_gsm8k, parse_level
+from agent_envs.datasets.gsm8k.rows import gsm8k_rows, prepare_gsm8k
+from agent_envs.datasets.prepare import data_dir as prepared_dir
+from agent_envs.datasets.prepare import prepare
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.rewards.math_answers import score
+from agent_envs.tools.calculator import evaluate
+
+ROWS = [
+    {"question": f"What is {n}+1?", "answer": f"It is {n}+1=<<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1:,}"}
+    for n in range(998, 1003)
+]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, str]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, rows: list[dict[str, str]]) -> Path:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pandas.DataFrame(rows).to_parquet(path)
+    return path
+
+
+# -- real rows ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_the_split_all(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    rows = gsm8k_rows(str(path))
+    assert (rows.name, rows.split, len(rows)) == (str(path), "all", 5)
+    assert [task.answer for task in rows] == ["999", "1000", "1001", "1002", "1003"]
+    assert rows[1].task_id == "gsm8k/all/1"
+    assert rows[1].solution.endswith("#### 1,000")
+    assert gsm8k_rows(str(path), "all")[4] is rows[4]  # read once
+    with pytest.raises(TaskIndexError, match="tasks 0 to 4, got index 5"):
+        rows[5]
+
+
+def test_every_layout_gives_the_same_rows(tmp_path: Path) -> None:
+    parquet = write_parquet(tmp_path / "one.parquet", ROWS)
+    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS)
+    write_parquet(tmp_path / "folder" / "test.parquet", ROWS[:2])
+    write_parquet(tmp_path / "hub" / "main" / "train-00000-of-00002.parquet", ROWS[:3])
+    write_parquet(tmp_path / "hub" / "main" / "train-00001-of-00002.parquet", ROWS[3:])
+    write_parquet(tmp_path / "hub" / "main" / "test-00000-of-00001.parquet", ROWS[:2])
+    write_jsonl(tmp_path / "subfolders" / "valid_train" / "part.jsonl", ROWS)
+    questions = [row["question"] for row in ROWS]
+    assert [t.question for t in gsm8k_rows(str(parquet))] == questions
+    for folder, split in (("folder", "train"), ("hub", "train"), ("hub/main", "train"), ("subfolders", "valid_train")):
+        rows = gsm8k_rows(str(tmp_path / folder), split)
+        assert [t.question for t in rows] == questions, folder
+        assert rows.split == split
+    assert len(gsm8k_rows(str(tmp_path / "hub"), "test")) == len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 2
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    assert len(gsm8k_rows(str(path))) == 5
+    write_jsonl(path, ROWS[:2])
+    assert len(gsm8k_rows(str(path))) == 2
+
+
+GOOD = json.dumps(ROWS[0])
+BROKEN = [
+    ("{oops", "line 2: not a JSON object"),
+    ('{"question": "a"', "line 2: not a JSON object"),  # cut off
+    ("[1, 2]", "line 2: expected an object with 'question' and 'answer', got list"),
+    ('"text"', "line 2: expected an object"),
+    ('{"question": "a"}', "line 2: expected a text under 'answer', got None"),
+    ('{"answer": "#### 1"}', "line 2: expected a text under 'question'"),
+    ('{"question": "", "answer": "#### 1"}', "line 2: expected a text under 'question', got ''"),
+    ('{"question": "a", "answer": 5}', "line 2: expected a text under 'answer', got 5"),
+    ('{"question": "a", "answer": "It is 5."}', "line 2: the answer has no '#### N'"),
+    ('{"question": "a", "answer": "#### five"}', "line 2: there is no number after '####'"),
+    ("[" * 100000, "line 2: not a JSON object"),
+    (f'{{"question": "a", "answer": "#### 1", "id": {"9" * 4400}}}', "line 2: not a JSON object"),  # int's own limit
+]
+
+
+@pytest.mark.parametrize(("line", "says"), BROKEN)
+def test_a_broken_row_is_named(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{GOOD}\n{line}\n{GOOD}\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        gsm8k_rows(str(path))
+    assert f"{path}, {says}" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_other_broken_data_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "latin.jsonl").write_bytes(b'{"question": "\xe9"}\n')
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    (tmp_path / "rows.csv").write_text("question,answer\n")
+    (tmp_path / "nothing").mkdir()
+    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS)
+    for name, says in [
+        ("empty.jsonl", "no rows"),
+        ("latin.jsonl", "line 1: not UTF-8"),
+        ("rows.csv", "expected a .jsonl or .parquet file"),
+        ("nothing", "has no split file"),
+        ("missing.jsonl", "there is no file or folder"),
+    ]:
+        with pytest.raises(DataError, match=says):
+            gsm8k_rows(str(tmp_path / name))
+    pytest.importorskip("pyarrow")
+    with pytest.raises(DataError, match=r"bad\.parquet: not a readable parquet file"):
+        gsm8k_rows(str(tmp_path / "bad.parquet"))
+    with pytest.raises(ConfigError, match="no split 'trian'. Did you mean 'train'"):
+        gsm8k_rows(str(tmp_path / "folder"), "trian")
+    with pytest.raises(ConfigError, match="single file, which has one split, 'all'"):
+        gsm8k_rows(str(tmp_path / "folder" / "train.jsonl"), "test")
+
+
+def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    write_parquet(tmp_path / "train.parquet", ROWS)
+    with pytest.raises(DataError, match=r"'train' twice, as train\.jsonl and train\.parquet"):
+        gsm8k_rows(str(tmp_path))
+    (tmp_path / "train.parquet").unlink()
+    write_jsonl(tmp_path / "train" / "part.jsonl", ROWS)
+    with pytest.raises(DataError, match=r"twice, as train/part\.jsonl and train\.jsonl"):
+        prepare("gsm8k", str(tmp_path), tmp_path / "out")
+
+
+def test_unusable_paths_are_named(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
+    (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(DataError, match=r"train\.jsonl: the file cannot be read \(a link that leads nowhere\)"):
+        gsm8k_rows(str(tmp_path / "folder"))
+    assert len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 5
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    for path, says in [
+        (tmp_path / "loop.jsonl", "there is no file or folder|is no usable path"),
+        ("x" * 5000, "is no usable path: File name too long"),
+        ("~no_such_user_here/x", "is no usable path|there is no file"),
+        ("a\0b", "is no usable path|there is no file"),
+    ]:
+        for function in (gsm8k_rows, lambda p: prepare("gsm8k", str(p), tmp_path / "out")):
+            with pytest.raises(DataError, match=says) as caught:
+                function(path)
+            assert len(str(caught.value)) < 600
+    with pytest.raises(DataError, match="did you mean 'official'"):
+        gsm8k_rows("offical")
+    assert gsm8k_rows(tmp_path / "folder" / "test.jsonl").name == str(tmp_path / "folder" / "test.jsonl")
+    for data in (None, 5, "", b"rows.jsonl"):
+        with pytest.raises(ConfigError, match="data must be 'generated', 'official' or a path, got"):
+            gsm8k_rows(data)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"split must be the name of one, such as 'train', got \['train'\]"):
+        gsm8k_rows(tmp_path / "folder", ["train"])  # type: ignore[arg-type]
+
+
+def test_a_byte_order_mark_and_blank_lines_are_fine(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"\ufeff{GOOD}\r\n\n{GOOD}\r\n", encoding="utf-8")
+    assert len(gsm8k_rows(str(path))) == 2
+
+
+def test_the_released_rows(data_dir: Path) -> None:
+    rows = gsm8k_rows(str(data_dir / "gsm8k" / "train_2000.jsonl"))
+    assert len(rows) == 2000
+    assert rows[0].question.startswith("Natalia sold clips")
+    assert rows[0].answer == "72"
+
+
+# -- prepare --------------------------------------------------------------------------------------------------------
+
+
+def test_prepare_then_official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
+    assert prepared_dir() == tmp_path / "prepared"
+    with pytest.raises(DataError, match="agentr1 prepare gsm8k"):
+        gsm8k_rows("official")
+    target = prepare("gsm8k", str(write_jsonl(tmp_path / "train_2000.jsonl", ROWS)))
+    assert target == tmp_path / "prepared" / "gsm8k"
+    rows = gsm8k_rows("official")
+    assert (rows.name, rows.split, len(rows)) == ("official", "train", 5)
+    assert rows[1].solution == ROWS[1]["answer"]
+    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS[:3])
+    write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS[:1])
+    prepare("gsm8k", str(tmp_path / "folder"))  # in the place of the first
+    assert len(gsm8k_rows("official")) == 3
+    assert len(gsm8k_rows("official", "test")) == 1
+    assert [p.name for p in (tmp_path / "prepared").iterdir()] == ["gsm8k"]
+
+
+def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "data" / "gsm8k"
+    prepare("gsm8k", str(write_jsonl(tmp_path / "gsm8k_test.jsonl", ROWS)), out)
+    assert len(gsm8k_rows(str(out), "test")) == 5  # the file's name says the split
+    (tmp_path / "broken.jsonl").write_text(GOOD + "\n{}\n")
+    with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):
+        prepare("gsm8k", str(tmp_path / "broken.jsonl"), out)
+    with pytest.raises(DataError, match="there is no file or folder"):
+        prepare("gsm8k", str(tmp_path / "missing"), out)
+    assert len(gsm8k_rows(str(out), "test")) == 5
+    assert [p.name for p in out.parent.iterdir()] == ["gsm8k"]
+
+
+def test_prepare_takes_the_released_repository(tmp_path: Path) -> None:
+    """https://github.com/openai/grade-school-math has other formats beside the two splits."""
+    data = tmp_path / "clone" / "grade_school_math" / "data"
+    for name in ("train", "test", "train_socratic", "test_socratic"):
+        write_jsonl(data / f"{name}.jsonl", ROWS[:2] if "test" in name else ROWS)
+    (data / "example_model_solutions.jsonl").write_text('{"question": "a", "ground_truth": "#### 1"}\n')
+    for source in (data, data.parent):
+        out = prepare("gsm8k", str(source), tmp_path / "out")
+        assert sorted(p.name for p in out.iterdir()) == ["test.jsonl", "train.jsonl"]
+        assert (len(gsm8k_rows(str(out))), len(gsm8k_rows(str(out), "test"))) == (5, 2)
+
+
+def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
+    source = str(write_jsonl(tmp_path / "train.jsonl", ROWS))
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for out, says in [
+        ("file", "is a file"),
+        ("folder", "holds other things"),
+        ("file/below", "cannot be written there"),
+        ("/proc/nowhere/gsm8k", "cannot be written there"),
+        ("x" * 5000, "cannot be written there: File name too long"),
+    ]:
+        with pytest.raises(DataError, match=says):
+            prepare("gsm8k", source, tmp_path / out)
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "thesis.txt").read_text() == "mine"
+    assert prepare("gsm8k", source, tmp_path / "empty") == tmp_path / "empty"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "folder", "train.jsonl"]
+
+
+def test_prepare_knows_its_tasks() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
+        prepare("gsm8")
+
+
+def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+
+    def offline(*args: object) -> None:
+        raise ConnectionError("Couldn't reach the hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(DataError, match="prepare gsm8k --from PATH"):
+        prepare_gsm8k(None, tmp_path / "gsm8k")
+    assert not list(tmp_path.iterdir())
+
+
+def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: {"train": ROWS, "test": ROWS[:2]})
+    out = prepare_gsm8k(None, tmp_path / "gsm8k")
+    assert len(gsm8k_rows(str(out))) == 5
+    assert len(gsm8k_rows(str(out), "test")) == 2
+
+
+# -- the generated world --------------------------------------------------------------------------------------------
+
+LEVELS = [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_generated_tasks_are_true(level: int) -> None:
+    tasks = GeneratedGSM8K("train", level)
+    for index in range(300):
+        task = tasks[index]
+        assert len(task.operations) == task.level == level
+        used: set[int] = set()
+        for position, operation in enumerate(task.operations):
+            for side in (operation.left, operation.right):
+                if side.made_by is not None:
+                    assert side.made_by < position
+                    assert side.value == task.operations[side.made_by].result
+                    used.add(side.made_by)
+            assert evaluate(operation.expression) == str(operation.result)
+            assert operation.result > 0
+            assert f"<<{operation.expression}={operation.result}>>{operation.result}" in task.solution
+        assert used == set(range(level - 1))  # every step is needed
+        assert task.answer == str(task.operations[-1].result)
+        assert task.solution.endswith(f"\n#### {task.answer}")
+        assert score(task.solution, task.answer) == 1.0
+        assert score(f"#### {int(task.answer) + 1}", task.answer) == 0.0
+        assert int(task.answer) < 10_000
+        assert task.question.endswith("?")
+        assert "{" not in task.question + task.solution
+
+
+def test_stated_numbers_are_in_the_question() -> None:
+    """Those that may be written as words ("twice", "a fifth", "%") are left out."""
+    for task in list(GeneratedGSM8K("validation"))[:500]:
+        for operation in task.operations:
+            for side in (operation.left, operation.right):
+                if side.made_by is None and side.value not in (2, 3, 4, 5, 100):
+                    assert str(side.value) in task.question, task
+
+
+SINGULAR = re.compile(r"(?<![/0-9.])1 (?:more )?\w+s\b(?! of)|>>1 (?:more )?\w+s\b|>>1 of the \w+ are|are \S*>>1 ")
+
+
+def test_texts_are_grammatical_and_never_contradict_themselves() -> None:
+    for level in LEVELS:
+        for task in (GeneratedGSM8K("train", level)[index] for index in range(600)):
+            text, solution = task.question, task.solution
+            assert not re.search("same direction|rides on|turns around|rides back [^.]*away", text), text
+            assert not SINGULAR.search(text + " " + solution), (text, solution)
+            asked = text.rpartition(". ")[2].removesuffix("?")
+            unit = re.match(r"How (?:many (?:more |fewer )?(\w+)|much|far)", asked)
+            assert unit, asked
+            if unit[1]:
+                assert unit[1][:-1] in solution.splitlines()[-2], (asked, solution)  # it answers what is asked
+
+
+def test_level_one_is_plain_and_varied() -> None:
+    tasks = [GeneratedGSM8K("train", 1)[index] for index in range(1000)]
+    families: dict[str, set[str]] = {}
+    for task in tasks:
+        kind = next(word for word in task.key.split() if not word.isdigit() and word != "items")
+        families.setdefault(task.operations[0].op, set()).add(kind)
+        assert 8 <= len(task.question.split()) <= 30
+        assert max(operation.left.value for operation in task.operations) <= 150
+    assert {op: len(kinds) for op, kinds in families.items()} == {"+": 5, "-": 5, "*": 4, "/": 4}
+
+
+def test_no_split_shares_a_problem() -> None:
+    seen: dict[str, set[str]] = {"train": set(), "validation": set(), "test": set()}
+    for split in seen:
+        for level in ("1-8", 1, 2):
+            tasks = GeneratedGSM8K(split, level)
+            for index in range(1000):
+                key = tasks[index].key
+                seen[split].add(key)
+                bucket = hashlib.sha256(key.encode()).digest()[0] % 10
+                assert {0: "validation", 1: "test"}.get(bucket, "train") == split  # by construction
+    assert not seen["train"] & seen["validation"]
+    assert not seen["train"] & seen["test"]
+    assert not seen["validation"] & seen["test"]
+
+
+def test_generated_tasks_are_the_same_in_another_process() -> None:
+    code = (
+        "from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K\n"
+        "for split in ('train', 'validation', 'test'):\n"
+        "    for i in (999, 0, 7): print(repr((GeneratedGSM8K(split)[i], GeneratedGSM8K(split)[i].solution)))\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    tasks = [GeneratedGSM8K(split)[i] for split in ("train", "validation", "test") for i in (999, 0, 7)]
+    here = [repr((task, task.solution)) for task in tasks]
+    assert printed.splitlines() == here
+
+
+def test_generated_tasks_do_not_change() -> None:
+    """A change here is a change of the environments' tasks: it needs a new version (-v1)."""
+    tasks = [GeneratedGSM8K("test", level)[index] for level in LEVELS for index in range(50)]
+    text = "".join(f"{task.task_id} {task.question} {task.solution}" for task in tasks)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "7a42286e7d0c8326"
+
+
+def test_sizes_and_ranges() -> None:
+    assert [len(GeneratedGSM8K(split)) for split in ("train", "validation", "test")] == [100_000, 1_000, 1_000]
+    assert GeneratedGSM8K("train")[99_999].task_id == "gsm8k-generated/train/1-8/99999"
+    assert {task.level for task in GeneratedGSM8K("test")} == set(LEVELS)
+    assert {GeneratedGSM8K("test", "2-3")[index].level for index in range(100)} == {2, 3}
+    with pytest.raises(TaskIndexError, match="tasks 0 to 999, got index 1000"):
+        GeneratedGSM8K("test")[1000]
+    with pytest.raises(TaskIndexError):
+        GeneratedGSM8K("test")[-1]
+    with pytest.raises(ConfigError, match="Did you mean 'validation'"):
+        GeneratedGSM8K("valdation")
+    with pytest.raises(ConfigError, match="split must be the name of one"):
+        generated_gsm8k(["train"])  # type: ignore[arg-type]
+    assert generated_gsm8k("test", [2, 3]) is generated_gsm8k("test", "2-3")
+    assert generated_gsm8k("test", 2) is generated_gsm8k("test", "2")
+
+
+@pytest.mark.parametrize(
+    "level", [0, 9, "0-3", "3-1", "easy", True, 1.5, "1-", "", None, [1], [2, 1], [1, 2, 3], [True, 2], {}]
+)
+def test_a_wrong_level_is_refused(level: object) -> None:
+    with pytest.raises(ConfigError, match="from 1 to 8"):
+        parse_level(level)  # type: ignore[arg-type]

@@ -1,0 +1,316 @@
+"""The generated literature and its queries.
+
+1. random access, the same for ever; splits share no invented word, no title and no query
+2. every query: 2 to 30 papers, none later than its day, each of them reachable from what a search finds
+3. `hidden` papers: lexical search does not find them, expansion does; the share is as asked for
+4. the expert's recall is at least 0.9, a policy that only searches stays clearly below
+5. sizes: 100 papers, a million streamed; as files
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+
+import gymnasium as gym
+import pytest
+
+import agent_envs  # noqa: F401
+from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_papers
+from agent_envs.datasets.papersearch.generated import words as papers_words
+from agent_envs.datasets.papersearch.generated.literature import HIDDEN, PLAIN, SURVEY, SYNONYM, Literature, literature
+from agent_envs.datasets.papersearch.generated.queries import SIZES, generated_queries
+from agent_envs.datasets.papersearch.generated.writer import generate_papersearch
+from agent_envs.envs.papersearch.expert import parse_query
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.retrieval.papers import title_key
+from agent_envs.retrieval.papers.corpus import paper_row, read_papers
+from agent_envs.retrieval.papers.local import LocalPapers
+
+SPLITS = ("train", "validation", "test")
+ENGLISH = set(
+    re.findall(
+        r"[a-z]+",
+        " ".join(
+            str(value) for name, value in vars(papers_words).items() if name.isupper()
+        ).lower(),
+    )
+)  # fmt: skip
+
+
+# -- 1 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_papers_and_queries_are_functions_of_their_numbers():
+    one, other = Literature("test", 500), Literature("test", 500)
+    rows = list(one.rows())
+    assert rows[137] == other.row(137) and rows == list(other.rows()) and len(rows) == 500
+    assert generated_queries("test", 500)[321] == generated_queries("test", 500, 0.4)[321]
+    for number in (-1, 500):
+        with pytest.raises(IndexError):
+            one.row(number)
+    with pytest.raises(TaskIndexError, match="0 to 999"):
+        generated_queries("test")[1000]
+
+
+def test_splits_are_disjoint():
+    words, titles, queries = [], [], []
+    for split in SPLITS:
+        rows, tasks = list(Literature(split, 400).rows()), generated_queries(split, 400)
+        text = " ".join(f"{row.paper.title} {row.paper.abstract}" for row in rows).lower()
+        words.append(set(re.findall(r"[a-z]+", text)) - ENGLISH)
+        titles.append({title_key(row.paper.title) for row in rows})
+        queries.append({task.query for task in itertools.islice(tasks, 300)})
+        assert len(words[-1]) > 400 and len(titles[-1]) == 400  # no two titles are the same
+        assert len(tasks) == SIZES[split]
+    for kinds in (words, titles, queries):
+        assert all(not a & b for a, b in itertools.combinations(kinds, 2))
+
+
+def test_abstracts_read_like_some():
+    """No finding twice, none in a survey; a method is what its title says; vague openings tell nothing."""
+    world, vague = literature("train", 2000), dict.fromkeys((PLAIN, SYNONYM, HIDDEN, SURVEY), 0)
+    forms = [re.escape(form).replace(r"\{Z\}", "[a-z -]+") for form in papers_words.FINDINGS]
+    for number in range(2000):
+        abstract, kind = world.row(number).paper.abstract, world.planned(number).kind
+        counts = [len(re.findall(form, abstract)) for form in forms]
+        assert max(counts) <= 1 and sum(counts) == (0 if kind == SURVEY else 2), abstract
+        assert {m for m in papers_words.METHODS if f"a {m}" in world.planned(number).title} <= {
+            m for m in papers_words.METHODS if m in abstract
+        }
+        vague[kind] += abstract.startswith(papers_words.VAGUE_OPENINGS)
+    assert vague[SURVEY] == 0 and vague[PLAIN] + vague[SYNONYM] > 0.5 * vague[HIDDEN] > 300
+
+
+# -- 2 -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("papers", "hidden"), [(100, 0.6), (101, 0.0), (2000, 0.4), (2000, 0.6)])
+def test_every_query_can_be_answered(papers, hidden):
+    """From the plain papers that the query names, following edges between its answers alone."""
+    world = literature("validation", papers, hidden)
+    number = {world.paper_id(n): n for n in range(papers)}
+    for task in generated_queries("validation", papers, hidden):
+        gold = [world.planned(number[i]) for i in task.ids]
+        assert 2 <= len(gold) <= 30 and len(set(task.ids)) == len(gold)
+        assert task.titles == tuple(paper.title for paper in gold)
+        assert max(world.row(paper.number).paper.date for paper in gold) <= task.date
+        kind, named = parse_query(task.query)
+        assert kind == task.query_type
+        names = [named.get("x") or named["a"], *([named["b"]] if "b" in named else [])]
+        reached = {p.number for p in gold if any(name.lower() in p.title.lower() for name in names)}
+        assert reached
+        among, fresh = {p.number: p for p in gold}, list(reached)
+        while fresh:
+            paper = among[fresh.pop()]
+            near = {n for n in (*paper.references, *paper.citations) if n in among} - reached
+            reached |= near
+            fresh += near
+        assert reached == set(among), task
+
+
+def test_queries_are_complete():
+    """Nothing else of the literature answers them: what the words say decides."""
+    world = literature("test", 2000)
+    planned = [world.planned(n) for n in range(2000)]
+    for task in itertools.islice(generated_queries("test"), 300):
+        kind, named = parse_query(task.query)
+        if kind == "followups":
+            first = next(p for p in planned if p.method == named["x"])
+            wanted = {first.number, *first.citations}
+        else:
+            topics = [t for t in map(world.topic, range(world.topics)) if t.name in (named["a"], named.get("b"))]
+            assert len(topics) == len(named) - ("s" in named)
+            wanted = {p.number for t in topics for p in t.papers if "s" not in named or p.setting == named["s"]}
+        days = {n: world.row(n).paper.date for n in wanted}
+        assert {world.paper_id(n) for n, day in days.items() if day <= task.date} == set(task.ids)
+
+
+# -- 3 -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.2, 0.4, 0.6])
+def test_the_share_of_hidden_papers(hidden):
+    world = literature("train", 2000, hidden)
+    kinds = [world.planned(n).kind for n in range(2000)]
+    assert kinds.count(HIDDEN) / 2000 == pytest.approx(hidden, abs=0.03)
+    assert kinds.count(SURVEY) > 80 and kinds.count(PLAIN) > 500 and kinds.count(SYNONYM) > 0
+
+
+def test_hidden_papers_share_no_invented_word_with_their_topic():
+    world = literature("train", 2000)
+    for number in range(2000):
+        paper, topic = world.planned(number), world.topic_of(number)
+        if paper.kind == HIDDEN:
+            row = world.row(number)
+            own = {paper.method.lower()}
+            assert set(re.findall(r"[a-z]+", f"{row.paper.title} {row.paper.abstract}".lower())) - ENGLISH == own
+            others = " ".join(f"{r.paper.title} {r.paper.abstract}" for r in map(world.row, (
+                p.number for p in topic.papers if p is not paper)))  # fmt: skip
+            assert not re.search(rf"\b{paper.method}\b", others)  # and no other paper gives it away
+
+
+def test_expansion_finds_what_search_does_not():
+    world, papers = literature("test", 2000), generated_papers(literature("test", 2000))
+    for topic in map(world.topic, range(40)):
+        hidden = {world.paper_id(p.number) for p in topic.papers if p.kind == HIDDEN}
+        found = {p.id for name in (topic.name, topic.other_name) for p in papers.search(name, 10)}
+        assert not hidden & found
+        expanded = {p.id for i in found for p in papers.expand(i)}
+        assert hidden <= expanded | {p.id for i in expanded for p in papers.expand(i)}
+
+
+# -- 4 -----------------------------------------------------------------------------------------------------------------
+
+
+def recall(env, index, act):
+    env.reset(options={"index": index})
+    while True:
+        action = act(env.unwrapped)
+        *_, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return info["metrics"]["recall"]
+
+
+def search_only(env):
+    """Searches for everything that the expert would search for, and for more, and expands nothing."""
+    state = env.state
+    _, named = parse_query(env.task.query)
+    names = [named[slot] for slot in ("a", "b", "x") if slot in named]
+    texts = " ".join(pooled.paper.abstract for pooled in state.pool.values())
+    names += re.findall(r"(?:speak of|known as|called|others call|communities:) ([a-z ]+?)[.,)]", texts)
+    ends = ["", *([named["s"]] if "s" in named else []), "survey", *papers_words.SETTINGS[state.turns * 4 :]]
+    queries = [f"{name} {end}".strip() for end in ends for name in dict.fromkeys(names)]
+    fresh = [query for query in queries if query.lower() not in state.searched][:5]
+    return "\n".join(env.format_call("search", {"query": query}) for query in fresh) or "Done."
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_expert_and_a_policy_that_only_searches(split):
+    env = gym.make("AgentR1/PaperSearch-v0", split=split)
+    expert = [recall(env, index, lambda e: e.expert_action()) for index in range(100)]
+    searching = [recall(env, index, search_only) for index in range(100)]
+    assert min(expert) >= 0.9 and sum(expert) / 100 >= 0.97
+    assert sum(searching) / 100 <= 0.75
+
+
+@pytest.mark.parametrize(("kwargs", "least"), [
+    ({"hidden": 0.6}, 0.95), ({"hidden": 0.0}, 0.95), ({"papers": 20_000}, 0.95), ({"papers": 100}, 0.95),
+    ({"top_k": 5, "shown": 5, "abstract_words": 40}, 0.9),
+])  # fmt: skip
+def test_the_expert_under_other_arguments(kwargs, least):
+    env = gym.make("AgentR1/PaperSearch-v0", split="test", **kwargs)
+    assert sum(recall(env, index, lambda e: e.expert_action()) for index in range(60)) / 60 >= least
+
+
+def test_the_expert_reads_only_what_was_shown():
+    """With other abstracts it does other things; with the same it does the same, whatever the answers are."""
+    env = gym.make("AgentR1/PaperSearch-v0", split="test").unwrapped
+    env.reset(options={"index": 3})
+    env.step(env.expert_action())
+    before = env.expert_action()
+    object.__setattr__(env.task, "titles", ("Something else",))
+    assert env.expert_action() == before
+
+
+# -- 5 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_takes_less_than_a_second():
+    begin = time.process_time()
+    LocalPapers.build(Literature("train", 2000).rows())
+    assert time.process_time() - begin < 1
+
+
+def test_a_million_papers_stream():
+    world = Literature("train", 1_000_000)
+    begin = time.process_time()
+    rows = list(itertools.islice(world.rows(), 2000))
+    assert time.process_time() - begin < 2 and len({row.paper.id for row in rows}) == 2000
+    assert world.row(999_999).paper.title and generated_queries("train", 1_000_000)[99_999].titles
+
+
+def test_files_are_what_is_played(tmp_path):
+    folder = generate_papersearch(tmp_path / "out", 50, split="test", size=300)
+    world, rows = literature("test", 300), list(read_papers(folder / "papers" / "papers.jsonl"))
+    assert rows == list(world.rows())
+    first = json.loads((folder / "test.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    task = generated_queries("test", 300)[0]
+    assert first["question"] == task.query and tuple(first["answer"]) == task.titles
+    papers, made = corpus_papers(folder / "papers" / "papers.jsonl"), generated_papers(world)
+    for row in rows[:40]:
+        assert papers.expand(row.paper.id) == made.expand(row.paper.id)
+        assert {p.id for p in made.expand(row.paper.id)} == {*row.references, *row.citations}
+    assert papers.search("legal text", 20, task.date) == made.search("legal text", 20, task.date)
+    env = gym.make("AgentR1/PaperSearch-v0", data=str(folder), split="test").unwrapped
+    same = gym.make("AgentR1/PaperSearch-v0", split="test", papers=300).unwrapped
+    assert env.reset(options={"index": 7})[0] == same.reset(options={"index": 7})[0] and env.num_tasks == 50
+    action = same.expert_action()
+    assert env.step(action)[:2] == same.step(action)[:2] and env.expert_action() is None
+    with pytest.raises(ConfigError, match="n must be"):
+        generate_papersearch(tmp_path / "more", 1001, split="test")
+
+
+def test_the_command_writes_them(tmp_path, capsys):
+    from agent_envs.cli.main import main
+
+    arguments = ["generate", "papersearch", "--n", "5", "--split", "validation", "--size", "200", "--quiet"]
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["papers", "validation.jsonl"]
+    assert main([*arguments, "--out", str(tmp_path / "b"), "--size", "many"]) == 2
+    assert "papers must be a whole number" in capsys.readouterr().err
+
+
+# -- a corpus on disk --------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_built_once_and_opened_by_all(tmp_path, monkeypatch):
+    from agent_envs.datasets.papersearch import corpus as papers_corpus
+
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    monkeypatch.setattr(papers_corpus, "PAPERS_IN_MEMORY", 100)
+    world = literature("validation", 321)
+    papers = generated_papers(world)
+    assert papers.path == tmp_path / "indexes" / world.name and papers is generated_papers(world)
+    monkeypatch.setattr(LocalPapers, "build", None)
+    papers_corpus._generated.cache_clear()
+    again = generated_papers(world)
+    assert again is not papers and again.search("survey") == papers.search("survey")
+    assert corpus_papers(papers.path).expand("p000") == papers.expand("p000")
+    (papers.path / "graph.papers").write_bytes(b"short")
+    with pytest.raises(DataError, match="graph.papers has 5 bytes"):
+        LocalPapers(papers.path)
+
+
+def test_the_time_filter_looks_further_down():
+    rows = [paper_row({"id": f"{n:03d}", "title": "Graph", "date": str(1900 + n)}, n) for n in range(150)]
+    papers = LocalPapers.build(rows)
+    found = papers.search("graph", 10, before="1912-05")
+    assert [paper.date for paper in found] == [str(1900 + n) for n in range(10)]
+    assert len(papers.search("graph", 20, before="1912")) == 13
+    assert papers.search("graph", 3, before="1899") == [] and len(papers.search("graph", 200)) == 150
+    assert papers.search("", 5) == papers.search("the", 5) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: expected an object"),
+        ('{"id": "x"}', "line 2: 'title' has to be a string"),
+        ('{"title": "x"}', "line 2: 'id'"),
+        ('{"id": "x", "title": "x", "abstract": 3}', "line 2: 'abstract'"),
+        ('{"id": "x", "title": "x", "date": "soon"}', "line 2: expected a date"),
+        ('{"id": "x", "title": "x", "references": "y"}', "line 2: 'references' has to be a list"),
+        ('{"id": "x", "title": "x", "citations": [null]}', "line 2: 'citations' has to be a list"),
+    ],
+)
+def test_rows_that_cannot_be_used(tmp_path, line, said):
+    path = tmp_path / "papers.jsonl"
+    path.write_text('{"id": "a", "title": "A"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=said):
+        list(read_papers(path))
+    with pytest.raises(DataError, match="papers.jsonl, line 2: "):
+        corpus_papers(path)

@@ -1,0 +1,321 @@
+"""Real multi-hop questions: the released layouts, their corpus, `agentr1 prepare`, broken rows.
+
+1. Every layout of a row gives the same task, and the same paragraphs.
+2. The corpus is the union of the paragraphs, each once, as pyserini's passages have them; a question's supporting
+   articles can be found among its own paragraphs.
+3. On real rows a gold answer scores 1.0, whatever the alias, and a wrong one 0.0.
+4. prepare places tasks, corpus, index and trainer rows, whole or not at all.
+5. A broken row is named with its file and place.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.cli.main import main
+from agent_envs.datasets.prepare import prepare
+from agent_envs.datasets.qa.corpus import passages_of, rows_retriever
+from agent_envs.datasets.qa.prepare import prepare_qa
+from agent_envs.datasets.qa.rows import qa_rows, read_qa, read_row
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.retrieval import document_title
+
+IDS = {
+    "hotpotqa": "AgentR1/HotpotQA-v0",
+    "2wiki": "AgentR1/TwoWikiMultihopQA-v0",
+    "musique": "AgentR1/MuSiQue-v0",
+}
+PARAGRAPHS = [
+    ["Korvath", ["Korvath is a town.", " Its mayor is Adan Orvel."]],
+    ["Adan Orvel", ["She was born in Pigam."]],
+]
+RELEASED: dict[str, Any] = {
+    "_id": "q1", "question": "Where was the mayor of Korvath born?", "answer": "Pigam", "type": "bridge",
+    "level": "easy",
+    "supporting_facts": [["Korvath", 1], ["Korvath", 0], ["Adan Orvel", 0]], "context": PARAGRAPHS,
+}  # fmt: skip
+HUB = {
+    **{key: RELEASED[key] for key in ("question", "answer", "type", "level")},
+    "id": "q1",
+    "supporting_facts": {"title": ["Korvath", "Korvath", "Adan Orvel"], "sent_id": [1, 0, 0]},
+    "context": {"title": [p[0] for p in PARAGRAPHS], "sentences": [p[1] for p in PARAGRAPHS]},
+}
+MUSIQUE = {
+    "id": "2hop__1_2", "question": RELEASED["question"], "answer": "Pigam", "answer_aliases": ["Old Pigam"],
+    "answerable": True, "question_decomposition": [{"id": 1}, {"id": 2}],
+    "paragraphs": [
+        {
+            "idx": 0, "title": "Korvath", "paragraph_text": "Korvath is a town. Its mayor is Adan Orvel.",
+            "is_supporting": True,
+        },
+        {"idx": 1, "title": "Dorn", "paragraph_text": "Dorn is a town.", "is_supporting": False},
+        {"idx": 2, "title": "Adan Orvel", "paragraph_text": "She was born in Pigam.", "is_supporting": True},
+    ],
+}  # fmt: skip
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("layout", "suffix"),
+    [  # a parquet file has no column type for pairs of a text and a list
+        ("released", ".json"),
+        ("released", ".jsonl"),
+        *((layout, suffix) for layout in ("hub", "as text") for suffix in (".json", ".jsonl", ".parquet")),
+    ],
+)
+def test_layouts_of_hotpotqa_and_2wiki(layout: str, suffix: str, tmp_path: Path) -> None:
+    row: dict[str, Any] = {"released": RELEASED, "hub": HUB}.get(layout) or {
+        **RELEASED, "context": json.dumps(PARAGRAPHS), "supporting_facts": json.dumps(RELEASED["supporting_facts"]),
+    }  # fmt: skip
+    (read,) = read_qa([write(tmp_path / f"rows{suffix}", [row])])
+    task = read.task
+    assert (task.question, task.answers) == (RELEASED["question"], ("Pigam",))
+    assert task.supporting == ("Korvath", "Adan Orvel")
+    assert (task.question_type, task.level, task.hops, task.question_id) == ("bridge", "easy", 2, "q1")
+    assert read.paragraphs == (
+        ("Korvath", "Korvath is a town. Its mayor is Adan Orvel."),
+        ("Adan Orvel", "She was born in Pigam."),
+    )
+
+
+def test_musique() -> None:
+    read = read_row(MUSIQUE, "row 1")
+    assert read.task.answers == ("Pigam", "Old Pigam")
+    assert read.task.supporting == ("Korvath", "Adan Orvel")
+    assert (read.task.question_type, read.task.hops, len(read.paragraphs)) == ("bridge", 2, 3)
+
+
+def test_sentences_without_spaces_get_them() -> None:
+    row = {**RELEASED, "context": [["Korvath", ["One.", "Two.", "Three."]]]}
+    assert read_row(row, "row 1").paragraphs == (("Korvath", "One. Two. Three."),)
+
+
+def test_aliases_of_2wiki_come_from_the_file_beside_the_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.json", [{**RELEASED, "answer_id": "Q1"}, {**RELEASED, "answer_id": "Q2"}])
+    (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q1", "aliases": ["Pigam Town"], "demonyms": []}\n')
+    assert [row.task.answers for row in read_qa([path])] == [("Pigam", "Pigam Town"), ("Pigam",)]
+    assert len(qa_rows("2wiki", str(tmp_path), "dev")) == 2  # the file of aliases is no split
+    assert qa_rows("2wiki", str(tmp_path), "validation").split == "validation"  # dev stands for it
+
+
+def test_rows_by_index(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "rows.json", [RELEASED, HUB]))
+    rows = qa_rows("hotpotqa", path)
+    assert (len(rows), rows.split, rows.name) == (2, "all", path)
+    assert [task.task_id for task in rows] == ["hotpotqa/all/0", "hotpotqa/all/1"]
+    assert list(pickle.loads(pickle.dumps(rows))) == list(rows)
+    for index in (-1, 2):
+        with pytest.raises(TaskIndexError, match="tasks 0 to 1"):
+            rows[index]
+    with pytest.raises(ConfigError, match="single file"):
+        qa_rows("hotpotqa", path, "test")
+
+
+# -- real rows -------------------------------------------------------------------------------------------------------
+
+
+def files(data_dir: Path) -> dict[str, Path]:
+    return {
+        "hotpotqa": data_dir / "hotpotqa" / "hotpot_train_distractor_100.json",
+        "musique": data_dir / "musique" / "musique_train_40.json",
+    }
+
+
+def test_the_corpus_of_real_rows_is_pyserinis(data_dir: Path) -> None:
+    passages = list(passages_of(read_qa([files(data_dir)["hotpotqa"]])))
+    contents = [f'"{passage["title"]}"\n{passage["text"]}' for passage in passages]
+    lines = (data_dir / "hotpotqa" / "passages_open.jsonl").read_text(encoding="utf-8").splitlines()
+    assert contents == [json.loads(line)["contents"] for line in lines]
+    assert len({passage["id"] for passage in passages}) == len(passages)
+
+
+@pytest.mark.parametrize("dataset", ["hotpotqa", "musique"])
+def test_real_answers_score_and_others_do_not(dataset: str, data_dir: Path) -> None:
+    env = gym.make(IDS[dataset], data=str(files(data_dir)[dataset]))
+    base: Any = env.unwrapped
+    for index in range(base.num_tasks):
+        question, _ = env.reset(options={"index": index})
+        assert question == base.task.question
+        for answer in base.task.answers:
+            env.reset(options={"index": index})
+            _, reward, terminated, _, info = env.step(f"<answer>{answer}</answer>")
+            assert (reward, terminated, info["success"], info["f1"]) == (1.0, True, True, 1.0), base.task
+        for wrong in (f"not {base.task.answers[0]}", "yes and no", base.task.supporting[0] + " x"):
+            env.reset(options={"index": index})
+            _, reward, _, _, info = env.step(f"<answer>{wrong}</answer>")
+            assert (reward, info["success"]) == (0.0, False)
+    assert base.num_tasks == {"hotpotqa": 100, "musique": 40}[dataset]
+
+
+@pytest.mark.parametrize("dataset", ["hotpotqa", "musique"])
+def test_supporting_articles_can_be_found(dataset: str, data_dir: Path) -> None:
+    path = files(data_dir)[dataset]
+    retriever = rows_retriever(dataset, str(path), "train")
+    found = wanted = 0
+    for row in read_qa([path]):
+        for title in row.task.supporting:
+            titles = [document_title(retriever.document(hit))[0] for hit, _ in retriever.search(title, 10)]
+            assert title in titles
+            wanted += 1
+        own = {title for title, _ in row.paragraphs}
+        assert set(row.task.supporting) <= own
+        titles = [document_title(retriever.document(hit))[0] for hit, _ in retriever.search(row.task.question, 20)]
+        found += len(own & set(row.task.supporting) & set(titles))
+    assert found > 0.6 * wanted  # by the question alone
+
+
+# -- prepare ---------------------------------------------------------------------------------------------------------
+
+
+def test_prepare_places_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
+    released = tmp_path / "released"
+    write(
+        released / "hotpot_train_v1.1.json",
+        [RELEASED, {**RELEASED, "_id": "q2", "question": "Is Korvath a town?", "answer": "yes"}],
+    )
+    other = {**RELEASED, "_id": "q3", "context": [*PARAGRAPHS, ["Dorn", ["Dorn is a town."]]]}
+    write(released / "hotpot_dev_distractor_v1.json", [other])
+    with pytest.raises(DataError, match="agentr1 prepare hotpotqa"):
+        gym.make(IDS["hotpotqa"], data="official")
+    assert main(["prepare", "hotpotqa", "--from", str(released)]) == 0
+    folder = tmp_path / "prepared" / "hotpotqa"
+    passages = [json.loads(line) for line in (folder / "passages.jsonl").read_text().splitlines()]
+    assert sorted(p["title"] for p in passages) == ["Adan Orvel", "Dorn", "Korvath"]
+    env = gym.make(IDS["hotpotqa"], data="official")
+    env.reset(options={"index": 1})
+    base: Any = env.unwrapped
+    assert (base.num_tasks, base.task.answers, base.task.supporting) == (2, ("yes",), ("Korvath", "Adan Orvel"))
+    observation, *_ = env.step(base.format_call("search", {"query": "Dorn"}))
+    assert "[1] Dorn\nDorn is a town." in observation  # a paragraph of another split
+    assert gym.make(IDS["hotpotqa"], data="official", split="validation").reset(seed=0)[1]["split"] == "validation"
+    table = pq.read_table(folder / "trainer" / "train.parquet").to_pylist()
+    assert table[0]["prompt"] == [{"role": "user", "content": RELEASED["question"]}]
+    assert table[1]["reward_model"] == {"style": "rule", "ground_truth": ["yes"]}
+    assert table[1]["extra_info"]["index"] == 1
+    assert (table[0]["data_source"], table[0]["env_id"]) == ("hotpotqa_distractor", IDS["hotpotqa"])
+    assert gym.make(table[0]["env_id"], **json.loads(table[0]["env_kwargs"])).reset(options={"index": 0})
+
+
+@pytest.mark.parametrize(("dataset", "row"), [("2wiki", RELEASED), ("musique", MUSIQUE)])
+def test_prepare_reads_a_single_file(dataset: str, row: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = write(tmp_path / f"{dataset}_dev.jsonl", [row, {**row, "answer": None}])
+    out = prepare(dataset, str(path), tmp_path / "out")
+    rows = qa_rows(dataset, str(out), "validation")
+    (task,) = rows  # the row without its answer is left out
+    assert (task.answers, task.supporting) == (read_row(row, "").task.answers, ("Korvath", "Adan Orvel"))
+    env = gym.make(IDS[dataset], data=str(out), split="validation")
+    assert env.reset(seed=0)[0] == row["question"]
+    assert "Orvel" in env.step(env.unwrapped.format_call("search", {"query": "mayor"}))[0]  # type: ignore[attr-defined]
+
+
+def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out = prepare("hotpotqa", str(write(tmp_path / "train.json", [RELEASED])), tmp_path / "data" / "hotpotqa")
+    for rows in ([RELEASED, {"question": "x", "answer": "y"}], [], [{**RELEASED, "answer": None}]):
+        with pytest.raises(DataError):
+            prepare("hotpotqa", str(write(tmp_path / "broken.json", rows)), out)
+    with pytest.raises(DataError, match="there is no file or folder"):
+        prepare("hotpotqa", str(tmp_path / "missing"), out)
+    assert len(qa_rows("hotpotqa", str(out))) == 1
+    assert [path.name for path in out.parent.iterdir()] == ["hotpotqa"]
+
+
+def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+
+    def offline(*args: object) -> None:
+        raise ConnectionError("Couldn't reach the hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(DataError, match="prepare musique --from PATH"):
+        prepare_qa("musique", None, tmp_path / "musique")
+    assert not list(tmp_path.iterdir())
+
+
+def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+    pytest.importorskip("pyarrow")
+    splits = {"train": [HUB], "validation": [HUB], "test": [{**HUB, "answer": None}]}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    out = prepare_qa("hotpotqa", None, tmp_path / "hotpotqa")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "index", "passages.jsonl", "train.jsonl", "trainer", "validation.jsonl",
+    ]  # fmt: skip
+
+
+# -- broken rows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([], "expected an object"),
+        ({}, "expected a text under 'question'"),
+        ({**RELEASED, "question": " "}, "expected a text under 'question'"),
+        ({**RELEASED, "answer": None}, "expected a text under 'answer'"),
+        ({**RELEASED, "answer": 3}, "expected a text under 'answer'"),
+        ({**RELEASED, "context": None}, "expected a list under 'context'"),
+        ({**RELEASED, "context": "{oops"}, "under 'context' is not JSON"),
+        ({**RELEASED, "context": [["Korvath"]]}, "expected .title, .sentence"),
+        ({**RELEASED, "context": [["Korvath", [3]]]}, "expected texts under 'context'"),
+        ({**RELEASED, "supporting_facts": 7}, "expected a list under 'supporting_facts'"),
+        ({**RELEASED, "supporting_facts": [[1, 2]]}, "expected texts under 'supporting_facts'"),
+        ({"question": "x", "answer": "y"}, "expected paragraphs under 'context' or 'paragraphs'"),
+        ({**MUSIQUE, "paragraphs": ["x"]}, "expected objects under 'paragraphs'"),
+        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "expected a text under 'paragraph_text'"),
+        ({**MUSIQUE, "answer_aliases": "x"}, "expected a list under 'answer_aliases'"),
+        ({"question": "x", "answers": [], "supporting": []}, "the answer is empty"),
+    ],
+)
+def test_broken_rows_are_named(row: Any, message: str, tmp_path: Path) -> None:
+    for name, where in (("rows.json", "row 2"), ("rows.jsonl", "line 2")):
+        path = write(tmp_path / name, [RELEASED, row])
+        with pytest.raises(DataError, match=rf"{name}, {where}: .*{message}"):
+            qa_rows("hotpotqa", str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a JSON array"),
+        ("[]", "the file has no rows"),
+        ("42", "expected a JSON array"),
+        ('[{"question": "x"', r"row 1: not JSON"),
+        ("[1, 2", "row 1: expected an object"),
+        ("\x00\x01", "expected a JSON array"),
+    ],
+)
+def test_broken_files_are_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text(text)
+    with pytest.raises(DataError, match=rf"rows\.json.*{message}"):
+        qa_rows("hotpotqa", str(tmp_path / "rows.json"))
+
+
+def test_long_arrays_are_read_row_by_row(tmp_path: Path) -> None:
+    """Rows longer and shorter than what is read at a time, with space between them."""
+    long = {**RELEASED, "question": "x" * 3_000_000}
+    (tmp_path / "rows.json").write_text(json.dumps([RELEASED, long, *[RELEASED] * 3000], indent=1))
+    questions = [row.task.question for row in read_qa([tmp_path / "rows.json"])]
+    assert len(questions) == 3002
+    assert len(questions[1]) == 3_000_000

@@ -1,0 +1,293 @@
+"""The generated shop and the shoppers: every wish can be met, and is met by who reads the pages.
+
+1. A catalogue is a function of its seed and nothing else, read in any order; written to files it is the same.
+2. Near-duplicates differ in one attribute or one value of an option.
+3. The product that a goal was made from is worth 1.0, whatever else is.
+4. The expert buys for full marks nearly always, a random clicker nearly never; the expert recovers from strays and
+   goes on from any snapshot.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agent_envs
+from agent_envs.datasets import prepare
+from agent_envs.datasets.generate import generate
+from agent_envs.datasets.webshop import prepare as webshop_prepare
+from agent_envs.datasets.webshop import store as webshop_store
+from agent_envs.datasets.webshop.generated.shop import GeneratedShop
+from agent_envs.datasets.webshop.generated.vocabulary import OPTION_VALUES, kinds
+from agent_envs.datasets.webshop.generated.wording import is_plural
+from agent_envs.datasets.webshop.store import open_catalog
+from agent_envs.envs.webshop.expert import choose_options
+from agent_envs.envs.webshop.nouns import open_tagger
+from agent_envs.envs.webshop.reward import purchase_reward
+from agent_envs.errors import ConfigError, DataError
+
+ID = "AgentR1/WebShop-v0"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of this module's own."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(cache))
+
+
+def test_vocabulary_is_complete() -> None:
+    for kind in kinds():
+        assert len(kind.attributes) == len(set(kind.attributes)) >= 10, kind.query
+        assert len(kind.nouns) == len(kind.occasions) == 3, kind.query
+        assert kind.dollars[0] < kind.dollars[1]
+        for name, values in kind.options:
+            assert name.islower()
+            assert len(set(OPTION_VALUES[values])) == len(OPTION_VALUES[values]) >= 3
+
+
+def test_products_are_read_in_any_order() -> None:
+    whole = list(GeneratedShop(400))
+    shop = GeneratedShop(400)
+    for number in (399, 0, 7, 4, 5, 200):
+        assert shop.item(number) == whole[number]
+    assert len({item.product["asin"] for item in whole}) == 400
+    assert all(len(item.product["asin"]) == 10 for item in whole)
+    said = [one["instruction"] for item in whole for one in item.instructions]
+    assert len(said) == len(set(said)) > 3990
+    assert [item.product for item in GeneratedShop(40, seed=1)] != [item.product for item in whole[:40]]
+    json.dumps([item.product for item in whole])
+
+
+def test_sizes_and_seeds_that_do_not_fit() -> None:
+    for bad in (0, -1, 2.5, True, "9", 10**9):
+        with pytest.raises(ConfigError, match="products must be"):
+            GeneratedShop(bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="seed must be"):
+        GeneratedShop(10, seed=0.5)  # type: ignore[arg-type]
+
+
+def test_many_are_spoken_of_as_many() -> None:
+    shop = GeneratedShop(800)
+    nouns = {kind.query for kind in kinds()} | {noun for kind in kinds() for noun in kind.nouns}
+    many = "|".join(re.escape(noun) for noun in nouns if is_plural(noun))
+    wrong = re.compile(
+        rf"\b(an?|this|every) ({many})\b|\b({many}) (is|stands)\b|\b({many})\. it\b|\ba (?!eu)[aeio]\w+|\ban? (?:$|\W)",
+        re.I,
+    )
+    for item in shop:
+        told = [item.product["full_description"], *item.product["small_description"]]
+        told += [said["instruction"] for said in item.instructions]
+        for text in told:
+            assert not (found := wrong.search(text)), (found, text)
+
+
+def test_a_large_catalogue_has_as_many_goals_as_the_released_one() -> None:
+    shop = GeneratedShop(1_180_000)
+    numbers = range(590_000, 590_236)
+    assert sum(len(shop.item(number).instructions) for number in numbers) == 2  # one for each 118 products
+
+
+def test_four_products_differ_in_one_thing() -> None:
+    shop = GeneratedShop(800)
+    kinds_of_difference: Counter[str] = Counter()
+    for family in range(200):
+        base, *others = (shop.item(4 * family + member) for member in range(4))
+        for other in others:
+            attributes = set(base.attributes["attributes"]) ^ set(other.attributes["attributes"])
+            assert len(attributes) in (0, 2)
+            mine, theirs = (item.product["customization_options"] or {} for item in (base, other))
+            values = [
+                {entry["value"] for entry in mine[name]} ^ {entry["value"] for entry in theirs[name]} for name in mine
+            ]
+            different = [value for value in values if value]
+            assert bool(attributes) + len(different) == 1
+            kinds_of_difference["attribute" if attributes else "option"] += 1
+    assert kinds_of_difference["option"] > 100
+    assert kinds_of_difference["attribute"] > 300
+
+
+def test_every_goal_has_a_product_worth_everything() -> None:
+    catalog = open_catalog(products=600)
+    tagger = open_tagger("default")
+    for human, some in ((True, None), (False, 2_000)):
+        goals = catalog.goals(human)
+        assert len(goals) > 5_000
+        for goal in itertools.islice(goals, some):
+            product = catalog.product(goal.asin)
+            assert product is not None
+            if isinstance(goal.options, dict):
+                chosen = goal.options
+            else:
+                chosen = {}
+                for value in goal.options:
+                    chosen[next(n for n, v in product.options.items() if value in v and n not in chosen)] = value
+            reward, parts = purchase_reward(product, goal, catalog.price(goal.asin), chosen, tagger)
+            assert reward == 1.0, (goal, parts)
+
+
+def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = generate("webshop", tmp_path / "files", n=60)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(webshop_prepare.RELEASED)
+    with pytest.raises(DataError, match="items_shuffle.json, .* which is not overwritten; name another folder"):
+        generate("webshop", folder, n=8)
+    written, made = open_catalog(folder), open_catalog(products=60)
+    assert list(written.products()) == list(made.products())
+    assert list(written.goals(True)) == list(made.goals(True))
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
+    store = prepare.prepare("webshop", str(folder))
+    assert store == tmp_path / "data" / "webshop"
+    assert list(open_catalog("official").products()) == list(made.products())
+    assert open_catalog(store).search("lamp", 5) == made.search("lamp", 5)
+    prepare.prepare("webshop", str(folder))  # said again, it replaces what is there
+    (store / "prices").write_bytes(b"")
+    monkeypatch.setattr(webshop_store, "_stores", {})
+    with pytest.raises(DataError, match="no whole catalogue .* agentr1 prepare webshop"):
+        open_catalog("official")
+
+
+def test_without_a_connection_the_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    monkeypatch.setattr(webshop_prepare, "_URL", "http://127.0.0.1:9/{}")
+    with pytest.raises(DataError, match=r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"):
+        prepare.prepare("webshop")
+    assert not list((tmp_path / "webshop-released").glob("*"))
+
+
+def test_downloads_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate("webshop", tmp_path / "site", n=8)
+    by_id = {file_id: tmp_path / "site" / name for name, file_id in webshop_prepare.RELEASED.items()}
+    for file_id, path in by_id.items():
+        path.rename(tmp_path / "site" / file_id)
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(webshop_prepare, "_URL", f"file://{tmp_path}/site/{{}}")
+    prepare.prepare("webshop")
+    assert len(open_catalog("official")) == 8
+    page = tmp_path / "site" / "page.html"
+    page.write_text("<html>quota</html>")
+    with pytest.raises(DataError, match="the answer is a page"):
+        webshop_prepare._fetch("items_shuffle.json", "page.html", tmp_path / "x.json")
+    assert not (tmp_path / "x.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "wish", "chosen"),
+    [
+        ({"color": ["green", "olive green"]}, "in olive green", {"color": "olive green"}),
+        ({"size": ["large", "x-large", "3x-large"]}, "size 3x-large please", {"size": "3x-large"}),
+        ({"size": ["6", "6.5", "16"]}, "size 6.5", {"size": "6.5"}),
+        ({"color": ["black", "black | red"]}, "shoes in black | red", {"color": "black | red"}),
+        ({"style": ["matte", "sheer"]}, "matte finish, the style is sheer", {"style": "sheer"}),
+        ({"size": ['59"', '65"']}, 'a lamp with size: 59", and price', {"size": '59"'}),  # synthetic goals
+        ({"color": ["red"], "trim": ["red"]}, "in red", {"color": "red"}),  # one word is one choice
+        ({"color": ["white"]}, "any will do", {}),
+        ({"color": [""]}, "nothing", {}),
+    ],
+)
+def test_options_are_read_from_the_wish(options: Any, wish: str, chosen: dict[str, str]) -> None:
+    found = choose_options(options, wish)
+    assert {name: found[name] for name in chosen} == chosen
+    assert set(found) <= set(options)
+
+
+def play(env: gym.Env[str, str], index: int, act: Any) -> dict[str, Any]:
+    """Play one goal; the last info."""
+    env.reset(options={"index": index}, seed=index)
+    while True:
+        *_, terminated, truncated, info = env.step(act())
+        if terminated or truncated:
+            return info
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "goals", "least"),
+    [
+        ({}, 300, 0.98),
+        ({"mode": "text_rich", "split": "validation"}, 200, 0.98),
+        ({"expert": "oracle", "split": "test"}, 100, 1.0),
+        ({"expert": "oracle", "human_goals": False}, 100, 1.0),
+    ],
+)
+def test_the_expert_buys_for_full_marks(kwargs: dict[str, Any], goals: int, least: float) -> None:
+    env = gym.make(ID, **kwargs)
+    shopper: Any = env.unwrapped
+    right = sum(play(env, index, shopper.expert_action)["success"] for index in range(goals))
+    assert right / goals >= least
+
+
+def test_the_oracle_wins_on_real_products(data_dir: Path) -> None:
+    env = gym.make(ID, data=str(data_dir / "webshop"), split="all", expert="oracle")
+    shopper: Any = env.unwrapped
+    shopper.reset()
+    assert all(play(env, index, shopper.expert_action)["success"] for index in range(len(shopper.tasks)))
+
+
+def test_a_random_clicker_hardly_ever_does() -> None:
+    env = gym.make(ID)
+    shopper: Any = env.unwrapped
+    rng = np.random.default_rng(5)  # the seed, for when it fails
+
+    def click() -> str:
+        page = shopper.page
+        if page.search_bar:
+            return f"search[{shopper.task.goal.instruction}]"
+        choices = list(page.clickables)
+        return f"click[{choices[rng.integers(len(choices))]}]"
+
+    assert sum(play(env, index, click)["success"] for index in range(1000)) < 20
+
+
+def test_strays_are_plausible_and_the_expert_recovers() -> None:
+    env = gym.make(ID)
+    shopper: Any = env.unwrapped
+    rng = np.random.default_rng(7)
+    right, actions = 0, []
+
+    def act() -> str:
+        actions.append(shopper.demo_action(rng, 0.15))
+        return str(actions[-1])
+
+    for index in range(80):
+        info = play(env, index, act)
+        right += info["success"]
+    assert 40 <= right < 80
+    assert all(action.startswith(("search[", "click[")) and action.endswith("]") for action in actions)
+
+
+def test_the_expert_goes_on_from_a_snapshot() -> None:
+    first: Any = gym.make(ID).unwrapped
+    first.reset(options={"index": 2})
+    while not first.state.asin:
+        first.step(first.expert_action())
+    second: Any = gym.make(ID).unwrapped
+    second.reset(options={"index": 9})
+    second.restore(first.snapshot())
+    for _ in range(6):
+        action = first.expert_action()
+        assert second.expert_action() == action
+        if action is None:
+            break
+        assert first.step(action)[:3] == second.step(action)[:3]
+
+
+def test_the_expert_knows_what_to_do_after_the_searches_of_another() -> None:
+    """Pages that are cut, mistakes, searches of its own: from each of them there is a next action."""
+    env_kwargs = {"max_observation_length": 700}
+    options = [{"index": index} for index in range(150, 270)]
+    policy = agent_envs.policies.ExpertPolicy(noise=0.6, seed=0)
+    episodes = agent_envs.run_episodes(
+        "AgentR1/WebShop-v0", policy, len(options), env_kwargs=env_kwargs, options=options, progress=False
+    )
+    assert [episode.error for episode in episodes if episode.error] == []

@@ -1,0 +1,286 @@
+"""The store of products: what is converted is what was released, whatever happens on the way."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.datasets import json_stream
+from agent_envs.datasets.json_stream import JSONStream
+from agent_envs.datasets.webshop import store as webshop_store
+from agent_envs.datasets.webshop.catalog import ProductStore
+from agent_envs.datasets.webshop.files import find_released, read_products
+from agent_envs.datasets.webshop.goals import draw_prices, make_goals
+from agent_envs.datasets.webshop.products import product_from_row
+from agent_envs.datasets.webshop.store import open_catalog
+from agent_envs.errors import ConfigError, DataError
+
+ROWS: list[dict[str, Any]] = [
+    {"asin": "B000000001", "name": "Red lamp", "category": "garden", "query": "Lamps ", "product_category": "A › B",
+     "full_description": "A lamp.", "small_description": ["bright led", "hidden word zebra"], "pricing": "$10 to $30",
+     "images": ["x"], "customization_options": {"Color": [{"value": "Red/White"}, {"value": '5"'}], "Size": None}},
+    {"asin": "B000000001", "name": "The same id again"},
+    {"asin": "B00000000002", "name": "An id that is too long"},
+    {"asin": "nan", "name": "No id"},
+    {"asin": "B000000003", "name": "Blue läm\ud800p 灯", "query": "lamps", "pricing": None, "small_description": "x"},
+]  # fmt: skip
+ENTRIES = {
+    "B000000003": {"attributes": ["long lasting"]},
+    "B000000001": {"attributes": ["led", "long lasting"], "instruction": "Find me led lamps",
+                   "instruction_attributes": ["led"]},
+}  # fmt: skip
+HUMAN = {"B000000003": [
+    {"instruction": "i want a lamp.", "instruction_attributes": ["long lasting"], "instruction_options": []},
+    {"instruction": "no attributes", "instruction_attributes": [], "instruction_options": []},
+]}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr(webshop_store, "_stores", {})
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """A folder with three small released files."""
+    folder = tmp_path / "released"
+    folder.mkdir()
+    for name, content in (("shuffle", ROWS), ("ins_v2", ENTRIES), ("human_ins", HUMAN)):
+        (folder / f"items_{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_store_holds_what_was_released(released: Path) -> None:
+    store = open_catalog(released)
+    assert len(store) == 2
+    assert store.human
+    lamp = store.product("B000000001")
+    assert lamp == product_from_row(ROWS[0], ENTRIES["B000000001"])
+    assert [p.title for p in store.products()] == ["Red lamp", "Blue läm\ufffdp 灯"]  # a half of a character is none
+    assert store.product("nan") is None
+    assert store.price("B000000003") == 100.0
+    assert 10 <= store.price("B000000001") <= 30
+    assert store.search("zebra", 50) == ()  # of the bullets the first alone is indexed
+    assert store.search("BRIGHT red | white", 50) == ("B000000001",)
+    assert store.where("attribute", "long lasting") == ["B000000001", "B000000003"]
+    assert store.where("query", "lamps") == ["B000000001", "B000000003"]
+    assert store.where("category", "garden") == ["B000000001"]
+    assert store.where("category", "none") == []
+    assert [goal.asin for goal in store.goals(True)] == ["B000000003"]
+    assert {goal.options["color"] for goal in store.goals(False)} == {"red | white", '5"'}  # type: ignore[call-overload]
+    with pytest.raises(IndexError, match="goals 0 to 1, got 2"):
+        store.goals(False)[2]
+
+
+@pytest.mark.parametrize("folder", ["webshop", "webshop_synthetic"])
+def test_real_catalogues_are_kept_whole(folder: str, data_dir: Path) -> None:
+    files = find_released(data_dir / folder)
+    entries = json.loads(files.attributes.read_text())
+    assert files.human is not None
+    human = json.loads(files.human.read_text())
+    rows = json.loads(files.products.read_text())
+    expected = [product_from_row(row, entries.get(row["asin"]), human.get(row["asin"], ())) for row in rows]
+    store = open_catalog(data_dir / folder)
+    assert list(store.products()) == expected
+    products = [product for product in expected if product]
+    for kind in (True, False):
+        rng = random.Random(0)
+        prices = draw_prices([(product.asin, product.pricing) for product in products], rng)
+        goals = make_goals(products, prices, rng, human=kind)
+        assert list(store.goals(kind)) == goals
+        assert {asin: store.price(asin) for asin in prices} == prices
+
+
+def test_store_is_shared_copied_and_pickled(released: Path, tmp_path: Path) -> None:
+    store = open_catalog(released)
+    assert open_catalog(released) is store
+    assert copy.deepcopy(store) is store
+    assert pickle.loads(pickle.dumps(store)) is store
+    kept = ProductStore(store.folder)
+    assert pickle.loads(pickle.dumps(kept)).product("B000000001") == store.product("B000000001")
+    assert sorted(path.name for path in released.iterdir()) == [  # nothing is written beside the data
+        "items_human_ins.json", "items_ins_v2.json", "items_shuffle.json"
+    ]  # fmt: skip
+
+
+def test_changed_files_make_another_store(released: Path) -> None:
+    old = open_catalog(released)
+    rows = [dict(ROWS[0], name="Changed lamp")]
+    stat = (released / "items_shuffle.json").stat()
+    (released / "items_shuffle.json").write_text(json.dumps(rows))
+    os.utime(released / "items_shuffle.json", ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the time alone proves nothing
+    new = open_catalog(released)
+    assert [p.title for p in new.products()] == ["Changed lamp"]
+    assert len(list(new.folder.parent.glob("*/index.json"))) == 1  # the outdated one is gone
+    assert old.product("B000000003") is not None  # who has it open keeps it
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "index"])
+def test_half_written_stores_are_built_again(damage: str, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = open_catalog(released).folder
+    monkeypatch.setattr(webshop_store, "_stores", {})
+    if damage == "cut":
+        os.truncate(folder / "search" / "documents.bin", 10)
+    elif damage == "missing":
+        (folder / "prices").unlink()
+    elif damage == "manifest":
+        (folder / "index.json").write_text("{")
+    else:
+        shutil.rmtree(folder / "search")
+    store = open_catalog(released)
+    assert store.folder == folder
+    assert len(store) == len(list(store.products())) == 2
+
+
+def test_a_stopped_conversion_leaves_no_store(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(webshop_store, "write_store", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            open_catalog(released)
+    assert len(open_catalog(released)) == 2
+
+
+def test_what_a_killed_conversion_left_goes_with_the_next_one(released: Path, tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    stores = tmp_path / "cache" / "webshop-stores"
+    for name in ("dead", "built"):
+        (stores / f"{name}.partial" / "search").mkdir(parents=True)
+        (stores / f"{name}.partial" / "lock").touch()
+    with (stores / "built.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store = open_catalog(released)
+        assert {path.name for path in stores.iterdir() if path.is_dir()} == {store.folder.name, "built.partial"}
+
+
+def test_without_a_cache_folder_it_works_all_the_same(released: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "file" / "below"))
+    store = open_catalog(released)
+    assert store.product("B000000001") is not None
+    assert len(store.goals(False)) == 2
+
+
+def test_a_file_of_products_brings_its_own_neighbours(released: Path) -> None:
+    (released / "items_shuffle_1.json").write_text(json.dumps(ROWS[4:]))
+    (released / "items_ins_v2_1.json").write_text(json.dumps({}))
+    assert len(open_catalog(released)) == 2  # items_shuffle.json comes first
+    one = open_catalog(released / "items_shuffle_1.json")
+    assert [p.attributes for p in one.products()] == [("DUMMY_ATTR",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("items_shuffle.json", json.dumps(ROWS)[:-30], r"items_shuffle.json, after item 4, .*ends in the middle"),
+        ("items_shuffle.json", json.dumps({"a": 1}), "expected a JSON array"),
+        ("items_shuffle.json", "[]", "items_shuffle.json: the file has no products"),
+        ("items_shuffle.json", json.dumps([*ROWS[:1], 7]), "items_shuffle.json, item 2: expected an object"),
+        ("items_shuffle.json", json.dumps([{"asin": "B1"}]), r"items_shuffle.json, item 1 \(B1\): .* 'name'"),
+        ("items_ins_v2.json", json.dumps(ENTRIES)[:-9], "items_ins_v2.json, after item 1, .*ends in the middle"),
+        ("items_ins_v2.json", json.dumps({"B000000001": 3}), "items_ins_v2.json: the entry of 'B000000001'"),
+        ("items_human_ins.json", json.dumps({"B000000001": {"a": 1}}), "items_human_ins.json: the entry of"),
+        ("items_human_ins.json", "not json", "expected a JSON object"),
+        ("items_ins_v2.json", None, r"released has no items_ins_v2.json"),
+        ("items_shuffle.json", None, r"released has no items_shuffle.json"),
+    ],
+)
+def test_broken_files_are_named(name: str, content: str | None, said: str, released: Path) -> None:
+    if content is None:
+        (released / name).unlink()
+    else:
+        (released / name).write_text(content)
+    with pytest.raises(DataError, match=said):
+        open_catalog(released)
+
+
+def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file or folder"):
+        open_catalog(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="agentr1 prepare webshop"):
+        open_catalog("official")
+    with pytest.raises(ConfigError, match="are for data='generated'"):
+        open_catalog(tmp_path, products=5)
+    with pytest.raises(ConfigError, match="products must be a whole number"):
+        open_catalog(products=0)
+
+
+def test_two_processes_convert_once(released: Path) -> None:
+    code = (
+        "import sys; from agent_envs.datasets.webshop.store import open_catalog; "
+        "store = open_catalog(sys.argv[1]); print(store.folder, (store.folder / 'prices').stat().st_ino)"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(released)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = {process.communicate(timeout=60)[0] for process in started}
+    assert [process.returncode for process in started] == [0, 0]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+def test_streams_do_not_depend_on_the_size_of_what_is_read(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_stream, "_CHUNK", chunk)
+    values = [1, -2.5e-3, 'ä€𐍈 " \\ ]', [], {}, [[{"a": [None, True]}]], "x" * 300, 12345678901234567890]
+    path = tmp_path / "a.json"
+    for form in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=2), f"\ufeff {json.dumps(values)} "):
+        path.write_text(form, encoding="utf-8")
+        read: list[int] = []
+        assert list(JSONStream(path, read.append).items()) == values
+        assert sum(read) == path.stat().st_size
+    path.write_text(json.dumps({str(n): value for n, value in enumerate(values)}))
+    assert list(JSONStream(path).pairs()) == [(str(n), value) for n, value in enumerate(values)]
+    for broken in (
+        "[1,2",
+        "[",
+        '["a',
+        '["a",',
+        "[tru",
+        "[1 2]",
+        "[1,]",
+        "[,1]",
+        "[1]]",
+        "",
+        "{",
+        "[nope, 1]",
+        "[\x00]",
+    ):
+        path.write_text(broken)
+        with pytest.raises(DataError, match="a.json"):
+            list(JSONStream(path).items())
+    path.write_bytes(b'["a", "\xff"]')
+    with pytest.raises(DataError, match="not UTF-8"):
+        list(JSONStream(path).items())
+
+
+def test_a_broken_place_is_found_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("[1, {x: 2}, " + ", ".join(["3"] * 2_000_000) + "]")
+    read: list[int] = []
+    with pytest.raises(DataError, match="after item 1, "):
+        list(JSONStream(path, read.append).items())
+    assert sum(read) < 2_000_000  # not the whole file
+
+
+def test_conversion_reads_products_one_by_one(released: Path) -> None:
+    rows = [dict(ROWS[0], asin=f"B{n:09}") for n in range(50)]
+    (released / "items_shuffle.json").write_text(json.dumps(rows))
+    products = read_products(find_released(released))
+    assert next(products).asin == "B000000000"
+    products.close()  # type: ignore[attr-defined]

@@ -1,0 +1,393 @@
+"""GSM8K-v0 and GSM8KTool-v0, by scripted episodes.
+
+1. The expert wins: both environments, both tools, every level, real rows, from any state.
+2. One step ends GSM8K-v0 whatever the text; an answer without a number is invalid and scores 0.
+3. The released preset pays every step; the default pays once.
+4. A demonstrator that errs is wrong as often as it is told to be.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.envs.gsm8k.env import GSM8KToolEnv
+from agent_envs.envs.gsm8k.expert import annotated_steps
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
+
+ONE, TOOL = "AgentR1/GSM8K-v0", "AgentR1/GSM8KTool-v0"
+
+
+def base(env: gym.Env[str, str]) -> Any:
+    return env.unwrapped
+
+
+def call(expression: str) -> str:
+    return f'<tool_call>{{"name": "calculator", "arguments": {{"expression": "{expression}"}}}}</tool_call>'
+
+
+def play(env: gym.Env[str, str], index: int) -> tuple[float, int, dict[str, Any]]:
+    env.reset(options={"index": index})
+    reward, steps, over = 0.0, 0, False
+    while not over:
+        _, paid, terminated, truncated, info = env.step(base(env).expert_action())
+        reward, steps, over = reward + paid, steps + 1, terminated or truncated
+    assert terminated
+    return reward, steps, info
+
+
+@pytest.mark.parametrize("env_id", [ONE, TOOL])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_expert_wins_generated(env_id: str, split: str) -> None:
+    env = gym.make(env_id, split=split)
+    for index in range(100):
+        reward, _, info = play(env, index)
+        assert (reward, info["success"], info["score"], info["split"]) == (1.0, True, 1.0, split)
+    assert info["source"] == "generated"
+
+
+@pytest.mark.parametrize("level", range(1, 9))
+def test_expert_wins_at_every_level_within_the_limit(level: int) -> None:
+    env = gym.make(TOOL, level=level)
+    for index in range(50):
+        reward, steps, _ = play(env, index)
+        assert reward == 1.0
+        assert 2 <= steps <= level + 1
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), [(ONE, {}), (TOOL, {}), (TOOL, {"tool": "check_answer"})])
+def test_expert_wins_on_every_real_row(env_id: str, kwargs: dict[str, Any], data_dir: Path) -> None:
+    path = str(data_dir / "gsm8k" / "train_2000.jsonl")
+    env = gym.make(env_id, data=path, **kwargs)
+    assert base(env).num_tasks == 2000
+    for index in range(2000):
+        reward, _, info = play(env, index)
+        assert reward == 1.0, index
+    assert (info["split"], info["source"], info["task_id"]) == ("all", path, "gsm8k/all/1999")
+
+
+def test_expert_wins_from_any_state() -> None:
+    env = gym.make(TOOL, level=5)
+    rng = np.random.default_rng(0)
+    for index in range(50):
+        env.reset(options={"index": index})
+        for _ in range(int(rng.integers(0, 9))):
+            junk = [call("1+1"), call("1/0"), "<tool_call>{", "", base(env).expert_action()]
+            _, _, terminated, _, info = env.step(junk[int(rng.integers(5))])
+            if terminated:
+                break
+        while not terminated:
+            _, _, terminated, truncated, info = env.step(base(env).expert_action())
+            assert terminated or not truncated
+        assert info["success"]
+
+
+def test_expert_answers_in_the_last_step() -> None:
+    env = gym.make(TOOL, level=8)
+    env.reset(options={"index": 0})
+    for _ in range(9):
+        env.step(call("1+1"))
+    _, reward, terminated, *_ = env.step(base(env).expert_action())
+    assert (reward, terminated) == (1.0, True)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_expert_wins_within_a_limit_that_it_is_told(limit: int, data_dir: Path) -> None:
+    for kwargs in ({"level": 8}, {"data": data_dir / "gsm8k" / "train_2000.jsonl"}):
+        env = gym.make(TOOL, max_episode_steps=limit, step_limit=limit, **kwargs)
+        for index in range(40):
+            reward, steps, info = play(env, index)
+            assert (reward, info["success"]) == (1.0, True)
+            assert steps <= limit
+            if "level" in kwargs:
+                assert steps == limit
+                if limit > 1:  # the answer was calculated, by one expression for all that was left
+                    assert info["anchor"].endswith("\n" + base(env).task.answer)
+
+
+def test_expert_knows_the_registered_limit() -> None:
+    gym.register("Test/Short-v0", entry_point="agent_envs.envs.gsm8k.env:GSM8KToolEnv", max_episode_steps=4)
+    try:
+        env = gym.make("Test/Short-v0", level=8)
+        for index in range(20):
+            assert play(env, index)[:2] == (1.0, 4)
+    finally:
+        del gym.registry["Test/Short-v0"]
+    alone = GSM8KToolEnv(level=8)  # made without gym: the limit of GSM8KTool-v0
+    alone.reset(options={"index": 0})
+    assert alone.spec is None and "calculator" in alone.expert_action()
+    with pytest.raises(ConfigError, match="step_limit must be a number of steps"):
+        gym.make(TOOL, step_limit="5")
+
+
+def test_reasoning_is_not_judged() -> None:
+    env = gym.make(ONE)
+    env.reset(options={"index": 3})
+    answer = base(env).task.answer
+    for text, reward in [
+        (f"<think>#### 1 or {answer}?</think>\n#### {answer}", 1.0),
+        (f"<think>#### {answer}</think> I do not know", 0.0),
+        (f"so #### {answer}</think>", 0.0),
+        (f"<think>#### {answer}", 1.0),  # never closed: no block
+        (f"<think>a</think>#### 0<think>b</think>#### {answer}", 1.0),
+    ]:
+        env.reset(options={"index": 3})
+        _, paid, terminated, _, info = env.step(text)
+        assert (paid, terminated, info["success"]) == (reward, True, reward == 1.0), text
+
+
+def test_data_may_be_a_path_object(data_dir: Path) -> None:
+    path = data_dir / "gsm8k" / "train_2000.jsonl"
+    for env_id in (ONE, TOOL):
+        env = gym.make(env_id, data=path)
+        assert env.reset(seed=0)[1]["source"] == str(path)
+        assert env.spec is not None
+        again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+        assert again.reset(seed=0) == env.reset(seed=0)
+
+
+def test_a_solved_episode() -> None:
+    env = gym.make(TOOL, level=2)
+    question, info = env.reset(options={"index": 0})
+    task = base(env).task
+    assert question == task.question == info["anchor"]
+    assert info["tool_results"] == []
+    observation, reward, terminated, truncated, info = env.step(call("12*7+3"))
+    assert (observation, reward, terminated, truncated) == ("87", 0.0, False, False)
+    assert info["tool_results"] == [{"name": "calculator", "content": "87", "error": False}]
+    assert info["anchor"] == f"{question}\n87"
+    observation, _, _, _, info = env.step(call("1+1") + call("2+2"))
+    assert observation == "2\n4"
+    observation, reward, terminated, truncated, info = env.step(f"So it is #### {task.answer}")
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert info["reward_components"] == {"answer": 1.0}
+    assert task.answer in observation
+
+
+@pytest.mark.parametrize("env_id", [ONE, TOOL])
+def test_a_wrong_answer_scores_nothing(env_id: str) -> None:
+    env = gym.make(env_id)
+    env.reset(options={"index": 3})
+    wrong = int(base(env).task.answer) + 1
+    observation, reward, terminated, _, info = env.step(f"#### {wrong}")
+    assert (reward, terminated, info["success"], info["invalid_action"]) == (0.0, True, False, False)
+    assert base(env).task.answer not in observation.replace(str(wrong), "")
+
+
+@pytest.mark.parametrize("env_id", [ONE, TOOL])
+def test_an_answer_without_a_number_is_invalid_and_final(env_id: str) -> None:
+    env = gym.make(env_id)
+    env.reset(options={"index": 3})
+    observation, reward, terminated, _, info = env.step("I do not know.")
+    assert (reward, terminated, info["invalid_action"]) == (0.0, True, True)
+    assert "####" in observation
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "\x00", "\ud800", "####", "\\boxed{", "<tool_call>{}</tool_call>", "9" * 10**6]
+)
+def test_one_step_always_ends(text: str) -> None:
+    env = gym.make(ONE)
+    env.reset(options={"index": 3})
+    _, reward, terminated, truncated, info = env.step(text)
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, False)
+
+
+MALFORMED = [
+    "<tool_call>{oops</tool_call>",
+    "<tool_call>",
+    '<tool_call>{"name": "calculator"}</tool_call>',  # no arguments
+    '<tool_call>{"name": "calculator", "arguments": {"expression": 5}}</tool_call>',  # wrong type
+    '<tool_call>{"name": "calculator", "arguments": {"expr": "1"}}</tool_call>',  # wrong name
+    '<tool_call>{"name": "calculater", "arguments": {"expression": "1"}}</tool_call>',  # no such tool
+    "",
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_call_is_answered(text: str) -> None:
+    env = gym.make(TOOL)
+    env.reset(options={"index": 3})
+    observation, reward, terminated, truncated, info = env.step(text)
+    assert observation
+    assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, True)
+    _, reward, *_ = env.step(f"#### {base(env).task.answer}")
+    assert reward == 1.0
+
+
+def test_a_wrong_expression_is_a_result_with_an_error() -> None:
+    env = gym.make(TOOL)
+    env.reset(options={"index": 3})
+    observation, _, terminated, _, info = env.step(call("2**10**9"))
+    assert "too large" in observation
+    assert info["tool_results"][0]["error"]
+    assert not terminated
+
+
+def test_out_of_steps() -> None:
+    env = gym.make(TOOL)
+    env.reset(options={"index": 3})
+    for _ in range(9):
+        _, _, terminated, truncated, _ = env.step(call("1+1"))
+        assert not terminated and not truncated
+    _, reward, terminated, truncated, info = env.step(call("1+1"))
+    assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
+
+
+def test_the_oracle_tool_tells() -> None:
+    env = gym.make(TOOL, tool="check_answer")
+    env.reset(options={"index": 3})
+    answer = base(env).task.answer
+    assert [spec["function"]["name"] for spec in base(env).tools] == ["calc_gsm8k_reward"]
+    check = base(env).format_call("calc_gsm8k_reward", {"answer": f"${answer}.00"})
+    assert env.step(check)[0] == f"The answer {answer} is right."
+    assert env.step(check.replace(answer, "1" + answer))[0] == f"The answer 1{answer} is wrong."
+    observation, *_, info = env.step(check.replace(answer, "x").replace(".00", ""))
+    assert "no number" in observation
+    assert info["tool_results"][0]["error"]
+    env.reset(options={"index": 4})  # the next task's answer, not the last one's
+    assert base(env).registry["calc_gsm8k_reward"].call(answer=base(env).task.answer).endswith("is right.")
+
+
+def test_released_reward_pays_every_step() -> None:
+    env = gym.make(TOOL, reward="agentr1", tool="check_answer")
+    env.reset(options={"index": 3})
+    answer = base(env).task.answer
+    check = base(env).format_call("calc_gsm8k_reward", {"answer": answer})
+    rewards = [env.step(check)[1], env.step(check)[1]]
+    _, reward, terminated, _, info = env.step(f"#### {answer}")
+    assert [*rewards, reward] == [1.0, 1.0, 1.0]
+    assert terminated
+    assert info["reward_components"] == {"last_number": 1.0}
+    one = gym.make(ONE, reward="agentr1")
+    one.reset(options={"index": 3})
+    _, reward, _, _, info = one.step(f"#### {base(one).task.answer} (not 1)")
+    assert (reward, info["score"], info["success"]) == (0.0, 1.0, True)
+
+
+def test_a_snapshot_branches_an_episode() -> None:
+    env = gym.make(TOOL, level=3)
+    env.reset(options={"index": 0})
+    env.step(base(env).expert_action())
+    here, following = base(env).snapshot(), base(env).expert_action()
+    env.step(following)
+    env.step("#### 1")
+    base(env).restore(here)
+    assert base(env).expert_action() == following
+    other = gym.make(TOOL, level=3)
+    other.reset(seed=1)
+    base(other).restore(here)
+    assert base(other).expert_action() == following
+
+
+@pytest.mark.parametrize("data", ["generated", "rows"])
+@pytest.mark.parametrize("tool", ["calculator", "check_answer"])
+def test_demonstrations_err_as_often_as_told(data: str, tool: str, data_dir: Path) -> None:
+    kwargs = {"level": 1} if data == "generated" else {"data": str(data_dir / "gsm8k" / "train_2000.jsonl")}
+    env = gym.make(TOOL, tool=tool, **kwargs)
+    rng = np.random.default_rng(5)
+    for noise, low, high in ((0.0, 1.0, 1.0), (0.5, 0.35, 0.65), (1.0, 0.0, 0.05)):
+        wins = 0
+        for index in range(200):
+            env.reset(options={"index": index})
+            over = False
+            while not over:
+                action = base(env).demo_action(rng, noise)
+                _, _, over, truncated, info = env.step(action)
+                assert not truncated and not info["invalid_action"]
+            wins += info["success"]
+        assert low <= wins / 200 <= high or (data == "rows" and noise == 0.5)
+
+
+def test_a_demonstrated_mistake_keeps_operands_and_is_carried_on() -> None:
+    env = gym.make(TOOL, level=2)
+    rng = np.random.default_rng(0)
+    for index in range(100):
+        env.reset(options={"index": index})
+        first = base(env).task.operations[0]
+        action = base(env).demo_action(rng, 1.0)
+        expressions = [f"{first.left.value}{op}{first.right.value}" for op in "+-*/"]
+        assert any(f'"{expression}"' in action for expression in expressions)
+        assert f'"{first.expression}"' not in action
+        seen, *_ = env.step(action)
+        second = base(env).demo_action(rng, 0.0)
+        assert seen in second
+        last, *_ = env.step(second)
+        assert base(env).demo_action(rng, 0.0) == f"#### {last}"
+
+
+def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
+    assert annotated_steps("a <<2*3=6>>6 b <<x=2>>2 c <<1/0=0>> d <<5+5=10>>10\n#### 10") == (
+        ("2*3", "6"),
+        ("5+5", "10"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "says"),
+    [
+        ({"split": "trian"}, "Did you mean 'train'"),
+        ({"level": 9}, "from 1 to 8"),
+        ({"level": [2, 1]}, "from 1 to 8"),
+        ({"split": ["train"]}, "split must be the name of one, such as 'train'"),
+        ({"data": None}, "data must be 'generated', 'official' or a path, got None"),
+        ({"data": 5}, "data must be 'generated', 'official' or a path, got 5"),
+        ({"reward": ["terminal"]}, "there is no reward"),
+        ({"reward": "agent1"}, "Did you mean 'agentr1'"),
+        ({"expert": "explore"}, "'oracle'"),
+    ],
+)
+@pytest.mark.parametrize("env_id", [ONE, TOOL])
+def test_wrong_arguments_are_refused_at_make(env_id: str, kwargs: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        gym.make(env_id, **kwargs)
+
+
+def test_other_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'calculator'"):
+        gym.make(TOOL, tool="calculater")
+    with pytest.raises(DataError, match="did you mean 'official'"):
+        gym.make(TOOL, data="offical")
+    assert gym.make(TOOL, level=[1, 2]).reset(seed=0)[0] == gym.make(TOOL, level="1-2").reset(seed=0)[0]
+    with pytest.raises(DataError, match="there is no file or folder"):
+        gym.make(TOOL, data=str(tmp_path / "missing.jsonl"))
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+    with pytest.raises(ConfigError, match="is for generated tasks"):
+        gym.make(TOOL, data=str(path), level=2)
+    env = gym.make(TOOL, data=str(path))
+    assert env.reset(seed=0)[0] == "1+1?"
+    assert play(env, 0)[:2] == (1.0, 1)  # nothing annotated: the answer at once
+    with pytest.raises(TaskIndexError, match="tasks 0 to 0"):
+        env.reset(options={"index": 1})
+
+
+def test_rows_are_shared_between_envs(data_dir: Path) -> None:
+    path = str(data_dir / "gsm8k" / "train_2000.jsonl")
+    first, second = GSM8KToolEnv(data=path), GSM8KToolEnv(data=path)
+    first.reset(options={"index": 9})
+    second.reset(options={"index": 9})
+    assert first.task is second.task
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"tool": "check_answer"}, {"data": "rows"}])
+def test_an_env_can_be_copied(kwargs: dict[str, Any], data_dir: Path) -> None:
+    if "data" in kwargs:
+        kwargs = {"data": str(data_dir / "gsm8k" / "train_2000.jsonl")}
+    env = GSM8KToolEnv(**kwargs)
+    env.reset(options={"index": 7})
+    other = copy.deepcopy(env)
+    assert other.tasks is env.tasks
+    assert pickle.loads(pickle.dumps(env.tasks))[3] is env.tasks[3]  # names what to read, not the rows
+    other.reset(options={"index": 8})
+    assert other.expert_action() != env.expert_action()
+    while not (over := other.step(other.expert_action()))[2]:
+        pass
+    assert over[4]["success"]  # the oracle tool knows the copy's task

@@ -1,0 +1,564 @@
+"""HotpotQA-v0, TwoWikiMultihopQA-v0 and MuSiQue-v0, by scripted episodes.
+
+1. The expert wins in every style, at every number of hops, and not without a supporting article; guessing does not.
+2. Answers are judged by exact match over aliases; every reward and info key is what it says.
+3. What is searched can be given: a corpus, an index, a server, a retriever; broken ones are typed errors.
+4. Bad actions and hostile queries are observations; max_calls, passage_chars, top_k and force_first_search hold.
+5. Golden transcripts of the three styles.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+import tracemalloc
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agent_envs
+from agent_envs.datasets.qa.corpus import generated_retriever
+from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
+from agent_envs.episodes.record import StopReason
+from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.messages import observation_messages
+from agent_envs.parsers import PARSERS
+from agent_envs.retrieval import BM25Retriever, SearchServer, StaticRetriever
+from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
+
+HOTPOT, WIKI, MUSIQUE = "AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0"
+IDS = (HOTPOT, WIKI, MUSIQUE)
+STYLES = ("tool", "react", "search_r1")
+
+
+def base(env: gym.Env[str, str]) -> Any:
+    return env.unwrapped
+
+
+def search(query: str) -> str:
+    return f'<tool_call>{{"name": "search", "arguments": {{"query": {json.dumps(query)}}}}}</tool_call>'
+
+
+def play(env: gym.Env[str, str], index: int) -> tuple[float, int, dict[str, Any]]:
+    env.reset(options={"index": index})
+    reward, steps, over = 0.0, 0, False
+    while not over:
+        _, paid, terminated, truncated, info = env.step(base(env).expert_action())
+        reward, steps, over = reward + paid, steps + 1, terminated or truncated
+    return reward, steps, info
+
+
+# -- the expert ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hops", [2, 3, 4])
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: int) -> None:
+    env = gym.make(env_id, style=style, hops=hops)
+    wins = 0.0
+    for index in range(100):
+        reward, steps, info = play(env, index)
+        wins += reward
+        assert reward == info["score"] == float(info["success"])
+        assert steps >= 2
+        assert info["hops"] == hops
+        if info["success"] and not (style == "search_r1" or info["question_type"] == "yesno"):
+            assert info["supporting_recall"] == 1.0
+    assert wins >= 99
+
+
+@pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react"}))
+def test_calls_in_any_format_find_the_answer(parser: str) -> None:
+    env = gym.make(HOTPOT, parser=parser)
+    reward, steps, info = play(env, 3)
+    assert reward == 1.0 and steps > 1 and info["searches"] > 0
+    env.reset(options={"index": 3})
+    *_, info = env.step(base(env).format_call("search", {"query": "1984"}))
+    assert not info["tool_results"][0]["error"]  # a number where the format has no quotes is still a text
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_the_expert_wins_on_other_splits_and_sizes(split: str) -> None:
+    for articles in (200, 1500):
+        env = gym.make(MUSIQUE, split=split, articles=articles)
+        assert sum(play(env, index)[0] for index in range(50)) >= 49
+
+
+class Without:
+    """A retriever that has lost an article."""
+
+    def __init__(self, inner: BM25Retriever, title: str) -> None:
+        self.inner, self.title = inner, title
+
+    def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:
+        hits = self.inner.search(query, k + 1)
+        return [hit for hit in hits if self.inner.document(hit[0])["title"] != self.title][:k]
+
+    def search_many(self, queries: list[str], k: int = 10) -> list[list[tuple[str, float]]]:
+        return [self.search(query, k) for query in queries]
+
+    def document(self, doc_id: str) -> dict[str, Any]:
+        return self.inner.document(doc_id)
+
+
+@pytest.mark.parametrize("hops", [2, 3, 4])
+def test_without_any_one_supporting_article_the_expert_does_not_answer(hops: int) -> None:
+    tasks = gym.make(WIKI, hops=hops)
+    retriever = generated_retriever(encyclopaedia("train", 1000))
+    for index in range(25):
+        tasks.reset(options={"index": index})
+        for title in base(tasks).task.supporting:
+            env = gym.make(WIKI, hops=hops, retriever=Without(retriever, title), disable_env_checker=True)
+            reward, _, info = play(env, index)
+            assert (reward, info["success"]) == (0.0, False), (base(tasks).task, title)
+            assert info["answer"] in ("unknown", "")
+            assert info["supporting_recall"] < 1.0
+
+
+def test_guessing_does_not_pay() -> None:
+    """Answers without a search: what a question names, parts of it, and the answers of other questions."""
+    env = gym.make(MUSIQUE)
+    scores: dict[str, float] = {"whole": 0.0, "last words": 0.0, "another's": 0.0, "yes": 0.0}
+    previous = "unknown"
+    for index in range(300):
+        question, _ = env.reset(options={"index": index})
+        guesses = {
+            "whole": question,
+            "last words": " ".join(question[:-1].split()[-2:]),
+            "another's": previous,
+            "yes": "yes",
+        }
+        previous = base(env).task.answers[0]
+        for name, guess in guesses.items():
+            env.reset(options={"index": index})
+            _, reward, terminated, _, info = env.step(f"<answer>{guess}</answer>")
+            assert terminated
+            assert info["searches"] == 0
+            scores[name] += reward
+    assert max(scores.values()) < 3
+
+
+def test_the_expert_recovers_from_any_state() -> None:
+    rng = np.random.default_rng(0)
+    for style in STYLES:
+        env = gym.make(HOTPOT, style=style, hops=2, max_episode_steps=40)
+        for index in range(20):
+            env.reset(options={"index": index})
+            junk = ["", "<tool_call>{", search(""), "search[]", "lookup[x]", "<search>zzz</search>", "search[zzz]"]
+            for _ in range(6):
+                action = junk[int(rng.integers(len(junk)))]
+                if base(env).parser.parse(action).calls or not action:
+                    env.step(action)
+            assert play_on(env)["success"]
+
+
+def play_on(env: gym.Env[str, str]) -> dict[str, Any]:
+    while True:
+        _, _, terminated, truncated, info = env.step(base(env).expert_action())
+        if terminated or truncated:
+            return info
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_demonstrator_errs_as_often_as_it_is_told(style: str) -> None:
+    env = gym.make(HOTPOT, style=style)
+    rng, wins = np.random.default_rng(1), {0.0: 0, 0.3: 0, 1.0: 0}
+    for noise in wins:
+        for index in range(30):
+            env.reset(options={"index": index})
+            over = False
+            while not over:
+                _, _, terminated, truncated, info = env.step(base(env).demo_action(rng, noise))
+                assert not info["invalid_action"]
+                over = terminated or truncated
+            wins[noise] += info["success"]
+    assert wins[0.0] == 30 > wins[0.3] > wins[1.0] == 0
+
+
+# -- answers, rewards, info ------------------------------------------------------------------------------------------
+
+DOCUMENTS = [
+    {"id": "1", "title": "Korvath", "text": "Korvath, also known as Tamsel, is a town. Its mayor is Adan Orvel."},
+    {"id": "2", "title": "Adan Orvel", "text": "Adan Orvel was a painter. She was born in Pigam. " * 40},
+    {"id": "3", "title": "Pigam", "text": "Pigam is a town."},
+]
+ROWS = [
+    {
+        "_id": "q1", "question": "Where was the mayor of Korvath born?", "answer": "Pigam", "type": "bridge",
+        "level": "easy", "answer_aliases": ["the Old Town of Pigam"],
+        "supporting_facts": [["Korvath", 1], ["Adan Orvel", 1], ["Korvath", 0]],
+        "context": [[d["title"], [d["text"]]] for d in DOCUMENTS],
+    },
+    {
+        "_id": "q2", "question": "Is Pigam a town?", "answer": "yes", "type": "comparison", "level": "hard",
+        "supporting_facts": [["Pigam", 0]], "context": [["Pigam", ["Pigam is a town."]]],
+    },
+]  # fmt: skip
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(ROWS))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "em", "overlap", "sub"),
+    [
+        ("<answer>Pigam</answer>", 1.0, 1.0, 1.0),
+        ("<answer> the old town of Pigam! </answer>", 1.0, 1.0, 1.0),
+        ("Pigam", 1.0, 1.0, 1.0),  # a text without a call is the answer
+        ("<think>Adan?</think>Pigam", 1.0, 1.0, 1.0),
+        ("I think it is <answer>Pigam</answer>.", 1.0, 1.0, 1.0),
+        ("<answer>Korvath</answer> no, <answer>Pigam</answer>", 1.0, 1.0, 1.0),  # the last one
+        ("It is in Pigam.", 0.0, 0.4, 1.0),
+        ("<answer>Korvath</answer>", 0.0, 0.0, 0.0),
+    ],
+)
+def test_answers(rows: str, text: str, em: float, overlap: float, sub: float) -> None:
+    for reward in ("em", "f1", "sub_em"):
+        env = gym.make(HOTPOT, data=rows, reward=reward)
+        env.reset(options={"index": 0})
+        observation, paid, terminated, truncated, info = env.step(text)
+        scores = {"em": em, "f1": pytest.approx(overlap), "sub_em": sub}
+        assert (terminated, truncated, info["invalid_action"]) == (True, False, False)
+        assert {key: info[key] for key in scores} == scores
+        assert paid == scores[reward]
+        assert info["reward_components"] == {reward: paid}
+        assert (info["score"], info["success"]) == (em, em == 1.0)  # whatever the reward
+        if not em:
+            assert "Pigam" not in observation.replace(text, "")
+
+
+@pytest.mark.parametrize(
+    "text", ["<answer></answer>", "<answer> </answer>", "<think>Pigam</think>\u200b<answer>\n</answer>"]
+)
+def test_an_empty_answer_is_an_answer(rows: str, text: str) -> None:
+    env = gym.make(HOTPOT, data=rows)
+    env.reset(options={"index": 0})
+    observation, reward, terminated, _, info = env.step(text)
+    assert (observation, reward, terminated, info["invalid_action"]) == ("No answer was given.", 0.0, True, True)
+
+
+def test_info_of_an_episode(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows)
+    question, info = env.reset(options={"index": 0})
+    assert question == ROWS[0]["question"] == info["anchor"]
+    first = {"answer": "", "em": 0.0, "f1": 0.0, "sub_em": 0.0, "supporting_recall": 0.0, "searches": 0}
+    first |= {"question_type": "bridge", "hops": 2}
+    assert {key: info[key] for key in first} == first
+    assert (info["task_id"], info["split"], info["source"]) == ("hotpotqa/all/0", "all", rows)
+    observation, reward, terminated, _, info = env.step(search("Korvath mayor") + search("Pigam"))
+    assert (reward, terminated, info["searches"]) == (0.0, False, 2)
+    assert [r["name"] for r in info["tool_results"]] == ["search", "search"]
+    assert all(type(r["content"]) is str for r in info["tool_results"])
+    assert type(observation) is str
+    assert [m["role"] for m in observation_messages(observation, info)] == ["tool", "tool"]
+    assert observation.startswith("[1] Korvath\nKorvath, also known as Tamsel, is a town.")
+    assert info["supporting_recall"] == 1.0  # Adan Orvel was found by "Korvath mayor" or "Pigam"
+    assert info["anchor"].splitlines() == [question, "Adan Orvel", "Korvath", "Pigam"]
+    *_, info = env.step("<answer>Pigam</answer>")
+    assert (info["answer"], info["searches"], info["tool_results"]) == ("Pigam", 2, [])
+    assert base(env).expert_action() is None  # real questions have no expert
+
+
+def test_the_released_format_reward(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows, reward="qa_format")
+    env.reset(options={"index": 0})
+    _, reward, *_ = env.step("<think>Who?</think>" + search("Korvath"))
+    assert reward == 0.0
+    _, reward, _, _, info = env.step("<think>So.</think><answer>in Pigam</answer>")
+    assert (reward, info["success"]) == (1.0, False)
+    env.reset(options={"index": 0})
+    env.step("<think>Where?</think>" + search("Pigam"))
+    assert env.step("<think>So.</think><answer>Rome</answer>")[1] == pytest.approx(0.2)  # it was in the results
+    env.reset(options={"index": 0})
+    assert env.step("Pigam")[1] == -1.0
+
+
+# -- what is searched ------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path) -> None:
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
+    contents = tmp_path / "contents.jsonl"
+    contents.write_text(
+        "".join(json.dumps({"id": d["id"], "contents": f'"{d["title"]}"\n{d["text"]}'}) + "\n" for d in DOCUMENTS)
+    )
+    index = BM25Retriever.build(DOCUMENTS, tmp_path / "index")
+    static = StaticRetriever({}, DOCUMENTS, default=["1", "2"])
+    with SearchServer(index, port=0) as server:
+        server.start()
+        sources: list[dict[str, Any]] = [
+            {"corpus": str(passages)}, {"corpus": passages}, {"corpus": str(contents)},
+            {"corpus": str(tmp_path / "index")}, {"retriever": str(tmp_path / "index")}, {"retriever": server.url},
+            {"retriever": index}, {"retriever": static}, {"corpus": str(passages), "retriever": "bm25"},
+        ]  # fmt: skip
+        seen = []
+        for source in sources:
+            env = gym.make(HOTPOT, data=rows, **source)
+            env.reset(options={"index": 0})
+            seen.append(env.step(search("Korvath Adan"))[0])
+        assert len(set(seen)) == 1
+        assert seen[0].startswith("[1] Korvath\nKorvath, also")
+
+
+@pytest.mark.lucene
+def test_lucene_searches_the_same_corpora(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
+    for kwargs in ({"data": rows}, {"data": rows, "corpus": str(passages)}, {"articles": 200}):
+        seen = []
+        for retriever in ("bm25", "lucene"):
+            env = gym.make(HOTPOT, retriever=retriever, **kwargs)
+            env.reset(options={"index": 0})
+            seen.append([env.step(search(query))[0] for query in ("Korvath Adan", "a town and its mayor", "zzz")])
+        assert seen[0] == seen[1]
+
+
+def test_rows_of_their_own_are_the_corpus(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows)
+    env.reset(options={"index": 1})
+    observation = env.step(search("town"))[0]
+    assert observation.count("Pigam is a town.") == 1  # in both rows, and once in the corpus
+
+
+class Broken(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>no</html>")
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Broken)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        env = gym.make(HOTPOT, data=rows, retriever=f"http://127.0.0.1:{server.server_port}")
+        env.reset(options={"index": 0})
+        with pytest.raises(BackendError):
+            env.step(search("Korvath"))
+        policy = agent_envs.policies.ScriptedPolicy([search("Korvath"), "Pigam"])
+        episode = agent_envs.run_episode(env, policy, options={"index": 0})
+        assert episode.stop_reason is StopReason.ERROR
+        assert "BackendReplyError" in str(episode.error)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    for corpus in (tmp_path / "missing", tmp_path):
+        with pytest.raises(DataError):
+            gym.make(HOTPOT, data=rows, corpus=str(corpus)).reset(seed=0)
+
+
+def test_copies_and_snapshots_share_the_index(rows: str) -> None:
+    retriever = BM25Retriever.build(DOCUMENTS)
+    for style in STYLES:
+        env = gym.make(HOTPOT, data=rows, style=style, retriever=retriever)
+        env.reset(options={"index": 0})
+        call = base(env).format_call("search", {"entity" if style == "react" else "query": "Korvath"})
+        other = copy.deepcopy(base(env))
+        assert other.registry["search"].retriever is retriever
+        assert other.step(call)[0] == env.step(call)[0]
+        snapshot = pickle.loads(pickle.dumps(base(env).snapshot()))
+        assert base(env).restore(snapshot)[1]["searches"] == 1
+
+
+def test_an_environment_is_small() -> None:
+    envs = [gym.make(HOTPOT)]
+    envs[0].reset(seed=0)
+    tracemalloc.start()
+    for seed in range(64):
+        envs.append(gym.make(HOTPOT))
+        envs[-1].reset(seed=seed)
+        envs[-1].step(search("town mayor river"))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / 64 < 200_000
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+QUERIES = [
+    "",
+    " \n",
+    "x" * 100_000,
+    'AND "',
+    "(a OR b) AND NOT c:d^2~*?",
+    "\x00\x01\xff",
+    "\ud800",
+    "é中😀\U00010ffff",
+    "the of and",
+]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("query", QUERIES)
+def test_any_query_is_answered(style: str, query: str) -> None:
+    env = gym.make(HOTPOT, style=style)
+    env.reset(options={"index": 0})
+    action = base(env).format_call("search", {"entity" if style == "react" else "query": query})
+    observation, reward, terminated, truncated, info = env.step(action)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["invalid_action"] == (
+        not query.strip() or len(query) > 4096 or (style == "react" and not query.strip())
+    )
+    observation.encode()
+    assert len(observation) < 10_000
+
+
+@pytest.mark.parametrize("style", ["react", "search_r1"])
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_other_styles_keep_the_contract(env_id: str, style: str) -> None:
+    check_text_env(env_id, env_kwargs={"style": style}, tasks=5, vectors=False)
+
+
+def test_real_rows_keep_the_contract(rows: str) -> None:
+    check_text_env(HOTPOT, env_kwargs={"data": rows})
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_no_action_says_what_is_expected(style: str) -> None:
+    env = gym.make(HOTPOT, style=style)
+    for action in HOSTILE_ACTIONS:
+        env.reset(options={"index": 0})
+        observation, _, terminated, _, info = env.step(action)
+        if style != "tool":
+            assert not terminated or action.startswith("####")
+            assert info["invalid_action"]
+            assert ("finish[answer]" if style == "react" else "<answer>") in observation
+
+
+def test_calls_over_the_cap_are_refused(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows, max_calls=2)
+    env.reset(options={"index": 0})
+    *_, info = env.step(search("a town") * 3)
+    assert [r["error"] for r in info["tool_results"]] == [False, False, True]
+    assert (info["invalid_action"], info["searches"]) == (True, 2)
+
+
+def test_what_is_shown_can_be_set(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows, top_k=1, passage_chars=20)
+    env.reset(options={"index": 0})
+    assert env.step(search("Adan Orvel"))[0] == "[1] Adan Orvel\nAdan Orvel was a pai"
+    env = gym.make(HOTPOT, data=rows)
+    env.reset(options={"index": 0})
+    assert len(env.step(search("painter"))[0]) == len("[1] Adan Orvel\n") + 1200
+    assert env.step(search("zzz"))[0] == "No passage matches the query; try other words."
+
+
+def test_a_forced_first_search(rows: str) -> None:
+    env = gym.make(HOTPOT, data=rows, force_first_search=True)
+    observation, info = env.reset(options={"index": 0})
+    question, _, results = observation.partition("\n\n")
+    assert question == ROWS[0]["question"]
+    assert "[1] Korvath\n" in results
+    assert (info["searches"], info["tool_results"], info["invalid_action"]) == (1, [], False)
+    assert info["supporting_recall"] > 0
+    env = gym.make(HOTPOT, force_first_search=True)
+    assert sum(play(env, index)[0] for index in range(30)) == 30
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"style": "tol"}, ConfigError, "Did you mean 'tool'"),
+        ({"reward": "exact"}, ConfigError, "'em', 'f1', 'qa_format', 'sub_em'"),
+        ({"hops": 5}, ConfigError, "hops must be 2, 3 or 4"),
+        ({"articles": 10}, ConfigError, "from 200 to 5000000"),
+        ({"split": "tets"}, ConfigError, "Did you mean 'test'"),
+        ({"top_k": 0}, ConfigError, "top_k must be a whole number of at least 1"),
+        ({"passage_chars": 0}, ConfigError, "passage_chars must be"),
+        ({"max_calls": 0}, ConfigError, "at least 1, got 0"),
+        ({"data": "no/such.json"}, DataError, "there is no file or folder"),
+        ({"style": "react", "reward": "qa_format"}, ConfigError, "goes with style='tool'"),
+        ({"style": "react", "force_first_search": True}, ConfigError, "goes with style='tool'"),
+        ({"parser": "herms"}, ConfigError, "Did you mean 'hermes'"),
+        ({"parser": "react"}, ConfigError, "'react' can only write"),
+        ({"parser": "json", "style": "react"}, ConfigError, "style='react' has a form of its own"),
+        ({"parser": "json", "reward": "qa_format"}, ConfigError, "reward='qa_format' has a form of its own"),
+        ({"corpus": "a", "retriever": "b"}, ConfigError, "has its own"),
+        ({"corpus": 5}, ConfigError, "corpus must be the path of a passages.jsonl or of an index, got 5"),
+        ({"corpus": ""}, ConfigError, "corpus must be the path"),
+        ({"retriever": object()}, ConfigError, "retriever must be 'bm25', 'lucene', the address"),
+        ({"retriever": StaticRetriever}, ConfigError, "or a Retriever"),
+        ({"retriever": ""}, ConfigError, "or a Retriever"),
+        ({"force_first_search": "no"}, ConfigError, "force_first_search must be True or False, got 'no'"),
+        ({"retriever": "ftp://x"}, ConfigError, "http"),
+    ],
+)
+def test_what_does_not_exist_is_refused(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        gym.make(HOTPOT, **kwargs).reset(seed=0)
+
+
+def test_rows_have_no_hops_to_choose(rows: str) -> None:
+    for kwargs in ({"hops": 2}, {"articles": 2000}):
+        with pytest.raises(ConfigError, match="are for generated questions"):
+            gym.make(HOTPOT, data=rows, **kwargs)
+
+
+# -- ReAct -----------------------------------------------------------------------------------------------------------
+
+PAGE = "Dorvik is a town. " + " ".join(f"Sentence {n} has the word {'amber' if n % 2 else 'jade'}." for n in range(8))
+
+
+def test_pages_open_and_are_looked_up() -> None:
+    documents = [{"id": "1", "title": "Dorvik", "text": PAGE}, {"id": "2", "title": "Dorvik (film)", "text": "A film."},
+                 {"id": "3", "title": "Selm", "text": "Selm, also known as Lower Dorn, is a town."}]  # fmt: skip
+    env = gym.make(HOTPOT, style="react", retriever=StaticRetriever({}, documents, default=["2", "1", "3"]))
+    env.reset(options={"index": 0})
+
+    def say(text: str) -> str:
+        return env.step(text)[0]
+
+    assert say("lookup[amber]") == "error: no page is open; open one with search[entity]"
+    assert say("search[dorvik]") == " ".join(PAGE.split(". ")[n] + "." for n in range(5))
+    assert say("lookup[Amber]") == "(Result 1 / 4) Sentence 1 has the word amber."
+    assert say("lookup[Amber]") == "(Result 2 / 4) Sentence 3 has the word amber."
+    assert say("lookup[jade]").startswith("(Result 1 / 4) Sentence 0")
+    assert say("lookup[ruby]") == "No more results."
+    assert say("search[Nowhere]") == "Could not find [Nowhere]. Similar: 'Dorvik (film)', 'Dorvik', 'Selm'."
+    assert say("lookup[jade]").startswith("(Result 1 / 4)")  # the page stays open, the look-up begins anew
+    assert say("search[Dorvik (film)]") == "A film."
+    assert say("search[Lower Dorn]").startswith("Selm,")  # by its other name
+
+
+# -- transcripts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("style", "index"), [("tool", 1), ("react", 4), ("search_r1", 3)])
+def test_golden_transcripts(style: str, index: int, root: Path) -> None:
+    """A change here is a change of the environments: it needs a new version (-v1)."""
+    env = gym.make(HOTPOT, split="test", style=style, hops=2, render_mode="ansi")
+    play(env, index)
+    assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
+
+
+def test_the_pages_episode_is_one(root: Path) -> None:
+    env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
+    assert play(env, 11)[0] == 1.0
+    assert f"```text\n{env.render()}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
+def test_a_home_folder_of_nobody_is_no_usable_path(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="no usable path"):
+        gym.make(HOTPOT, **kwargs).reset(seed=0)

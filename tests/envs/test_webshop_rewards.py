@@ -1,0 +1,246 @@
+"""WebShop's reward and its parts: fuzzy matching, nouns, colours, r_type.
+
+1. token_set_ratio is thefuzz 0.19.0's on difflib, and `alike` its threshold, on real strings and mixtures of them.
+2. Tokens are spaCy's blank English tokenizer's on real titles and texts.
+3. The default tagger gives the title scores that the original's own tests expect of spaCy's large model.
+4. The reward's parts, one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from agent_envs.datasets.webshop.products import Goal, product_from_row
+from agent_envs.envs.webshop.english_tokens import tokenize
+from agent_envs.envs.webshop.fuzzy import alike, token_set_ratio
+from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
+from agent_envs.envs.webshop.reward import basic_color, purchase_reward
+from agent_envs.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def rows(data_dir):
+    names = ("webshop/items_shuffle_1000.json", "webshop_synthetic/items_shuffle.json")
+    return [row for name in names for row in json.loads((data_dir / name).read_text(encoding="utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def judge():
+    import difflib
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fuzz = pytest.importorskip("thefuzz.fuzz", reason="thefuzz is in the extra dev")
+    if fuzz.SequenceMatcher is not difflib.SequenceMatcher:
+        pytest.skip("thefuzz runs on python-Levenshtein here, whose numbers differ")
+    return fuzz.token_set_ratio
+
+
+def strings_of(rows):
+    products = [product_from_row(row) for row in rows]
+    found = {value for p in products for values in p.options.values() for value in values}
+    found |= {text for p in products for text in (p.title, p.query, *(b[:200] for b in p.bullets[:1]))}
+    return sorted(found)
+
+
+def test_scores_equal_thefuzz_on_real_strings(rows, judge):
+    strings = strings_of(rows)
+    assert len(strings) > 5000
+    short = [s for s in strings if len(s) < 40]
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    for n in range(10_000):
+        pool = strings if n % 8 == 0 else short
+        first, second = rng.choice(pool), rng.choice(pool)
+        if n % 3 == 0:  # alike, but not equal
+            cut = rng.randrange(len(first) + 1)
+            second = first[:cut] + rng.choice(["", "s", " é", "-", "x "]) + first[cut + rng.randrange(3) :]
+        wanted = judge(first, second)
+        assert token_set_ratio(first, second) == wanted, (seed, first, second)
+        assert alike(first, second) == (wanted > 85), (seed, first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("", "red"),  # nothing to compare
+        ("_", "_"),  # an underscore is a letter
+        ("?!", "?!"),  # no word at all
+        (("color", "wine red"), "wine red"),  # synthetic goals: the pair, written out
+        (("color", "red"), ("color", "red")),
+        (None, "red"),
+        ("é", "è"),  # dropped by thefuzz
+        ("中文", "中文"),  # kept
+        ("a" * 300, "a" * 299 + "b"),  # long enough for difflib's heuristic
+    ],
+)
+def test_odd_values_score_as_in_thefuzz(judge, first, second):
+    assert token_set_ratio(first, second) == judge(first, second)
+    assert alike(first, second) == (judge(first, second) > 85)
+
+
+def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows):
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    tokenizer = spacy.blank("en").tokenizer
+    differ = {"title": 0, "text": 0}
+    for row in rows:
+        small = row["small_description"]
+        for kind, text in (
+            ("title", row["name"]),
+            ("text", row["full_description"]),
+            *(("text", bullet) for bullet in (small if isinstance(small, list) else [small])),
+        ):
+            differ[kind] += tokenize(text) != [token.text for token in tokenizer(text) if not token.is_space]
+    assert differ["title"] == 0
+    assert differ["text"] <= 5  # of 9,499: four apostrophes in a row
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't can't won't I'm you’ll y'all let's cannot gonna",
+        "Dr. Inc. e.g. a.m. 10am 5p.m. U.S. vs. w/o and/or St.",
+        ":) 8) :-( 10oz 5ft 3.5mm 100% 12V 4K 2-Pack (2pcs) [new]",
+        "www.example.com/a-b user@example.org https://a.b.co/x?y=1 T-Shirt/Blouse",
+        "A.B lower.Upper 1,000 a,b x--y 10-20 3x4 #1 @home $5 5$ €9 50€ it''s ''",
+        "中文【新】 тест ❤️❤Welcome 👖Standard → ° 20°C. Y’all",
+    ],
+)
+def test_odd_texts_have_spacys_tokens(text):
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    assert tokenize(text) == [token.text for token in spacy.blank("en").tokenizer(text) if not token.is_space]
+
+
+CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
+OUTLET = "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater System"
+TWEEZERS = "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)"
+
+
+@pytest.mark.parametrize(
+    ("goal", "bought", "score"),
+    [
+        (
+            "adidas Unisex-Adult D.o.n. Issue 2 Basketball Shoe",
+            "adidas Unisex-Adult D.o.n. Issue 2 Indoor Court Shoe",
+            0.85,
+        ),
+        (CORD + " Home Theater System Subwoofer", OUTLET, 0.31),
+        (CORD, OUTLET, 0.17),
+        ("Rusticware 921ORB Kitchen and Bath Cabinet Knob", TWEEZERS, 0.0),
+    ],
+)
+def test_the_default_tagger_scores_titles_as_the_originals_tests_expect(goal, bought, score):
+    nouns = open_tagger("default")
+    wanted = nouns(goal)
+    assert len(set(wanted) & set(nouns(bought))) / len(wanted) == pytest.approx(score, abs=0.01)
+
+
+def test_default_and_rule_agree_on_most_titles(rows):
+    default, rule = open_tagger("default"), open_tagger("rule")
+    shares = []
+    for row in rows:
+        one, two = set(default(row["name"])), set(rule(row["name"]))
+        assert one or not two, row["name"]
+        shares.append(len(one & two) / max(1, len(one | two)))
+    assert sum(shares) / len(shares) > 0.85
+
+
+def test_taggers_by_name():
+    assert open_tagger("shlex:split")("red 'floor lamp'") == ("red", "floor lamp")
+    with pytest.raises(ConfigError, match="Did you mean 'rule'"):
+        check_tagger("rules")
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        open_tagger("no.such.module:function")
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        open_tagger("shlex:nothing")
+    with pytest.raises(ConfigError, match="is no function"):
+        open_tagger("sys:path")
+    with pytest.raises(ConfigError, match="list of nouns"):
+        open_tagger("builtins:str")("a lamp")
+    with pytest.raises(ConfigError, match="take a title and return"):
+        open_tagger("math:sqrt")("a lamp")
+
+
+def test_spacys_tagger_says_what_is_missing():
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    if spacy.util.is_package("en_core_web_sm"):
+        assert "lamp" in open_tagger("spacy")("Oak floor lamp with a shade")
+    else:
+        with pytest.raises(ConfigError, match="spacy download en_core_web_sm"):
+            open_tagger("spacy")
+
+
+PRODUCT = product_from_row(
+    {
+        "asin": "B1",
+        "name": "Acme Floor Lamp",
+        "query": "floor lamp",
+        "product_category": "Home › Lamps › Floor",
+        "full_description": "Made of STEEL frame parts",
+        "small_description": ["Easy to assemble."],
+        "pricing": "$40.00",
+        "customization_options": {"Color": [{"value": "Wine Red"}, {"value": "Navy/Blue"}], "Size": [{"value": '59"'}]},
+    },
+    {"attributes": ["easy assemble", "living room"]},
+)
+GOAL = Goal("B1", "Acme Floor Lamp", "garden", "floor lamp", "Home › Lamps › Floor", "", ("living room",), (), 50.0)
+
+
+def bought(goal=GOAL, product=PRODUCT, price=40.0, **options):
+    return purchase_reward(product, goal, price, options, open_tagger("rule"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reward"),
+    [
+        ({}, {}, 1.0),  # attribute and price
+        ({"price_upper": 39.0}, {}, 0.5),  # too dear
+        ({"price_upper": 40.0}, {}, 1.0),  # at most, not less than
+        ({"price_upper": 0.0}, {}, 0.5),  # no ceiling: nothing is paid for it
+        ({"attributes": ("living rooms",)}, {}, 1.0),  # alike is enough
+        ({"attributes": ("steel frame",)}, {}, 1.0),  # in the description
+        ({"attributes": ("assemble.",)}, {}, 1.0),  # in a bullet
+        ({"attributes": ("waterproof", "living room")}, {}, 2 / 3),
+        ({"options": ("wine red",)}, {}, 2 / 3),  # not chosen
+        ({"options": ("wine red",)}, {"color": "wine red"}, 1.0),
+        ({"options": ("dark red",)}, {"color": "wine red"}, 2 / 3),  # "dark" comes before "red"
+        ({"options": ("cherry red",)}, {"color": "wine red"}, 1.0),  # both red
+        ({"options": {"color": "wine red", "size": '59"'}}, {"color": "wine red", "size": '59"'}, 1.0),
+        ({"options": {"color": "wine red", "size": '59"'}}, {"size": '59"'}, 0.75),
+    ],
+)
+def test_parts_of_the_reward(changes, options, reward):
+    got, info = bought(replace(GOAL, **changes), **options)
+    assert got == pytest.approx(reward)
+    assert ("r_option" in info) == bool(replace(GOAL, **changes).options)
+    assert ("r_price" in info) == (replace(GOAL, **changes).price_upper > 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "r_type"),
+    [
+        ({}, 1.0),
+        ({"query": "tea"}, 1.0),  # the category still matches
+        ({"query": "tea", "product_category": "Home › Tea"}, 1.0),  # the title still does
+        ({"query": "tea", "product_category": "Tea", "name": "Acme a b c d e f"}, 0.5),  # title score 1/6, nothing else
+        ({"query": "tea", "product_category": "Tea", "name": "Green tea"}, 0.0),  # no noun shared
+        ({"name": "Green tea"}, 0.0),  # whatever else matches
+        ({"name": "lamp " + " ".join(f"w{c}" for c in "abcdefghijk")}, 0.1),  # 1/12
+        ({"query": "tea", "product_category": "Tea", "name": "The 2"}, 0.5),  # no nouns at all: title score 0.2
+    ],
+)
+def test_the_kind_of_product(changes, r_type):
+    assert bought(replace(GOAL, **changes))[1]["r_type"] == r_type
+
+
+@pytest.mark.parametrize(
+    ("option", "color"),
+    [("navy blue", "blue"), ("stainless steel", "steel"), ("tan", "tan"), ("standard", "tan"), ("xl", "xl"), ("", "")],
+)
+def test_basic_colors(option, color):
+    assert basic_color(option) == color

@@ -1,0 +1,51 @@
+"""Success by family of tasks, of recorded episodes and among a trainer's metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_envs.episodes.families import family_table, score_episodes, score_families
+from agent_envs.policies import ExpertPolicy, RandomPolicy
+from agent_envs.rollout.many import run_episodes
+
+ENV = "AgentR1/ALFWorld-v0"
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    played = []
+    for split in ("valid_seen", "valid_unseen"):
+        played += run_episodes(ENV, ExpertPolicy(), 12, env_kwargs={"split": split, "size": 1}, progress=False)
+    return played + run_episodes(ENV, RandomPolicy(), 6, env_kwargs={"split": "valid_seen", "size": 1}, progress=False)
+
+
+def test_episodes_of_seen_and_unseen_scenes(episodes):
+    scores = {score.metric: score for score in score_episodes(episodes)}
+    assert scores["ALFWorld-v0/valid_unseen"].success == 1 and scores["ALFWorld-v0/valid_unseen"].episodes == 12
+    assert scores["ALFWorld-v0/valid_seen"].success == pytest.approx(12 / 18)
+    assert scores["ALFWorld-v0/valid_seen"].stderr == pytest.approx((12 / 18 * 6 / 18 / 18) ** 0.5)
+    whole = [s for s in scores.values() if s.split == "all"]
+    assert sum(s.episodes for s in whole) == 30 and {s.family for s in whole} <= {
+        e.reset_info["task_family"] for e in episodes
+    }
+    assert len(family_table(scores.values()).splitlines()) == len(scores)
+
+
+def test_one_split_has_no_lines_of_its_own_and_no_family_none_at_all():
+    assert [s.metric for s in score_families([("A/X-v0", "train", "put", 1)])] == ["X-v0/put"]
+    assert score_families([("A/X-v0", "train", "", 1)]) == []
+    assert family_table([]) == ""
+
+
+def test_metrics_of_a_validation(episodes):
+    pytest.importorskip("verl", reason="needs the verl extra")
+    from agent_envs.adapters.verl.batch.metrics import validation_metrics
+    from agent_envs.adapters.verl.rollout.episode_rows import episode_record
+
+    metrics = validation_metrics([episode_record(episode) for episode in episodes], expected=len(episodes))
+    family = episodes[0].reset_info["task_family"]
+    assert 0 < metrics[f"val/ALFWorld-v0/{family}/success"] <= 1
+    assert metrics["val/ALFWorld-v0/valid_unseen/success"] == 1
+    assert metrics["val/ALFWorld-v0/valid_unseen/episodes"] == 12
+    other = run_episodes("AgentR1/GSM8K-v0", ExpertPolicy(), 2, progress=False)
+    assert not [n for n in validation_metrics([episode_record(e) for e in other], 2) if "GSM8K" in n]

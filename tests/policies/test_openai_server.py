@@ -1,0 +1,436 @@
+"""Requests that come through and replies that are read: what `OpenAIPolicy` takes from servers as they are.
+
+Behaviours pinned here:
+1. A reply is read whatever optional fields it has, streamed or whole alike; one that is none is named.
+2. A rate limit holds every request back and is no failure; a spent quota and a wrong key are not asked for again.
+3. What servers get wrong and a client can bear is borne: odd chunks, half characters, bodies without end.
+4. Keys and passwords are no part of an error.
+5. Stalls end at the silence, requests in flight are limited, tokens are recorded where a server returns them.
+6. In native mode a prompt that is given as a list has the calls, ids and results that a strict server wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.episodes.record import StopReason
+from agent_envs.errors import BackendRefusedError, BackendReplyError, ConfigError
+from agent_envs.policies.openai.reply import StreamedReply, read_reply
+from agent_envs.wrapping.specs import apply_wrappers
+
+pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
+
+from agent_envs.policies import OpenAIPolicy
+from agent_envs.policies.openai import client as openai_server
+
+ENV = "AgentR1/GSM8KTool-v0"
+CALL = {"name": "calculator", "arguments": {"expression": "6*7"}}
+
+
+def _delta(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]}
+
+
+def _choice(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": "hm", **fields.pop("message", {})}, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (_choice(), {"text": "hm", "calls": (), "finish_reason": None, "usage": {}}),
+        (_choice(message={"content": None, "refusal": "no"}), {"text": "no"}),
+        (_choice(message={"content": [{"type": "text", "text": "a"}, {"text": "b"}]}), {"text": "ab"}),  # parts
+        (_choice(message={"reasoning_content": "so"}), {"text": "hm", "reasoning": "so"}),  # vLLM, SGLang, DeepSeek
+        (_choice(message={"reasoning": "so"}), {"reasoning": "so"}),
+        (
+            {**_choice(token_ids=[3, 4]), "prompt_token_ids": [1, 2]},  # vLLM
+            {"prompt_ids": (1, 2), "response_ids": (3, 4)},
+        ),
+        (_choice(token_ids=[3], prompt_token_ids=[1]), {"prompt_ids": (1,), "response_ids": (3,)}),  # SGLang
+        (
+            _choice(logprobs={"content": [{"logprob": -1, "token": "token_id:9"}]}),
+            {"logprobs": (-1.0,), "response_ids": (9,)},
+        ),
+        (_choice(logprobs={"content": [{"logprob": None}]}), {"logprobs": None}),
+        (_choice(logprobs=[1, 2]), {"logprobs": None}),
+        ({**_choice(), "usage": {"prompt_tokens": 7, "completion_tokens": "x"}}, {"usage": {"prompt_tokens": 7}}),
+        (
+            {**_choice(), "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}},
+            {"usage": {"prompt_tokens": 7, "cached_tokens": 5}},
+        ),
+        (
+            {**_choice(), "usage": {"prompt_tokens": 7, "prompt_cache_hit_tokens": 5}},  # DeepSeek
+            {"usage": {"prompt_tokens": 7, "cached_tokens": 5}},
+        ),
+        (
+            {**_choice(), "usage": {"prompt_tokens": -1, "completion_tokens": 10**30, "prompt_cache_hit_tokens": 5}},
+            {"usage": {}},  # counts that cannot be true
+        ),
+        (_choice(message={"content": [{"type": "text", "text": None}, {"text": "b"}]}), {"text": "b"}),
+    ],
+)
+def test_replies_that_are_read(data: dict[str, Any], expected: dict[str, Any]) -> None:
+    reply = read_reply(data)
+    assert {name: getattr(reply, name) for name in expected} == expected
+
+
+def test_calls_that_are_read() -> None:
+    entries = [
+        {"id": "a", "function": {"name": "f", "arguments": "{}"}},
+        {"id": "a", "function": {"name": "g", "arguments": {"x": 1}}},  # an id twice; arguments as an object
+        {"function": {"name": "h"}},  # no id, no arguments
+    ]
+    calls = read_reply(_choice(message={"content": None, "tool_calls": entries})).calls
+    assert [(call.name, call.arguments) for call in calls] == [("f", "{}"), ("g", '{"x": 1}'), ("h", "")]
+    assert calls[0].id == "a" and len({call.id for call in calls}) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "as a JSON object"),
+        ({}, "without choices"),
+        ({"choices": {}}, "without choices"),
+        ({"choices": [None]}, "without choices"),
+        ({"choices": [{"text": "a"}]}, "without a message"),
+        (_choice(message={"content": 5}), "content as a string, got 5"),
+        (_choice(message={"content": [5]}), "content as a string"),
+        (_choice(message={"tool_calls": "f()"}), "tool_calls as a list"),
+        (_choice(message={"tool_calls": [{"function": {"name": 5}}]}), "a function and its name"),
+        ({"error": {"message": "overloaded"}}, "overloaded"),
+    ],
+)
+def test_replies_that_are_none(data: Any, message: str) -> None:
+    with pytest.raises(BackendReplyError, match=message):
+        read_reply(data)
+    with pytest.raises(BackendRefusedError):
+        read_reply({"error": {"message": "no such model", "code": 404}})
+
+
+def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
+    completion, streamed = fake_chat.completion, fake_chat.streamed
+    for said in ("some words", [CALL, {**CALL, "name": "other"}], ""):
+        whole = completion(said)
+        reply = StreamedReply()
+        for chunk in streamed(whole):
+            reply.add(chunk)
+        assert read_reply(reply.completion()) == read_reply(whole)
+    broken = StreamedReply()
+    broken.add(streamed(completion("some words"))[1])
+    with pytest.raises(BackendReplyError, match="broke off"):
+        broken.completion()
+    for chunk in (
+        5,
+        {"choices": 5},
+        {"choices": [5]},
+        {"choices": [{"delta": {"tool_calls": [5]}}]},
+        {},
+        _delta(tool_calls=7),
+    ):
+        with pytest.raises(BackendReplyError):
+            StreamedReply().add(chunk)
+    tokens = StreamedReply()  # vLLM sends the prompt's with the first chunk, the others as they come
+    tokens.add({"prompt_token_ids": [1], "choices": [{"delta": {"content": "a"}, "token_ids": [5]}]})
+    tokens.add({"choices": [{"delta": {"content": "b"}, "token_ids": [6], "finish_reason": "stop"}]})
+    read = read_reply(tokens.completion())
+    assert (read.text, read.prompt_ids, read.response_ids) == ("ab", (1,), (5, 6))
+
+
+def test_streams_of_other_servers() -> None:
+    for chunks, text, arguments in (
+        ([{"choices": [{"index": None, "delta": {"content": "a"}}]}, _delta(content="b")], "ab", []),
+        ([{**_delta(content="a"), "error": {}}, {"choices": None, "usage": {"prompt_tokens": 1}}], "a", []),
+        (
+            [  # calls without an index: one that has a name begins, what has none goes on
+                _delta(tool_calls=[{"id": "a", "function": {"name": "f", "arguments": '{"x"'}}]),
+                _delta(tool_calls=[{"function": {"arguments": ": 1}"}}]),
+                _delta(tool_calls=[{"id": "b", "function": {"name": "f", "arguments": "{}"}}]),
+            ],
+            "",
+            ['{"x": 1}', "{}"],
+        ),
+    ):
+        reply = StreamedReply()
+        for chunk in chunks:
+            reply.add(chunk)
+        read = read_reply(reply.completion())
+        assert (read.text, [call.arguments for call in read.calls]) == (text, arguments)
+
+
+def _body(*chunks: Any, mark: str = "data: ") -> bytes:
+    """A stream, its JSON as vLLM writes it: characters as they are."""
+    lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    return head + "".join(f"{mark}{line}\n\n" for line in lines).encode()
+
+
+def test_lines_of_a_stream_end_at_line_feeds_alone(serve: Any) -> None:
+    said = "a\u2028b\x85c #### 1"
+    for mark in ("data: ", ": alive\nevent: x\ndata:"):
+        server = serve(lambda request: "", lambda number, request, mark=mark: _body(_delta(content=said), mark=mark))
+        policy = OpenAIPolicy("m", base_url=server.url, stream=True, max_retries=0)
+        episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+        assert [step.action for step in episode.steps] == [said], episode.error
+        policy.close()
+
+
+def test_half_characters_do_not_end_an_episode(serve: Any, fake_chat: Any) -> None:
+    call = {"name": "calculator", "arguments": {"expression": "1+1"}}
+    server = serve(lambda request: [call] if len(request["messages"]) < 3 else "#### 1")
+    half = '"call-0\\ud83d"'
+
+    def plan(number: int, request: dict[str, Any]) -> str | bytes:
+        body = json.dumps(fake_chat.completion([call])).replace('"call-0"', half).encode()
+        head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        return "ok" if number else head + body
+
+    server.plan = plan
+    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED, episode.error
+    assert server.requests[1]["messages"][-1]["tool_call_id"] == "call-0\ufffd"
+    policy.close()
+    unsendable = OpenAIPolicy("m", base_url=server.url, api_key="schl\xfcssel")
+    assert "headers cannot be sent" in str(agent_envs.run_episode(gym.make(ENV), unsendable, seed=0).error)
+    unsendable.close()
+
+
+def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
+    """A server may return calls where the tools were told in the prompt: they are calls all the same, shown as text."""
+    server = serve(lambda request: [CALL] if len(request["messages"]) < 3 else "#### 42")
+    policy = OpenAIPolicy("m", base_url=server.url, tool_mode="text", max_retries=0)
+    env = gym.make(ENV)
+    episode = agent_envs.run_episode(env, policy, seed=0)
+    assert [step.action for step in episode.steps] == [
+        env.get_wrapper_attr("format_call")(CALL["name"], CALL["arguments"]), "#### 42",
+    ]  # fmt: skip
+    shown = server.requests[1]["messages"]
+    assert shown[2:] == [
+        {"role": "assistant", "content": episode.steps[0].action},
+        {"role": "user", "content": "42"},
+    ]
+    policy.close()
+
+
+def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_server, "_LONGEST_REPLY", 1 << 20)
+    packed = gzip.compress(b" " * (3 << 20) + b"{}")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    server = serve(lambda request: "", lambda number, request: head + packed)
+    for stream in (False, True):
+        policy = OpenAIPolicy("m", base_url=server.url, stream=stream, max_retries=0)
+        assert "more than 1 MiB" in str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
+        policy.close()
+
+
+def test_keys_and_passwords_are_no_part_of_an_error(serve: Any) -> None:
+    key = "sk-0123456789"
+    said = json.dumps({"error": {"message": f"{key} is wrong", "code": "invalid_api_key"}}).encode()
+    head = b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said)
+    server = serve(lambda request: "", lambda number, request: head + said)
+    policy = OpenAIPolicy("m", base_url=server.url, api_key=key)
+    error = str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
+    assert "(the key) is wrong" in error and key not in error
+    policy.close()
+    with pytest.raises(ConfigError, match="user or a password"):
+        OpenAIPolicy("m", base_url=server.url.replace("//", "//me:secret@"))
+
+
+@pytest.fixture
+def serve(fake_chat: Any) -> Iterator[Any]:
+    servers = []
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        servers.append(fake_chat.ChatServer(*args, **kwargs))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_a_rate_limit_holds_all_requests_back(serve: Any) -> None:
+    times = []
+
+    def plan(number: int, request: dict[str, Any]) -> str:
+        times.append(time.monotonic())
+        return "rate" if number == 0 else "ok"
+
+    server = serve(lambda request: "#### 1", plan, retry_after="0.6")
+    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
+    result = agent_envs.evaluate(ENV, policy, 6, concurrency=1)
+    assert result.errors == 0 and policy.server.retries == 1 and times[1] - times[0] > 0.55
+
+    async def two() -> list[Any]:
+        policy.server._closed_until = time.monotonic() + 0.3
+        began = time.monotonic()
+        await asyncio.gather(*(policy.complete([{"role": "user", "content": "?"}]) for _ in range(2)))
+        return [time.monotonic() - began]
+
+    assert asyncio.run(two())[0] > 0.25
+    policy.close()
+    impatient = OpenAIPolicy("m", base_url=serve(lambda r: "", lambda n, r: "rate", retry_after="30").url, max_wait=5)
+    episode = agent_envs.run_episode(gym.make(ENV), impatient, seed=0)
+    assert "BackendBusyError" in str(episode.error) and "slow down" in str(episode.error)
+    impatient.close()
+
+
+def test_how_long_a_server_asks_to_wait() -> None:
+    class AnsweredError(Exception):
+        def __init__(self, headers: dict[str, str]) -> None:
+            self.response = type("Response", (), {"headers": headers})
+
+    def asked(**headers: str) -> float | None:
+        error = BackendRefusedError("")
+        error.__cause__ = AnsweredError({name.replace("_", "-"): value for name, value in headers.items()})
+        return openai_server._asked_pause(error)
+
+    soon = email.utils.formatdate(time.time() + 20, usegmt=True)
+    assert asked(retry_after="3") == 3.0 and asked(retry_after="0.5") == 0.5 and asked(retry_after_ms="250") == 0.25
+    assert 15 < (asked(retry_after=soon) or 0) <= 21
+    assert asked() is None and asked(retry_after="soon") is None and asked(retry_after="-5") is None
+    # no time at all is no advice: without a pause of our own, every episode would ask hundreds of times a second
+    assert asked(retry_after="0") is None and asked(retry_after=email.utils.formatdate(0)) is None
+    assert asked(retry_after_ms="0") is None
+
+
+def test_a_spent_quota_is_not_asked_for_again(serve: Any) -> None:
+    server = serve(lambda request: "", lambda number, request: "quota")
+    policy = OpenAIPolicy("m", base_url=server.url)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert "insufficient_quota" in str(episode.error) and len(server.requests) == 1
+    policy.close()
+
+
+def test_a_silent_stream_ends_at_the_silence(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_server, "_FIRST_PAUSE", 0.01)
+    server = serve(lambda request: "#### 12345678", lambda number, request: "stall" if number == 0 else "ok")
+    policy = OpenAIPolicy("m", base_url=server.url, stream=True, stall_timeout=0.3)
+    began = time.monotonic()
+    assert agent_envs.run_episode(gym.make(ENV), policy, seed=0).stop_reason is StopReason.TERMINATED
+    assert 0.25 < time.monotonic() - began < 5 and policy.server.retries == 1
+    policy.close()
+
+
+def test_requests_in_flight_are_limited(serve: Any) -> None:
+    server = serve(lambda request: "#### 1")
+    policy = OpenAIPolicy("m", base_url=server.url, max_in_flight=3)
+    agent_envs.evaluate(ENV, policy, 40, concurrency=20)
+    assert 1 <= server.most_in_flight <= 3
+    policy.close()
+
+
+def test_tokens_are_asked_for_and_kept(serve: Any) -> None:
+    server = serve(lambda request: "#### 1")
+    policy = OpenAIPolicy("m", base_url=server.url, token_ids=True, request={"extra_body": {"top_k": 3}})
+    agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert server.requests[0]["return_token_ids"] is True and server.requests[0]["top_k"] == 3
+    policy.close()
+
+
+def test_reasoning_is_kept_where_asked_and_never_shown_again(
+    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fake_chat.completion
+
+    def thoughtful(said: Any) -> dict[str, Any]:
+        whole = plain(said)
+        whole["choices"][0]["message"]["reasoning_content"] = "I think."
+        return whole
+
+    monkeypatch.setattr(fake_chat, "completion", thoughtful)
+    server = serve(lambda request: [CALL] if request["messages"][-1]["role"] != "tool" else "#### 42")
+    for keep in (False, True):
+        policy = OpenAIPolicy("m", base_url=server.url, keep_reasoning=keep)
+        episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+        assert [("<think>\nI think.\n</think>\n" in step.action) for step in episode.steps] == [keep, keep]
+        assert episode.stop_reason is StopReason.TERMINATED and not episode.steps[0].info["invalid_action"]
+        assert "I think" not in json.dumps(server.requests)
+        policy.close()
+
+
+def test_calls_are_restored_where_reasoning_was_taken_out(
+    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fake_chat.completion
+
+    def thoughtful(said: Any) -> dict[str, Any]:
+        whole = plain(said)
+        whole["choices"][0]["message"].update(reasoning="Deep.", content=None if isinstance(said, list) else said)
+        return whole
+
+    monkeypatch.setattr(fake_chat, "completion", thoughtful)
+    server = serve(lambda request: [CALL] if len(server.requests) < 3 else "#### 42")
+    policy = OpenAIPolicy("m", base_url=server.url, keep_reasoning=True, max_retries=0)
+    episode = agent_envs.run_episode(apply_wrappers(gym.make(ENV), ["ChatMessages(reasoning='strip')"]), policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED and "Deep" in episode.steps[0].action
+    last = server.requests[-1]["messages"]
+    assert [m["role"] for m in last] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    _strict(last)
+    assert "Deep" not in json.dumps(last) and all(m["tool_calls"] for m in last if m["role"] == "assistant")
+    policy.close()
+
+
+def _strict(messages: list[dict[str, Any]]) -> None:
+    """A strict server refuses a result without its call, a call without its result, arguments that are no JSON."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting, f"{message} comes before the results of {waiting}"
+        for call in message.get("tool_calls", []):
+            json.loads(call["function"]["arguments"])
+            waiting.append(call["id"])
+    assert not waiting
+
+
+@pytest.mark.parametrize("wrappers", [["ChatMessages"], ["ChatMessages", "SlidingWindow(k=2)"], []])
+@pytest.mark.parametrize("mode", ["native", "text"])
+def test_prompts_that_are_lists(serve: Any, wrappers: list[str], mode: Any) -> None:
+    env = apply_wrappers(gym.make(ENV), wrappers)
+    text = env.get_wrapper_attr("format_call")
+
+    def think(request: dict[str, Any]) -> Any:
+        _strict(request["messages"])
+        calls = sum("6*7" in json.dumps(message) for message in request["messages"] if message["role"] == "assistant")
+        if len(server.requests) > 4:
+            return "#### 42"
+        two = [CALL, {**CALL, "arguments": {"expression": f"1+{calls}"}}]
+        return two if request.get("tools") else "\n".join(text(c["name"], c["arguments"]) for c in two)
+
+    server = serve(think)
+    policy = OpenAIPolicy("m", base_url=server.url, tool_mode=mode, max_retries=0)
+    episode = agent_envs.run_episode(env, policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED, episode.error
+    assert len(episode.steps) == 5 and not any(step.info["invalid_action"] for step in episode.steps)
+    for request in server.requests:
+        messages = request["messages"]
+        assert messages[0]["role"] == "system" and ("tools" in request) == (mode == "native")
+        if mode == "native":
+            made = [m for m in messages if m["role"] == "assistant"]
+            assert all(len(m["tool_calls"]) == 2 for m in made)
+            assert sum(m["role"] == "tool" for m in messages) == 2 * len(made)
+    if "SlidingWindow(k=2)" in wrappers:
+        assert len(server.requests[-1]["messages"]) < len(server.requests[0]["messages"]) + 4 * 3
+    policy.close()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"max_tokens": 0}, {"max_in_flight": 0}, {"max_retries": -1}, {"timeout": 0}, {"stall_timeout": -1.0}]
+)
+def test_numbers_out_of_range(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        OpenAIPolicy("m", base_url="http://127.0.0.1:9/v1", **bad)

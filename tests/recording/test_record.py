@@ -1,0 +1,873 @@
+"""The recording proxy, with the official client before it and a server that behaves like vLLM behind it.
+
+1. An agent gets through the proxy what it would get from the server, and nothing that it did not ask for.
+2. Each call is a step with the server's tokens, in the order in which the calls came.
+3. What was answered survives a kill; what was not is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+from agent_envs.adapters.batches import build_batch
+from agent_envs.episodes.record import StopReason, read_episodes
+from agent_envs.errors import ConfigError
+from agent_envs.policies.openai.token_fields import read_tokens
+from agent_envs.recording import EpisodeEnd, EpisodeStore, RecordingServer
+
+aiohttp = pytest.importorskip("aiohttp")
+openai = pytest.importorskip("openai")
+httpx = pytest.importorskip("httpx")
+
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+WORDS = ["Well", ",", " it", " is", " four", ".", "</s>"]
+
+
+class FakeVllm:
+    """A server of chat completions with vLLM's fields: prompts grow by the response's tokens and the new words'."""
+
+    def __init__(self, *, knows: tuple[str, ...] = ("logprobs", "return_token_ids"), delay: float = 0.0) -> None:
+        self.knows, self.delay = knows, delay
+        self.requests: list[dict] = []
+        self.headers: list[dict] = []
+        self.queries: list[dict] = []
+        self.closed_early = 0
+        self.fail: list[int] = []  # statuses of the next answers
+        self.break_off = False
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        from aiohttp import web
+
+        self._stop = asyncio.Event()
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/embeddings", self._models)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        self._started.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    async def _models(self, request):
+        from aiohttp import web
+
+        return web.json_response({"object": "list", "data": [{"id": "tiny", "object": "model"}]})
+
+    def prompt_ids(self, messages: list[dict]) -> list[int]:
+        """A token per character of what is no assistant's, and for those the tokens that were sampled."""
+        ids: list[int] = []
+        for message in messages:
+            if message["role"] == "assistant":
+                ids += [10_000 + i for i in range(len(WORDS))]
+            else:
+                ids += [1, *(ord(c) for c in str(message["content"]))]
+        return ids
+
+    async def _chat(self, request):
+        from aiohttp import web
+
+        body = await request.json()
+        self.requests.append(body)
+        self.headers.append(dict(request.headers))
+        self.queries.append(dict(request.query))
+        if self.fail:
+            status = self.fail.pop(0)
+            elsewhere = {"Location": "http://elsewhere.example/v1"} if status == 307 else {}
+            error = {"message": "overloaded", "code": status}
+            return web.json_response({"error": error}, status=status, headers=elsewhere)
+        for field in ("logprobs", "return_token_ids"):
+            if field in body and field not in self.knows:
+                message = f"Unrecognized request argument supplied: {field}"
+                return web.json_response({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
+        await asyncio.sleep(self.delay)
+        prompt, base = self.prompt_ids(body["messages"]), {"id": "c1", "created": 1, "model": body["model"]}
+        ids = [10_000 + i for i in range(len(WORDS))]
+        entries = [{"token": w, "logprob": -0.1 * i, "bytes": None, "top_logprobs": []} for i, w in enumerate(WORDS)]
+        call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 2}'}}
+        told, logged = body.get("return_token_ids"), body.get("logprobs")
+        calls = body.get("tools") and body["messages"][-1]["role"] != "tool"
+        if not body.get("stream"):
+            message = {"role": "assistant", "content": "".join(WORDS[:-1])}
+            if calls:
+                message |= {"content": None, "tool_calls": [call]}
+            choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+            choice |= {"logprobs": {"content": entries} if logged else None, "token_ids": ids if told else None}
+            usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt + ids)}
+            content = {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
+            return web.json_response({**content, "prompt_token_ids": prompt if told else None})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            for i, word in enumerate(WORDS):
+                delta = {"content": word} if i < len(WORDS) - 1 else {}
+                if calls:
+                    delta = {"tool_calls": [{"index": 0, **call, "function": {**call["function"], "arguments": ""}}]}
+                    if i:
+                        piece = call["function"]["arguments"][3 * (i - 1) : 3 * i if i < len(WORDS) - 1 else None]
+                        delta = {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+                choice = {"index": 0, "delta": delta, "finish_reason": "stop" if i == len(WORDS) - 1 else None}
+                choice |= {"logprobs": {"content": [entries[i]]} if logged else None}
+                choice |= {"token_ids": [ids[i]]} if told else {}
+                chunk = {**base, "object": "chat.completion.chunk", "choices": [choice]}
+                chunk |= {"prompt_token_ids": prompt} if told and i == 0 else {}
+                await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+                await asyncio.sleep(self.delay)
+                if self.break_off and i == 2:
+                    request.transport.abort()
+                    return response
+            await response.write(b"data: [DONE]\n\n")
+        except (ConnectionError, asyncio.CancelledError):
+            self.closed_early += 1
+            raise
+        return response
+
+
+@pytest.fixture
+def serving():
+    """Starts servers and proxies, which end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(folder, **kwargs):
+            vllm = FakeVllm(**{k: kwargs.pop(k) for k in ("knows", "delay") if k in kwargs})
+            stack.callback(vllm.stop)
+            proxy = stack.enter_context(RecordingServer(vllm.url, str(folder), **kwargs))
+            return vllm, proxy
+
+        yield start
+
+
+def client(proxy, episode=None, **headers):
+    headers = {k.replace("_", "-"): str(v) for k, v in headers.items()}
+    if episode is not None:
+        headers["X-Episode-Id"] = episode
+    return openai.OpenAI(base_url=proxy.url, api_key="sk-secret", default_headers=headers, max_retries=0)
+
+
+def ask(agent, *texts, **kwargs):
+    """A completion after some turns of user and assistant."""
+    roles = ["user", "assistant"] * len(texts)
+    messages = [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]
+    return agent.chat.completions.create(model="tiny", messages=messages, **kwargs)
+
+
+def post(proxy, path, body, headers=None):
+    url = proxy.url.removesuffix("/v1") + path
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, json.load(e)
+
+
+def episodes(folder):
+    return list(read_episodes(folder / "episodes.jsonl"))
+
+
+def test_calls_become_an_episode_that_the_adapters_take(serving, tmp_path):
+    vllm, proxy = serving(tmp_path)
+    for name in ("a", "b"):
+        with client(proxy, name, X_Group_Id="g", X_Task_Index=3) as agent:
+            first = ask(agent, "2+2?")
+            said = first.choices[0].message.content
+            assert said == "Well, it is four." and first.choices[0].logprobs is None
+            assert "token_ids" not in first.choices[0].model_extra and "prompt_token_ids" not in first.model_extra
+            ask(agent, "2+2?", said, "Sure?", logprobs=True)
+        status, reply = post(proxy, f"/episodes/{name}/reward", {"reward": float(name == "a"), "info": {"judge": 1}})
+        assert (status, reply["steps"], reply["reward"]) == (200, 2, float(name == "a"))
+    one, other = episodes(tmp_path)
+    assert (one.episode_id, one.group_id, one.index, one.stop_reason) == ("a", "g", 3, StopReason.TERMINATED)
+    assert one.success and not other.success and one.reward == 1.0 and one.steps[-1].info["judge"] == 1
+    assert [s.terminated for s in one.steps] == [False, True] and not any(s.truncated for s in one.steps)
+    assert one.reset_info["anchor"] == "2+2?" and one.steps[0].info["anchor"] == "Sure?"
+    step = one.steps[1]
+    assert step.observation[-1] == {"role": "user", "content": "Sure?"} and step.action == "Well, it is four."
+    assert list(step.prompt_ids) == vllm.prompt_ids(vllm.requests[1]["messages"])
+    assert step.response_ids == tuple(10_000 + i for i in range(7)) and step.info["tokens"] == "server"
+    assert step.response_logprobs == pytest.approx([-0.1 * i for i in range(7)])
+
+    batch = build_batch([one, other])
+    assert len(batch.offsets) - 1 == 2  # both steps of an episode share a row: the prompts grow
+
+
+def test_a_recorded_file_becomes_a_loss_with_gradients(serving, tmp_path):
+    """Estimator and loss take what was recorded: of two episodes of a group, the better one's tokens are pushed up."""
+    torch = pytest.importorskip("torch")
+    torch_loop = pytest.importorskip("agent_envs.adapters.torch.loop")
+    from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator
+    from agent_envs.adapters.losses import LossOptions, policy_loss, token_weights
+
+    _, proxy = serving(tmp_path)
+    for name, reward in (("a", 1.0), ("b", 0.0)):
+        with client(proxy, name, X_Group_Id="g") as agent:
+            ask(agent, f"{name}?")
+            ask(agent, f"{name}?", "Well, it is four.", "Sure?", stream=False)
+        assert post(proxy, f"/episodes/{name}/reward", {"rewards": [0.0, reward]})[0] == 200
+    found = episodes(tmp_path)
+    batch = build_batch(found)
+    assert (
+        int((torch_loop.assemble(found, [0, 0]).step >= 0).sum()) == 4 * 7
+    )  # the plain loop's batch has the same tokens
+    n = len(batch.episode)
+    groups = {name: i for i, name in enumerate({e.group_id: None for e in found})}
+    rows = StepRows(
+        rewards=torch.from_numpy(batch.rewards),
+        trajectory=torch.from_numpy(batch.episode),
+        step=torch.tensor([0, 1, 0, 1]),
+        group=torch.tensor([groups[found[e].group_id] for e in batch.episode]),
+        valid=torch.ones(n, dtype=torch.bool),
+        truncated=torch.zeros(n, dtype=torch.bool),
+    )
+    result = get_estimator("grpo").compute(rows, EstimatorOptions())
+    step_ids = torch.from_numpy(batch.step_ids)
+    advantages, _ = result.on_tokens(step_ids)
+    weights = token_weights("trajectory", torch.from_numpy(batch.length), rows.trajectory, step_ids)
+    old = torch.from_numpy(batch.logprobs)
+    new = old.clone().requires_grad_()
+    loss, _ = policy_loss("vanilla")(new, old, advantages, weights, step_ids, LossOptions())
+    loss.backward()
+    better = torch.from_numpy(np.repeat(np.arange(2), np.diff(batch.offsets)) == 0) & (step_ids >= 0)
+    assert (new.grad[better] < 0).all() and (new.grad[~better & (step_ids >= 0)] > 0).all()
+    assert (new.grad[step_ids < 0] == 0).all() and int((step_ids >= 0).sum()) == 4 * 7
+
+
+def test_streams_pass_as_they_come_and_are_recorded_whole(serving, tmp_path):
+    vllm, proxy = serving(tmp_path, delay=0.05)
+    times, texts = [], []
+    with client(proxy, "s") as agent:
+        for chunk in ask(agent, "2+2?", stream=True):
+            times.append(time.monotonic())
+            texts.append(chunk.choices[0].delta.content or "")
+            assert chunk.choices[0].logprobs is None and "token_ids" not in chunk.choices[0].model_extra
+            assert "prompt_token_ids" not in chunk.model_extra
+        assert "".join(texts) == "Well, it is four." and times[-1] - times[0] > 0.2  # not all at the end
+        calls = []
+        for chunk in ask(agent, "2+2?", stream=True, tools=TOOLS):
+            calls += chunk.choices[0].delta.tool_calls or []
+    assert "".join(call.function.arguments for call in calls) == '{"a": 2, "b": 2}'
+    assert post(proxy, "/episodes/s/reward", {"reward": 0.5, "success": True})[0] == 200
+    (episode,) = episodes(tmp_path)
+    first, second = episode.steps
+    assert first.action == "Well, it is four." and len(first.response_ids) == len(first.response_logprobs) == 7
+    assert list(first.prompt_ids) == vllm.prompt_ids(vllm.requests[0]["messages"])
+    assert second.action == '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call>'
+    assert second.info["message"]["tool_calls"][0]["id"] == "call_1"
+    assert [tool["function"]["name"] for tool in episode.tools] == ["add"] and episode.success
+
+
+def test_what_the_client_asks_for_it_gets(serving, tmp_path):
+    _, proxy = serving(tmp_path)
+    with client(proxy, "x") as agent:
+        reply = ask(agent, "?", logprobs=True, extra_body={"return_token_ids": True})
+        assert reply.choices[0].model_extra["token_ids"] and reply.model_extra["prompt_token_ids"]
+        assert len(reply.choices[0].logprobs.content) == 7
+        chunks = list(ask(agent, "?", stream=True, logprobs=True, extra_body={"return_token_ids": True}))
+    assert chunks[0].model_extra["prompt_token_ids"] and chunks[0].choices[0].model_extra["token_ids"] == [10_000]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("knows", [("logprobs",), ()])
+def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path, knows, stream, caplog):
+    vllm, proxy = serving(tmp_path, knows=knows)
+    with client(proxy, "x") as agent:
+        for _ in range(2):
+            reply = ask(agent, "?", stream=stream)
+            text = "".join(c.choices[0].delta.content or "" for c in reply) if stream else ""
+            assert not stream or text == "Well, it is four."
+    assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
+    (warning,) = caplog.messages
+    assert "return_token_ids any more: " in warning and "Unrecognized request argument" in warning
+    post(proxy, "/episodes/x/reward", {"reward": 1})
+    (episode,) = episodes(tmp_path)
+    for step in episode.steps:
+        assert step.prompt_ids is None and step.response_ids is None and step.info["tokens"] == "none"
+        assert (step.response_logprobs is None) == (knows == ())
+    assert len(build_batch([episode]).episode) == 0  # steps without tokens are left out
+
+
+def test_a_tokenizer_makes_the_tokens_that_a_server_does_not_tell(serving, tmp_path):
+    pytest.importorskip("tokenizers")
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
+
+    tokenizer = build_tokenizer(["Well, it is four.", "2+2? Sure?", "add a b"])
+    save_tokenizer(tokenizer, tmp_path / "tokenizer")
+    _, proxy = serving(tmp_path / "out", knows=(), tokenizer=str(tmp_path / "tokenizer"))
+    with client(proxy, "x") as agent:
+        ask(agent, "2+2?", "Well, it is four.", "Sure?")
+        ask(agent, "2+2?", tools=TOOLS)
+    post(proxy, "/episodes/x/reward", {"reward": 1})
+    (episode,) = episodes(tmp_path / "out")
+    step = episode.steps[0]
+    messages = step.observation
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert list(step.prompt_ids) == tokenizer.encode(prompt, add_special_tokens=False)
+    assert tokenizer.decode(step.response_ids, skip_special_tokens=True) == "Well, it is four."
+    assert step.response_ids[-1] == tokenizer.eos_token_id and step.response_logprobs is None
+    assert step.info["tokens"] == "tokenizer" and episode.steps[1].response_ids
+
+
+def test_tokens_are_read_from_where_servers_put_them():
+    ids, logged = [3, 2], [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -2.0}]
+    for completion, choice, expected in [
+        ({"prompt_token_ids": [1]}, {"token_ids": ids, "logprobs": {"content": logged}}, ((1,), (3, 2), (-1.0, -2.0))),
+        ({}, {"prompt_token_ids": [1], "token_ids": ids}, ((1,), (3, 2), None)),  # SGLang
+        ({}, {"prompt_token_ids": [1], "response_token_ids": ids}, ((1,), (3, 2), None)),
+        ({}, {"logprobs": {"content": [{"id": 7, "logprob": -1}]}}, (None, (7,), (-1.0,))),  # llama.cpp
+        ({}, {"logprobs": {"content": [{"token": "token_id:7", "logprob": -1}]}}, (None, (7,), (-1.0,))),
+        ({}, {"token_ids": [3], "logprobs": {"content": logged}}, (None, (3,), None)),  # which is whose?
+        ({}, {"logprobs": {"content": logged}}, (None, None, (-1.0, -2.0))),  # OpenAI
+        ({"prompt_token_ids": "1"}, {"token_ids": [True], "logprobs": {"content": [3]}}, (None, None, None)),
+        ({"prompt_token_ids": []}, {"token_ids": None, "logprobs": None}, (None, None, None)),
+        ({}, {"logprobs": {"content": [{"token": "token_id:x", "logprob": float("nan")}]}}, (None, None, None)),
+        ({"prompt_token_ids": [1 << 63]}, {"logprobs": {"content": [{"logprob": -(10**400)}]}}, (None, None, None)),
+    ]:
+        assert tuple(read_tokens(completion, choice)) == expected, choice
+
+
+def test_parallel_calls_of_an_episode_are_steps_in_the_order_they_came(serving, tmp_path):
+    _, proxy = serving(tmp_path, delay=0.02)
+
+    async def agents():
+        headers = {"X-Episode-Id": "p"}
+        async with openai.AsyncOpenAI(base_url=proxy.url, api_key="k", default_headers=headers, max_retries=0) as one:
+            tasks = []
+            for i in range(6):
+                message = [{"role": "user", "content": f"sub-agent {i}"}]
+                named = {"X-Agent-Id": f"sub-{i}"}
+                tasks.append(one.chat.completions.with_raw_response.create(
+                    model="tiny", messages=message, extra_headers=named))  # fmt: skip
+            return [int(reply.headers["X-Call-Index"]) for reply in await asyncio.gather(*tasks)]
+
+    numbers = asyncio.run(agents())
+    assert sorted(numbers) == list(range(6))
+    status, _ = post(proxy, "/episodes/p/reward", {"rewards": {str(numbers[2]): 2.0, str(numbers[0]): 1.0}})
+    assert status == 200
+    (episode,) = episodes(tmp_path)
+    assert [step.info["call"] for step in episode.steps] == list(range(6))
+    for i, number in enumerate(numbers):
+        step = episode.steps[number]
+        assert step.observation[0]["content"] == f"sub-agent {i}" and step.info["agent"] == f"sub-{i}"
+    assert episode.reward == 3.0 and episode.steps[numbers[2]].reward == 2.0
+
+
+def test_many_episodes_at_once(serving, tmp_path):
+    _, proxy = serving(tmp_path)
+
+    async def play(http, name):
+        url = proxy.url.removesuffix("/v1")
+        for i in range(3):
+            body = {"model": "tiny", "messages": [{"role": "user", "content": f"{name} {i}"}], "stream": i == 1}
+            async with http.post(f"{url}/episodes/{name}/v1/chat/completions", json=body) as reply:
+                assert reply.status == 200
+                await reply.read()
+        async with http.post(f"{url}/episodes/{name}/reward", json={"reward": float(name[1:])}) as reply:
+            assert reply.status == 200
+
+    async def everyone():
+        async with aiohttp.ClientSession() as http:
+            await asyncio.gather(*(play(http, f"e{i}") for i in range(40)))
+
+    asyncio.run(everyone())
+    found = episodes(tmp_path)
+    assert sorted(e.episode_id for e in found) == sorted(f"e{i}" for i in range(40))
+    for episode in found:
+        assert [s.observation[0]["content"] for s in episode.steps] == [f"{episode.episode_id} {i}" for i in range(3)]
+        assert episode.reward == float(episode.episode_id[1:])
+    assert list((tmp_path / "open").glob("*.jsonl")) == []
+
+
+def test_failures_of_the_server_reach_the_agent_and_the_record(serving, tmp_path):
+    vllm, proxy = serving(tmp_path)
+    with client(proxy, "f") as agent:
+        vllm.fail = [503]
+        with pytest.raises(openai.InternalServerError, match="overloaded"):
+            ask(agent, "?")
+        vllm.fail = [429]
+        with pytest.raises(openai.RateLimitError):
+            ask(agent, "?", stream=True)
+        vllm.break_off = True
+        heard = []
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            for chunk in ask(agent, "?", stream=True):
+                heard.append(chunk.choices[0].delta.content)
+        assert "".join(heard) == "Well, it"
+        vllm.break_off = False
+        ask(agent, "?")
+    assert post(proxy, "/episodes/f/reward", {"reward": 1.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    failed = episode.reset_info["failed_calls"]
+    assert [f["call"] for f in failed] == [0, 1, 2] and [s.info["call"] for s in episode.steps] == [3]
+    assert "503" in failed[0]["error"] and "429" in failed[1]["error"] and failed[2]["partial"] == "Well, it"
+
+
+GOOD = {"message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+ODD_REPLIES = [
+    (b"", False),
+    (b"<html>", False),
+    (b"null", False),
+    (b"[" * 5000, False),
+    ({"choices": []}, False),
+    ({"choices": [None]}, False),
+    ({"choices": [{"message": "a"}]}, False),
+    ({"choices": {"0": GOOD}}, False),
+    ({"choices": [{**GOOD, "token_ids": "abc", "logprobs": {"content": [None]}}], "prompt_token_ids": [-1]}, True),
+    ({"choices": [{**GOOD, "message": {"content": ["a", {"text": 3}, {"type": "x"}], "tool_calls": "none"}}]}, True),
+    ({"choices": [{**GOOD, "message": {"content": 5, "tool_calls": [None, {"function": {"arguments": {}}}]}}]}, True),
+    ({"choices": [{**GOOD, "message": {"content": "\ud800", "tool_calls": [{"function": {"name": None}}]}}]}, True),
+    ({"choices": [GOOD, GOOD], "usage": "much", "model": ["m"]}, True),
+]
+
+
+@pytest.mark.parametrize(("body", "recorded"), ODD_REPLIES)
+def test_odd_replies_of_a_server_pass_and_break_nothing(fake_service, tmp_path, body, recorded):
+    service = fake_service(lambda asked, number: (200, body, {"Content-Type": "application/json"}))
+    odd = {"role": "robot", "content": [{"type": "text"}, 7, None], "name": 3, "tool_calls": "x"}
+    asked = {"messages": [odd, {"content": "\ud800"}], "tools": [None, {"function": {}}], "model": None, "logprobs": 1}
+    with RecordingServer(service.url, str(tmp_path)) as proxy:
+        url = f"{proxy.url.replace('/v1', '/episodes/odd/v1')}/chat/completions"
+        request = urllib.request.Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            got = reply.read()
+        assert recorded or got == (body if isinstance(body, bytes) else json.dumps(body).encode())
+        assert post(proxy, "/episodes/odd/reward", {"reward": 1.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    assert len(episode.steps) == (len(body["choices"]) if recorded else 0)
+    assert len(episode.reset_info["failed_calls"]) == (not recorded)
+    assert isinstance(repr(episode), str) and isinstance(episode.to_html(), str)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"data: {", b"data: []", b"data: null", b": comment", b"event: x", b"data: [DONE]"],
+        [b'data: {"choices": [null, {"index": [], "delta": {"tool_calls": [null, {}]}}]}', b"data: [DONE]"],
+        [b'data: {"choices": 3}', b'data: {"choices": {"index": 0}}', b"data: [DONE]"],
+        [b'data: {"error": {"message": "out of memory"}}', b"data: [DONE]"],
+        [b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}'],  # without [DONE]
+        [b"no lines"],
+    ],
+)
+def test_odd_streams_pass_and_break_nothing(fake_service, tmp_path, lines):
+    body = b"\r\n\r\n".join(lines)
+    service = fake_service(lambda asked, number: (200, body, {"Content-Type": "text/event-stream"}))
+    with RecordingServer(service.url, str(tmp_path)) as proxy:
+        url = f"{proxy.url.replace('/v1', '/episodes/odd/v1')}/chat/completions"
+        asked = {"messages": [{"role": "user", "content": "?"}], "stream": True}
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(asked).encode()), timeout=10) as reply:
+            got = reply.read()
+        assert got.count(b"data:") == body.count(b"data:") and got.endswith(body[-6:])
+        assert post(proxy, "/episodes/odd/reward", {"reward": 1.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    finished = b"finish_reason" in body
+    assert (len(episode.steps), len(episode.reset_info["failed_calls"])) == (finished, not finished)
+
+
+def test_nobody_behind_the_proxy(tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        with RecordingServer(url, str(tmp_path)) as proxy, client(proxy, "n") as agent:
+            with pytest.raises(openai.InternalServerError, match="upstream server failed"):
+                ask(agent, "?")
+            with pytest.raises(openai.InternalServerError, match="upstream server failed"):
+                agent.models.list()
+            assert post(proxy, "/episodes/n/reward", {"reward": 0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    assert episode.steps == () and len(episode.reset_info["failed_calls"]) == 1
+
+
+def test_a_slow_server_is_given_up(serving, tmp_path):
+    _, proxy = serving(tmp_path, delay=1.0, call_timeout=0.2)
+    with client(proxy, "n") as agent, pytest.raises(openai.InternalServerError, match="in time"):
+        ask(agent, "?")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_stops_its_call(serving, tmp_path, stream):
+    vllm, proxy = serving(tmp_path, delay=0.2)
+    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "?"}], "stream": stream}).encode()
+    lines = ["POST /episodes/c/v1/chat/completions HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "", ""]
+    head = "\r\n".join(lines)
+    host, port = proxy.url.removeprefix("http://").removesuffix("/v1").split(":")
+    with socket.create_connection((host, int(port))) as door:
+        door.sendall(head.encode() + body)
+        if stream:
+            assert b"Well" in door.recv(65536) + door.recv(65536)
+        else:
+            deadline = time.monotonic() + 5
+            while not vllm.requests and time.monotonic() < deadline:
+                time.sleep(0.01)
+    deadline = time.monotonic() + 5
+    while proxy.store.open["c"].running and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert post(proxy, "/episodes/c/reward", {"reward": 0.0})[0] == 200
+    (episode,) = episodes(tmp_path)
+    assert episode.steps == ()
+    (failed,) = episode.reset_info["failed_calls"]
+    assert "client went away" in failed["error"] and vllm.closed_early == stream
+
+
+def test_the_reward_waits_for_calls_under_way(serving, tmp_path):
+    _, proxy = serving(tmp_path, delay=0.3)
+    with client(proxy, "w") as agent:
+        thread = threading.Thread(target=lambda: ask(agent, "?"))
+        thread.start()
+        while "w" not in proxy.store.open:
+            time.sleep(0.01)
+        status, reply = post(proxy, "/episodes/w/reward", {"reward": 1})
+        thread.join()
+    assert (status, reply["steps"]) == (200, 1)
+
+
+def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
+    _, proxy = serving(tmp_path, max_request=4096)
+    with client(proxy) as agent:
+        with pytest.raises(openai.BadRequestError, match="X-Episode-Id"):
+            ask(agent, "?")
+        assert agent.models.list().data[0].id == "tiny"  # passed through
+        assert agent.embeddings.with_raw_response.create(model="tiny", input="x").status_code == 200
+    with client(proxy, "x") as agent:
+        with pytest.raises(openai.NotFoundError, match="only /v1/chat/completions is recorded"):
+            agent.responses.create(model="tiny", input="x")
+        with pytest.raises(openai.APIStatusError, match="more than 4096 bytes"):
+            ask(agent, "?" * 5000)
+    for path, body, status, said in [
+        ("/v1/chat/completions", b"{", 400, "not JSON"),
+        ("/v1/chat/completions", {"messages": []}, 400, "messages"),
+        ("/episodes/%0A/v1/chat/completions", {"messages": [{}]}, 400, "printable"),
+        ("/episodes/nobody/reward", {"reward": 1}, 404, "no episode 'nobody'"),
+        ("/nothing", {}, 404, "there are /v1"),
+        ("/v1/%2e%2e/secret", {}, 404, ""),
+        ("/v1/chat/completions/", {"messages": [{}]}, 404, "only /v1/chat/completions is recorded"),
+    ]:
+        headers = {"X-Episode-Id": "x"} if path.startswith("/v1/chat") else {}
+        got, reply = post(proxy, path, body, headers)
+        assert got == status and said in reply["error"]["message"], (path, reply)
+    page = {"Origin": "http://evil.example"}
+    assert post(proxy, "/episodes/x/reward", {"reward": 1}, page)[0] == 403
+    with client(proxy, "y", X_Group_Id="one") as agent:
+        ask(agent, "?")
+        with pytest.raises(openai.BadRequestError, match="begun with the group 'one'"):
+            ask(agent, "?", extra_headers={"X-Group-Id": "two"})
+        with pytest.raises(openai.BadRequestError, match="X-Task-Index"):
+            ask(agent, "?", extra_headers={"X-Task-Index": "-1"})
+    for body, said in [
+        ([], "an object"),
+        ({"rewrad": 1}, "Did you mean 'reward'"),
+        ({}, "either 'reward'"),
+        ({"reward": 1, "rewards": [1]}, "either 'reward'"),
+        ({"reward": float("nan")}, "finite number"),
+        ({"reward": True}, "finite number"),
+        (b'{"reward": 1%s}' % (b"0" * 400), "finite number"),
+        ({"rewards": [1, 2]}, "has 1 steps, got 2 rewards"),
+        ({"rewards": {"7": 1}}, "no step of a call 7"),
+        ({"reward": 1, "success": "yes"}, "true or false"),
+        ({"reward": 1, "stop_reason": "tired"}, "unknown stop reason 'tired'"),
+        ({"reward": 1, "info": [1]}, "'info' is an object"),
+    ]:
+        status, reply = post(proxy, "/episodes/y/reward", body)
+        assert status == 400 and said in reply["error"]["message"], (body, reply)
+    assert post(proxy, "/episodes/y/reward", {"reward": 1})[0] == 200
+    assert post(proxy, "/episodes/y/reward", {"reward": 1}) == (200, {"episode_id": "y", "ended": True, "again": True})
+    assert post(proxy, "/episodes/y/reward", {"reward": 2})[0] == 409
+    with client(proxy, "y") as agent, pytest.raises(openai.ConflictError, match="has ended"):
+        ask(agent, "?")
+
+
+def test_keys_are_passed_on_and_never_written(serving, tmp_path):
+    vllm, proxy = serving(tmp_path)
+    with client(proxy, "k") as agent:
+        ask(agent, "?")
+        ask(agent, "?", stream=True).close()
+    assert vllm.headers[0]["Authorization"] == "Bearer sk-secret" and "X-Episode-Id" not in vllm.headers[0]
+    post(proxy, "/episodes/k/reward", {"reward": 1})
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"sk-secret" not in path.read_bytes()
+
+
+def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
+    with pytest.raises(ConfigError, match="there is no token"):
+        RecordingServer("http://x/v1", str(tmp_path), host="0.0.0.0")
+    vllm, proxy = serving(tmp_path, token="open-sesame", upstream_key="sk-upstream")
+    with client(proxy, "t") as agent, pytest.raises(openai.AuthenticationError, match="server's token"):
+        ask(agent, "?")
+    with client(proxy, "t", X_Record_Token="open-sesame") as agent:
+        ask(agent, "?")
+    with openai.OpenAI(base_url=proxy.url, api_key="open-sesame", default_headers={"X-Episode-Id": "t"}) as agent:
+        ask(agent, "?")
+    assert [h["Authorization"] for h in vllm.headers] == ["Bearer sk-upstream"] * 2
+    assert all("X-Record-Token" not in h for h in vllm.headers)
+    other, behind = serving(tmp_path / "behind", token="open-sesame")
+    basic = base64.b64encode(b"any:open-sesame").decode()
+    for header in ("Bearer open-sesame", "bearer open-sesame", "Bearer  open-sesame", f"Basic {basic}"):
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "?"}]}
+        assert post(behind, "/episodes/t/v1/chat/completions", body, {"Authorization": header})[0] == 200
+    assert len(other.headers) == 4 and all(
+        "Authorization" not in h for h in other.headers
+    )  # the server has no use for it
+    assert post(proxy, "/episodes/t/reward", {"reward": 1})[0] == 401
+    assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "close-sesame"})[0] == 401
+    assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "open-sesame"})[0] == 200
+
+
+def test_episodes_that_nobody_ends(serving, tmp_path):
+    _, proxy = serving(tmp_path, episode_timeout=0.4)
+    with client(proxy, "idle") as agent:
+        ask(agent, "?")
+    deadline = time.monotonic() + 5
+    while not proxy.store.has_ended("idle") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with client(proxy, "late") as agent:
+        ask(agent, "?")
+    proxy.close()
+    idle, late = episodes(tmp_path)
+    assert idle.stop_reason is StopReason.EPISODE_TIMEOUT and idle.steps[-1].truncated and "0.4 seconds" in idle.error
+    assert late.stop_reason is StopReason.ERROR and "stopped before" in late.error
+
+
+def test_what_a_kill_leaves_is_continued(tmp_path):
+    """SIGKILL between calls, in the middle of a line, and between the end of an episode and its removal."""
+    vllm = FakeVllm()
+    command = [sys.executable, "-m", "agent_envs.cli", "record", "--upstream", vllm.url, "--out", str(tmp_path / "out")]
+    command += ["--port", "0"]
+
+    def start():
+        # a background job's shell has interrupts ignored
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        )
+        line = process.stdout.readline()
+        proxy = type("Proxy", (), {"url": line.split(" at ")[1].split(" into ")[0]})
+        return process, proxy
+
+    process, proxy = start()
+    try:
+        for name in ("one", "two"):
+            with client(proxy, name, X_Group_Id="g") as agent:
+                ask(agent, "?")
+        assert post(proxy, "/episodes/two/reward", {"reward": 2})[0] == 200
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        (left,) = (tmp_path / "out" / "open").glob("*.jsonl")
+        with left.open("ab") as file:
+            file.write(b'{"kind": "call", "number": 1, "ro')
+        with (tmp_path / "out" / "episodes.jsonl").open("ab") as file:
+            file.write(b'{"schema_version": 1, "env')
+        process.stdout.close()
+        process, proxy = start()
+        with client(proxy, "one") as agent:
+            ask(agent, "?", "Well, it is four.", "Sure?")
+        assert post(proxy, "/episodes/two/reward", {"reward": 2})[1]["again"]
+        assert post(proxy, "/episodes/one/reward", {"reward": 1})[1]["steps"] == 2
+        with client(proxy, "three") as agent:
+            ask(agent, "?")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=30)
+            assert "stopped: 3 episodes" in said and process.returncode == 0
+            if number == signal.SIGINT:
+                process, _ = start()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        vllm.stop()
+    two, one, three = episodes(tmp_path / "out")
+    assert three.stop_reason is StopReason.ERROR and "stopped before" in three.error
+    assert (one.episode_id, one.group_id, one.reward, len(one.steps)) == ("one", "g", 1.0, 2)
+    assert [s.info["call"] for s in one.steps] == [0, 1] and (two.episode_id, two.reward) == ("two", 2.0)
+
+
+def test_what_comes_after_the_end_is_refused(tmp_path):
+    store = EpisodeStore(tmp_path)
+    episode = store.episode("x")
+    store.finish(episode, EpisodeEnd(reward=1.0))
+    with pytest.raises(ConfigError, match="has ended before"):
+        store.add_steps(episode, 0, [], [])
+    with pytest.raises(ConfigError, match="has ended before"):
+        store.finish(episode, EpisodeEnd(reward=2.0))
+    store.add_failure(episode, 1, "too late")
+    assert not episode.path.exists()
+    store.close()
+    assert len(episodes(tmp_path)) == 1
+
+
+def test_an_episode_being_ended_when_the_process_died_is_ended(tmp_path):
+    store = EpisodeStore(tmp_path)
+    episode = store.episode("x", index=4)
+    row = {"observation": [], "action": "a", "info": {"call": 0}}
+    row |= {"prompt_ids": None, "response_ids": None, "response_logprobs": None}
+    store.add_steps(episode, 0, [row], [])
+    with episode.path.open("a") as file:
+        file.write(json.dumps({"kind": "end", "end": EpisodeEnd(reward=3.0).to_dict()}) + "\n")
+    with pytest.raises(ConfigError, match="another process records"):
+        EpisodeStore(tmp_path)
+    store.close()
+    again = EpisodeStore(tmp_path)
+    assert again.open == {} and again.has_ended("x") and not episode.path.exists()
+    again.close()
+    (record,) = episodes(tmp_path)
+    assert record.reward == 3.0 and record.group_id == "recorded:4"
+
+
+def test_unfinished_episodes_can_be_kept_for_the_next_start(serving, tmp_path):
+    _, proxy = serving(tmp_path, keep_open=True)
+    with client(proxy, "k") as agent:
+        ask(agent, "?")
+    proxy.close()
+    _, proxy = serving(tmp_path)
+    with client(proxy, "k") as agent:
+        ask(agent, "?")
+    assert post(proxy, "/episodes/k/reward", {"reward": 1})[1]["steps"] == 2
+
+
+@contextlib.contextmanager
+def full_disk():
+    """No file grows any more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_told_and_nothing_goes_on_as_if(serving, tmp_path, caplog):
+    _, proxy = serving(tmp_path, episode_timeout=0.4)
+    with client(proxy, "x") as agent:
+        ask(agent, "?")
+        with full_disk():
+            with pytest.raises(openai.InternalServerError, match="cannot be written"):
+                ask(agent, "?")
+            with pytest.raises(openai.APIConnectionError):  # no stream comes to a good end that was not recorded
+                list(ask(agent, "?", stream=True))
+            assert "'x' cannot be recorded" in caplog.text
+            deadline = time.monotonic() + 5
+            while "'x' stays open" not in caplog.text and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert "x" in proxy.store.open
+    deadline = time.monotonic() + 5
+    while not proxy.store.has_ended("x") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (episode,) = episodes(tmp_path)
+    assert len(episode.steps) == 1 and episode.stop_reason is StopReason.EPISODE_TIMEOUT
+
+
+def test_what_cannot_be_written_at_the_end_goes_on_at_the_next_start(serving, tmp_path, caplog):
+    _, proxy = serving(tmp_path)
+    for name in ("one", "two"):
+        with client(proxy, name) as agent:
+            ask(agent, "?")
+    with full_disk():
+        proxy.close()
+    assert all(f"{name!r} stays open" in caplog.text for name in ("one", "two")) and proxy.store.ended == 0
+    _, proxy = serving(tmp_path)
+    assert set(proxy.store.open) == {"one", "two"}
+    assert post(proxy, "/episodes/two/reward", {"reward": 1})[1]["steps"] == 1
+
+
+def test_a_server_that_has_moved_is_named(serving, tmp_path):
+    """The official client would follow, and go on unrecorded."""
+    vllm, proxy = serving(tmp_path)
+    vllm.fail = [307]
+    with client(proxy, "m") as agent, pytest.raises(openai.InternalServerError, match="redirects to 'http://elsewhere"):
+        ask(agent, "?")
+    with openai.OpenAI(
+        base_url=proxy.url, api_key="k", default_headers={"X-Episode-Id": "m"}, default_query={"api-version": "7"}
+    ) as agent:
+        ask(agent, "?")
+    assert vllm.queries[-1] == {"api-version": "7"}
+
+
+def test_a_taken_port_and_an_address_that_is_none(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for port in (taken.getsockname()[1], 99_999):
+            with pytest.raises(ConfigError, match="cannot listen"):
+                RecordingServer("http://x/v1", str(tmp_path), port=port).start()
+    for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
+        with pytest.raises(ConfigError, match="has an address such as"):
+            RecordingServer(address, str(tmp_path))
+    with pytest.raises(ConfigError, match="without a login") as caught:
+        RecordingServer("http://me:secret@x/v1", str(tmp_path))
+    assert "secret" not in str(caught.value)
+    for wrong in ({"max_request": 0}, {"call_timeout": 0}, {"episode_timeout": float("nan")}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            RecordingServer("http://x/v1", str(tmp_path), **wrong)
+
+
+def test_an_agent_of_another_framework(serving, tmp_path):
+    """OpenAI's agents SDK, which is told nothing but a base URL."""
+    agents = pytest.importorskip("agents")
+    _, proxy = serving(tmp_path)
+    agents.set_tracing_disabled(True)
+
+    @agents.function_tool
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    async def run():
+        url = proxy.url.replace("/v1", "/episodes/an%20agent/v1")
+        async with openai.AsyncOpenAI(base_url=url, api_key="k") as http:
+            model = agents.OpenAIChatCompletionsModel("tiny", http)
+            agent = agents.Agent(name="A", instructions="Use tools.", model=model, tools=[add])
+            whole = await agents.Runner.run(agent, "2+2?")
+            streamed = agents.Runner.run_streamed(agent, "2+2?")
+            async for _ in streamed.stream_events():
+                pass
+        return whole.final_output, streamed.final_output
+
+    assert asyncio.run(run()) == ("Well, it is four.", "Well, it is four.")
+    assert post(proxy, "/episodes/an%20agent/reward", {"reward": 1})[1]["steps"] == 4
+    (episode,) = episodes(tmp_path)
+    assert episode.instructions == "Use tools." and [s.observation[-1]["role"] for s in episode.steps] == [
+        *("user", "tool"),
+        *("user", "tool"),
+    ]
+    assert all(len(s.response_ids) == 7 == len(s.response_logprobs) for s in episode.steps)
+
+
+def test_the_pages_example_runs(root, monkeypatch, capsys):
+    vllm = FakeVllm()
+    monkeypatch.setenv("UPSTREAM", vllm.url)
+    text = (root / "docs" / "recording.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    try:
+        exec(compile(block, "docs/recording.md", "exec"), {"__name__": "page"})
+    finally:
+        vllm.stop()
+    assert "4 steps, rewards [0.0, 1.0, 0.0, 1.0]" in capsys.readouterr().out

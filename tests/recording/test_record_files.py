@@ -1,0 +1,207 @@
+"""What a recorder leaves on disk, and finds there again.
+
+1. Its start reads the index, not the gigabytes of episodes; an index that does not fit the file counts for nothing.
+2. What was said to be written is there, once, wherever a process is killed and whenever the disk is full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent_envs.episodes.record import read_episodes
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.recording import EpisodeEnd, EpisodeStore
+from agent_envs.recording import ended_episodes as ended
+
+ROW = {"observation": [{"role": "user", "content": "?"}], "action": "a", "info": {"call": 0}}
+ROW |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
+
+
+def play(store, name, reward=1.0):
+    """An episode of one call."""
+    episode = store.episode(name)
+    store.add_steps(episode, 0, [ROW], [])
+    store.finish(episode, EpisodeEnd(reward=reward))
+
+
+@contextmanager
+def opened(folder):
+    store = EpisodeStore(folder)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def bytes_read(monkeypatch, folder):
+    """How many bytes of the file of episodes are read as records."""
+    read, records = [0], ended.records
+
+    def counted(path, begin=0):
+        for end, record in records(path, begin):
+            read[0] += end - begin if path == folder / "episodes.jsonl" else 0
+            begin = end
+            yield end, record
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ended, "records", counted)
+        yield read
+
+
+def test_a_start_reads_the_index_and_what_it_lacks(tmp_path, monkeypatch):
+    with opened(tmp_path) as store:
+        for i in range(20):
+            play(store, f"e{i}")
+    index, episodes = tmp_path / "open" / ".ended", (tmp_path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    whole = index.read_bytes()
+    with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
+        assert store.ended == 20 and read[0] == 0
+        assert store.has_ended("e7") and store.ended_by("e7", EpisodeEnd(reward=1.0))
+        assert not store.ended_by("e7", EpisodeEnd(reward=2.0)) and not store.ended_by("e99", EpisodeEnd(reward=1.0))
+    lines = whole.splitlines(keepends=True)
+    for left in (b"".join(lines[:15]), b"".join(lines[:15]) + lines[15][:9]):  # killed before, or while it was written
+        index.write_bytes(left)
+        with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
+            assert store.ended == 20 and read[0] == len(b"".join(episodes[15:]))
+        assert index.read_bytes() == whole
+    index.unlink()
+    with opened(tmp_path) as store:
+        assert store.ended == 20
+    assert index.read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", ["first gone", "last gone", "another last", "all gone", "nonsense", "gap"])
+def test_an_index_that_does_not_fit_counts_for_nothing(tmp_path, change):
+    with opened(tmp_path) as store:
+        for i in range(4):
+            play(store, f"e{i}")
+    path, index = tmp_path / "episodes.jsonl", tmp_path / "open" / ".ended"
+    lines, entries = path.read_bytes().splitlines(keepends=True), index.read_bytes().splitlines(keepends=True)
+    left = {"first gone": lines[1:], "last gone": lines[:-1], "another last": [*lines[:-1], lines[0]]}.get(
+        change, lines
+    )
+    path.write_bytes(b"".join(left))
+    if change == "all gone":
+        path.unlink()
+        left = []
+    elif change == "nonsense":
+        index.write_bytes(b'{"episode_id": []}\n[1]\n')
+    elif change == "gap":  # a line of it could not be written
+        index.write_bytes(b"".join(entries[:1] + entries[2:]))
+    names = {json.loads(line)["episode_id"] for line in left}
+    for _ in range(2):
+        with opened(tmp_path) as store:
+            assert store.ended == len(names) and all(store.has_ended(name) for name in names)
+    with opened(tmp_path) as store:
+        play(store, "new")
+    with opened(tmp_path) as store:
+        assert store.ended == len(names) + 1
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    for content in (b'{"a": 1}\n', b"[]\n", b"{\n", b"[" * 100_000 + b"\n"):
+        (tmp_path / "episodes.jsonl").write_bytes(content)
+        with pytest.raises(DataError, match="no episode|not JSON"):
+            EpisodeStore(tmp_path)
+        EpisodeStore(tmp_path / "other").close()  # and the folder is not locked for ever
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        EpisodeStore(tmp_path / "file")
+
+
+@contextmanager
+def full_disk(size):
+    """No file grows beyond `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):
+    with opened(tmp_path) as store:
+        play(store, "before")
+        size = (tmp_path / "episodes.jsonl").stat().st_size
+        episode = store.episode("x")
+        store.add_steps(episode, 0, [ROW], [])
+        with full_disk(episode.path.stat().st_size + 40), pytest.raises(OSError):
+            store.add_steps(episode, 1, [ROW], [])
+        with full_disk(size + 40), pytest.raises(OSError):
+            store.finish(episode, EpisodeEnd(reward=1.0))
+        assert not store.has_ended("x") and episode.steps == 1
+        store.add_steps(episode, 1, [ROW], [])
+        store.finish(episode, EpisodeEnd(reward=2.0))
+    assert [(e.episode_id, len(e.steps), e.reward) for e in read_episodes(tmp_path / "episodes.jsonl")] == [
+        ("before", 1, 1.0),
+        ("x", 2, 2.0),
+    ]
+    with opened(tmp_path) as store:
+        assert store.ended == 2 and not store.open
+
+
+def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
+    with opened(tmp_path) as store:
+        play(store, "one")
+        with monkeypatch.context() as patch:
+            write = ended.append_line
+            patch.setattr(ended, "append_line", lambda path, line: write(path, line) if path.suffix else fail())
+            play(store, "two")
+        play(store, "three")
+    assert "the next start reads all episodes" in caplog.text
+    with opened(tmp_path) as store:
+        assert store.ended == 3
+
+
+def fail():
+    raise OSError("no space left")
+
+
+WRITER = """
+import sys
+from agent_envs.recording import EpisodeEnd, EpisodeStore
+store = EpisodeStore(sys.argv[1])
+row = {"observation": [{"role": "user", "content": "x" * 20000}], "action": "a", "info": {"call": 0}}
+row |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
+for i in range(store.ended, 100000):
+    episode = store.episode(f"e{i}")
+    if not episode.steps:
+        store.add_steps(episode, 0, [row], [])
+        print(f"step {i}", flush=True)
+    store.finish(episode, EpisodeEnd(reward=float(i)))
+    print(f"end {i}", flush=True)
+"""
+
+
+def test_kills_at_any_moment_lose_and_double_nothing(tmp_path):
+    """Each time the writer is killed after a few more episodes, wherever it then is."""
+    said: list[str] = []
+    for rounds in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])},
+        )  # fmt: skip
+        for _ in range(7 + 16 * rounds):
+            said.append(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.readlines()
+        process.communicate()
+    with opened(tmp_path) as store:
+        count, still_open = store.ended, {name: e.steps for name, e in store.open.items()}
+    found = [(e.episode_id, e.reward, len(e.steps)) for e in read_episodes(tmp_path / "episodes.jsonl")]
+    assert found == [(f"e{i}", float(i), 1) for i in range(count)]
+    ended_ones = {int(line.split()[1]) for line in said if line.startswith("end") and line.endswith("\n")}
+    steps = {int(line.split()[1]) for line in said if line.startswith("step") and line.endswith("\n")}
+    assert max(ended_ones) < count
+    assert all(i < count or still_open[f"e{i}"] == 1 for i in steps)

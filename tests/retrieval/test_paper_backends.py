@@ -1,0 +1,612 @@
+"""Services of papers: arXiv, Semantic Scholar, the released shapes; what is kept of them, recorded and replayed.
+
+1. The recorded replies of arXiv and Semantic Scholar are read: pages, missing abstracts and dates, versions.
+2. Down, slow, busy, another shape: an error that says which, and nothing of it is kept.
+3. A recording replays byte for byte with the network gone; what it lacks is an error.
+4. Ids and queries of a policy lead nowhere but to the service's own addresses.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import pickle
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+    DataError,
+    NotRecordedError,
+    UnknownPaperError,
+)
+from agent_envs.retrieval.http.pool import HTTPPool, Reply
+from agent_envs.retrieval.papers import Paper, PaperBackend, open_backend
+from agent_envs.retrieval.papers.arxiv_api import arxiv_backend, read_feed, search_text
+from agent_envs.retrieval.papers.http_papers import http_backend
+from agent_envs.retrieval.papers.semantic_scholar import semantic_scholar_backend
+from agent_envs.retrieval.papers.store import ReplyStore
+
+FAST = "retries=1&backoff=0.01&interval=0&cache=off"
+PAPER = {"paperId": "p" * 40, "externalIds": {"ArXiv": "2009.02040"}, "title": "Graph\n attention", "abstract": None}
+PAPER |= {"year": 2020, "publicationDate": "2020-09-04"}
+
+
+def feed(*entries: str, total: int | None = None) -> bytes:
+    return (
+        '<feed xmlns:o="http://a9.com/-/spec/opensearch/1.1/" xmlns="http://www.w3.org/2005/Atom">'
+        f"<o:totalResults>{len(entries) if total is None else total}</o:totalResults>{''.join(entries)}</feed>"
+    ).encode()
+
+
+def entry(name: str, title: str = "A title", published: str | None = "2020-01-02T03:04:05Z", summary: str = "S") -> str:
+    date = "" if published is None else f"<published>{published}</published>"
+    return (
+        f"<entry><id>http://arxiv.org/abs/{name}</id><title>{title}</title><summary>{summary}</summary>{date}</entry>"
+    )
+
+
+# arXiv
+
+
+def recorded_arxiv(data_dir: Path, more: str = "") -> PaperBackend:
+    return arxiv_backend(f"cache={data_dir}/papersearch/arxiv_api_fixtures&offline=1{more}")
+
+
+def test_arxiv_search_on_recorded_replies(data_dir):
+    hundred = recorded_arxiv(data_dir).search("testing", 100)
+    assert len(hundred) == 100 and hundred[0].id == "2202.12139" and hundred[0].date == "2022-02-24"
+    assert hundred[0].title.startswith("Testing Deep Learning Models: A First") and "\n" not in hundred[0].abstract
+    assert recorded_arxiv(data_dir).search("testing", 10) == hundred[:10]
+    paged = recorded_arxiv(data_dir, "&page_size=10").search("testing", 60)  # six pages of ten
+    assert len({paper.id for paper in paged}) == 60 and paged[:10] == hundred[:10]
+    assert all(paper.date and "v" not in paper.id.rpartition("/")[2] for paper in paged)
+
+
+def test_arxiv_papers_on_recorded_replies(data_dir):
+    arxiv = recorded_arxiv(data_dir)
+    paper = arxiv.get("https://arxiv.org/abs/1605.08386v1")
+    assert (paper.id, paper.title, paper.date) == (
+        "1605.08386",
+        "Heat-bath random walks with Markov bases",
+        "2016-05-26",
+    )
+    assert arxiv.get("astro-ph/0601001").date == "2006-01-02"
+    with pytest.raises(UnknownPaperError, match="0000.0000"):
+        arxiv.get("0000.0000")
+    with pytest.raises(NotRecordedError, match="record it"):
+        arxiv.search("something else")
+
+
+def test_arxiv_says_an_id_is_none(data_dir):
+    files = sorted((data_dir / "papersearch" / "arxiv_api_fixtures").glob("id_abc*"))
+    row = json.loads(files[0].read_text())
+    reply = Reply(row["status_code"], row["body"].encode())
+    with pytest.raises(UnknownPaperError, match="incorrect id format"):
+        read_feed(reply, "abc")
+    with pytest.raises(BackendReplyError, match="incorrect id format"):
+        read_feed(reply)
+
+
+def test_arxiv_versions_count_once_and_further_pages_fill_up(fake_service):
+    pages = {
+        "0": feed(entry("2001.00001v1"), entry("2001.00001v2"), entry("cs/0001001v3"), total=5),
+        "3": feed(entry("2001.00002v1", published=None), entry("2001.00003", summary=""), total=5),
+    }
+    service = fake_service(lambda asked, n: (200, pages[asked.params["start"]]))
+    arxiv = arxiv_backend(f"{FAST}&url={service.url}&page_size=3")
+    found = arxiv.search("graphs")
+    assert [paper.id for paper in found] == ["2001.00001", "cs/0001001", "2001.00002", "2001.00003"]
+    assert found[2].date == "" and found[3].abstract == ""
+    assert [asked.params["start"] for asked in service.asked] == ["0", "3"]
+    assert service.asked[0].path == "/query" and service.asked[0].params["search_query"] == "graphs"
+
+
+def test_arxiv_looks_for_all_words_and_then_for_any(fake_service):
+    def answer(asked, n):
+        both = [entry("2001.00001"), entry("2001.00002")]
+        either = [entry("2001.00003"), entry("2001.00001v2"), entry("2001.00004")]
+        return 200, feed(*(either if " OR " in asked.params["search_query"] else both))
+
+    service = fake_service(answer)
+    arxiv = arxiv_backend(f"{FAST}&url={service.url}")
+    assert [paper.id[-1] for paper in arxiv.search("deep parsing", 2)] == ["1", "2"] and len(service.asked) == 1
+    assert [paper.id[-1] for paper in arxiv.search("deep parsing", 3, "2023")] == ["1", "2", "3"]
+    assert [asked.params["search_query"].partition(" AND sub")[0] for asked in service.asked[1:]] == [
+        "(deep AND parsing)", "(deep OR parsing)"
+    ]  # fmt: skip
+    arxiv.search("parsing")
+    assert len(service.asked) == 4  # a single word is asked for once
+
+
+def test_arxiv_filters_by_date_twice(fake_service):
+    service = fake_service(lambda asked, n: (200, feed(entry("1"), entry("2001.00001", published="2030-01-01"))))
+    with pytest.raises(BackendReplyError, match="without an id"):
+        arxiv_backend(f"{FAST}&url={service.url}").search("x", 10, "2020")
+    service = fake_service(lambda asked, n: (200, feed(entry("2001.00001", published="2030-01-01"))))
+    assert arxiv_backend(f"{FAST}&url={service.url}").search("x", 10, "2020") == []
+    assert "submittedDate:[199101010000 TO 202012312359]" in service.asked[0].params["search_query"]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("graph neural networks", "graph AND neural AND networks"),
+        ("AND OR ANDNOT", ""),  # words that say nothing, not operators
+        ('au:"x" OR (all:*) ? [TO] &id_list=1', "au AND x AND all AND id_list AND 1"),
+        ("état de l'art", "état AND de AND l'art"),
+        ("Can you tell me the papers on graphs of graphs?", "tell AND graphs"),
+        ("w" * 9 + " ".join(map(str, range(99))), "w" * 9 + " AND ".join(map(str, range(32)))),
+        (" \t\n()\"'", ""),  # nothing to search for
+        ("", ""),
+    ],
+)
+def test_arxiv_queries_are_words(query, text):
+    assert search_text(query) == text
+
+
+def test_empty_queries_ask_nobody(fake_service):
+    service = fake_service(lambda asked, n: (500, b"no"))
+    for backend in (
+        arxiv_backend(f"{FAST}&url={service.url}"),
+        semantic_scholar_backend(f"{FAST}&url={service.url}"),
+        http_backend(f"{service.url}#{FAST}"),
+        http_backend(f"{service.url}#{FAST}&api=graph"),
+    ):
+        assert backend.search("") == backend.search(" ?!\n\ud800") == []
+    assert service.asked == []
+
+
+def test_arxiv_empty_pages_are_asked_for_again(fake_service):
+    service = fake_service(lambda asked, n: (200, feed(total=9) if n < 3 else feed(entry("2001.00001"), total=1)))
+    assert len(arxiv_backend(f"{FAST}&url={service.url}").search("x")) == 1
+    service = fake_service(lambda asked, n: (200, feed(total=9)))
+    with pytest.raises(BackendReplyError, match="empty page"):
+        arxiv_backend(f"{FAST}&url={service.url}").search("x")
+    assert len(service.asked) == 3
+
+
+BOMB = b'<!DOCTYPE f [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><feed>&b;</feed>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html></html>", b"not xml", b"<feed/>", feed()[:-3], BOMB, b"\xff\xfe", feed("<entry/>"),
+     feed(entry("2001.00001", title=" ")), feed(entry("2001.00001", published="soon"))],
+)  # fmt: skip
+def test_arxiv_in_another_shape(fake_service, tmp_path, body):
+    service = fake_service(lambda asked, n: (200, body))
+    with pytest.raises(BackendReplyError):
+        arxiv_backend(f"{FAST.replace('cache=off', f'cache={tmp_path}/c')}&url={service.url}").search("x")
+    assert len(service.asked) == 1 and not (tmp_path / "c").exists()  # nothing kept
+
+
+def test_arxiv_expands_through_semantic_scholar(fake_service):
+    def answer(asked, n):
+        key = "citedPaper" if asked.path.endswith("references") else "citingPaper"
+        return 200, {"data": [{key: PAPER}, {key: {**PAPER, "externalIds": None, "paperId": "h" * 40}}]}
+
+    service = fake_service(answer)
+    arxiv = arxiv_backend(f"{FAST}&url={service.url}/api&s2_url={service.url}/graph")
+    assert [paper.id for paper in arxiv.expand("1605.08386v2")] == ["2009.02040", "h" * 40]
+    assert [a.path for a in service.asked] == [
+        f"/graph/paper/ARXIV:1605.08386/{kind}" for kind in ("references", "citations")
+    ]
+
+
+# Semantic Scholar
+
+
+@pytest.fixture(scope="module")
+def s2_folder(data_dir, tmp_path_factory) -> Path:
+    """The recorded replies as a recording of ours."""
+    yaml = pytest.importorskip("yaml")
+    folder = tmp_path_factory.mktemp("s2")
+    store = ReplyStore(folder)
+    for path in sorted((data_dir / "papersearch" / "s2_api_fixtures").glob("*.yaml")):
+        for item in yaml.load(path.read_text(), Loader=yaml.CSafeLoader)["interactions"]:
+            request, response = item["request"], item["response"]
+            body = response.get("content") or response["body"]["string"]
+            store.put(request["method"], request["uri"], None, Reply(200, body.encode()))
+    return folder
+
+
+def recorded_s2(folder: Path, more: str = "") -> PaperBackend:
+    return semantic_scholar_backend(f"cache={folder}&offline=1&fields=title{more}")
+
+
+def test_s2_search_on_recorded_replies(s2_folder):
+    s2 = recorded_s2(s2_folder)
+    found = s2.search("turing", 100)
+    assert len(found) == 100 and found[0].title.startswith("Using DeepSpeed and Megatron")
+    assert found[0].date == found[0].abstract == ""  # only titles were asked for
+    two_pages = s2.search("turing", 200)
+    assert two_pages[:100] == found and len({paper.id for paper in two_pages}) == 200
+
+
+def test_s2_expansion_on_recorded_replies(s2_folder):
+    references = recorded_s2(s2_folder, "&page_size=50&citations=0&references=80").expand("10.2139/ssrn.2250500")
+    assert len(references) == 67 - 23 and references[0].title.startswith("Group lending or individual lending?")
+    cited = recorded_s2(s2_folder, "&citations=100&references=0").expand("CorpusID:14514057")
+    assert len(cited) == 100 and cited[0].title.startswith("We’ve got you covered!")
+    all_of_them = recorded_s2(s2_folder, "&citations=10000&references=0&page_size=100")
+    with pytest.raises(NotRecordedError):  # 10,000 is asked for in pages of 100; the recording ends before
+        recorded_s2(s2_folder, "&citations=10000&references=0&page_size=99").expand("CorpusID:14514057")
+    assert len(all_of_them.expand("CorpusID:14514057")) > 1800
+
+
+def test_s2_paper_on_recorded_reply(data_dir, fake_service):
+    raw = (data_dir / "papersearch" / "s2_api_fixtures" / "Paper.json").read_bytes()
+    service = fake_service(lambda asked, n: (200, raw))
+    paper = semantic_scholar_backend(f"{FAST}&url={service.url}").get("CorpusID:14636783")
+    assert (paper.title, paper.date) == ("Computing Machinery and Intelligence", "1950-10-01")
+    row = json.loads(raw)
+    papers = [*row["references"], *row["citations"]]
+    service = fake_service(lambda asked, n: (200, {"data": [{"citedPaper": paper} for paper in papers]}))
+    found = semantic_scholar_backend(f"{FAST}&url={service.url}&references=5000&citations=0").expand("x")
+    assert len(found) > 900
+    assert {bool(paper.abstract) for paper in found} == {True, False} == {bool(paper.date) for paper in found} | {True}
+
+
+def test_s2_asks_as_its_api_has_it(fake_service, monkeypatch):
+    monkeypatch.setenv("SEMANTIC_SCHOLAR_API_KEY", "not-a-real-key")
+    service = fake_service(lambda asked, n: (200, {"total": 0}))
+    s2 = semantic_scholar_backend(f"{FAST}&url={service.url}")
+    assert s2.search("state-of-the-art  parsing", 7, "2023-10-24") == []
+    asked = service.asked[0]
+    assert asked.params["query"] == "state of the art parsing" and asked.params["limit"] == "7"
+    assert asked.params["publicationDateOrYear"] == ":2023-10-24" and asked.headers["x-api-key"] == "not-a-real-key"
+
+
+def test_s2_odd_papers(fake_service):
+    papers = [
+        {"paperId": None, "title": "Not in the graph"},
+        {"paperId": "a", "title": None},
+        {"paperId": "b", "title": "B", "abstract": None, "year": None},
+        {"paperId": "c", "title": "C", "publicationDate": "no date", "year": 1999},
+        {"paperId": "d", "title": "D", "year": "sometime"},
+        PAPER,
+        {**PAPER, "paperId": "other", "externalIds": {"ArXiv": "2009.02040v2"}},  # the same paper
+        {"paperId": "b", "title": "B again"},
+    ]
+    service = fake_service(lambda asked, n: (200, {"data": [{"citedPaper": p, "citingPaper": p} for p in papers]}))
+    found = semantic_scholar_backend(f"{FAST}&url={service.url}").expand("d")
+    assert found == [
+        Paper("b", "B"), Paper("c", "C", "", "1999"), Paper("2009.02040", "Graph attention", "", "2020-09-04")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [None, 3, [], "x", {}, {"data": 3}, {"data": [3]}, {"data": [{"title": "no id"}]}, {"data": [{"citedPaper": 3}]},
+     {"data": [{"paperId": "a", "title": 3}]}, {"data": [{"paperId": "a", "title": "A", "externalIds": "x"}]},
+     {"data": [], "next": "x"}, {"data": [], "next": 0}, {"data": [{"paperId": "a", "title": "A", "abstract": [1]}]}],
+)  # fmt: skip
+def test_s2_in_another_shape(fake_service, tmp_path, payload):
+    service = fake_service(lambda asked, n: (200, payload))
+    s2 = semantic_scholar_backend(f"{FAST.replace('cache=off', f'cache={tmp_path}/c')}&url={service.url}")
+    if payload == []:
+        assert s2.search("x") == []
+        return
+    with pytest.raises(BackendReplyError):
+        s2.search("x")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+# any service
+
+
+@pytest.fixture(params=["arxiv", "semanticscholar", "search", "graph"])
+def opened(request):
+    """A function from an address and options to a backend."""
+    if request.param in ("search", "graph"):
+        return lambda url, options: http_backend(f"{url}#api={request.param}&{options}")
+    make = arxiv_backend if request.param == "arxiv" else semantic_scholar_backend
+    return lambda url, options: make(f"url={url}&{options}&interval=0")
+
+
+def good(asked, n):
+    if asked.path.endswith("/query"):
+        return 200, feed(entry("2009.02040"))
+    return 200, {"data": [PAPER]}
+
+
+def test_down_slow_busy_and_well_again(opened, fake_service, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    options = f"retries=1&backoff=0.01&cache={tmp_path}/kept"
+    with pytest.raises(BackendDownError, match="failed 2 times"):
+        opened(url, options).search("x")
+    state = {"mode": "slow"}
+
+    def answer(asked, n):
+        if state["mode"] == "slow":
+            time.sleep(0.3)
+        if state["mode"] == "busy":
+            return 429, b"too many requests"
+        if state["mode"] == "gone":
+            return None
+        if state["mode"] == "odd":
+            return 200, b'{"error": "maintenance"}'
+        if state["mode"] == "error":
+            return 500, b"oops"
+        return good(asked, n)
+
+    service = fake_service(answer)
+    for mode, kind in {
+        "slow": BackendSlowError,
+        "busy": BackendBusyError,
+        "gone": BackendDownError,
+        "odd": BackendReplyError,
+        "error": BackendReplyError,
+    }.items():
+        state["mode"] = mode
+        with pytest.raises(kind):
+            opened(service.url, f"{options}&timeout=0.1" if mode == "slow" else options).search("x")
+    assert not (tmp_path / "kept").exists()  # no failure is kept
+    state["mode"] = "well"
+    found = opened(service.url, options).search("x")
+    assert [paper.id for paper in found] == ["2009.02040"]
+    state["mode"] = "error"
+    assert opened(service.url, options).search("x") == found  # kept
+
+
+def test_a_kept_reply_of_another_shape_is_asked_for_again(fake_service, tmp_path):
+    service = fake_service(lambda asked, n: (200, {"data": [PAPER]}))
+    options = f"retries=0&cache={tmp_path}"
+    http_backend(f"{service.url}#{options}").search("x")
+    (path,) = tmp_path.rglob("*.json")
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps({**row, "body": "[3]"}))
+    assert http_backend(f"{service.url}#{options}").search("x") == http_backend(f"{service.url}#{options}").search("x")
+    assert len(service.asked) == 2
+    path.write_text("{")
+    with pytest.raises(BackendReplyError, match=path.name):
+        http_backend(f"{service.url}#{options}").search("x")
+
+
+@pytest.mark.parametrize("option", ["timeout=inf", "timeout=nan", "timeout=0", "backoff=1e300", "max_wait=-1"])
+def test_waits_that_no_clock_takes_are_refused(option):
+    with pytest.raises(ConfigError, match="expected timeout > 0"):
+        http_backend(f"http://localhost:1#{option}")
+
+
+@pytest.mark.parametrize("address", ["http://me:secret@localhost:1", "http://localhost:1?key=secret"])
+def test_addresses_with_secrets_are_refused_before_they_are_written_anywhere(address, tmp_path):
+    with pytest.raises(ConfigError, match="has a login, a query or a fragment") as said:
+        open_backend(f"record:{tmp_path / 'recording'}:{address}")
+    assert "secret" not in str(said.value) and not list(tmp_path.iterdir())
+
+
+def test_retry_after_is_kept_by_all_threads(fake_service):
+    service = fake_service(lambda asked, n: (429, b"", {"Retry-After": "0.4"}) if n == 1 else (200, b"{}"))
+    pool = HTTPPool(service.url, retries=2, backoff=0.01)
+    begin = time.monotonic()
+    threads = [threading.Thread(target=pool.request, args=("GET", "/")) for _ in range(3)]
+    threads[0].start()
+    time.sleep(0.15)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(asked.time - begin >= 0.35 for asked in service.asked) == [False, True, True, True]
+    service = fake_service(lambda asked, n: (503, b"", {"Retry-After": "3600"}))
+    with pytest.raises(BackendBusyError, match="3600 seconds, longer than max_wait"):
+        HTTPPool(service.url).request("GET", "/")
+    assert len(service.asked) == 1
+
+
+def test_requests_keep_their_pace(fake_service):
+    service = fake_service(good)
+    arxiv = arxiv_backend(f"url={service.url}&cache=off&interval=0.15")
+    threads = [threading.Thread(target=arxiv.search, args=(f"word {n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    times = sorted(asked.time for asked in service.asked)
+    assert all(after - before > 0.1 for before, after in itertools.pairwise(times))
+
+
+def test_an_answer_that_trickles_in_ends(fake_service):
+    def answer(asked, n):
+        return 200, b"", {"Content-Length": "1000000"}
+
+    service = fake_service(answer)
+    with pytest.raises(BackendSlowError):
+        HTTPPool(service.url, timeout=0.1, retries=0).request("GET", "/")
+
+
+def test_encrypted_requests_take_the_proxy(fake_service, monkeypatch):
+    service = fake_service(lambda asked, n: (403, b""))
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", service.url.replace("//", "//user:pass%20word@"))
+    with pytest.raises(BackendDownError, match="[Tt]unnel"):
+        HTTPPool("https://export.arxiv.org", retries=0, timeout=2).request("GET", "/api/query")
+    (asked,) = service.asked
+    assert asked.method == "CONNECT" and asked.headers["Proxy-Authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
+    assert asked.path == "export.arxiv.org:443" or asked.path.endswith("443")
+    HTTPPool(service.url, retries=0).request("GET", "/")  # not encrypted: no proxy
+    assert service.asked[1].method == "GET" and service.asked[1].headers["User-Agent"].startswith("agent-envs/")
+
+
+# the released shapes
+
+
+def released(asked, n):
+    """A service of the first shape with three papers in a circle."""
+    rows = [{"id": str(i), "title": f"T{i}", "abstract": "A" if i else None, "date": f"202{i}-01-01"} for i in range(3)]
+    if asked.path == "/search":
+        return 200, rows[: int(asked.params["top_k"])] if asked.params["q"] == "list" else {"results": rows}
+    name = asked.params.get("paper_id")
+    if asked.path not in ("/citations", "/references") or name not in ("0", "1", "2"):
+        return 404, {"detail": "Not Found"}
+    step = 1 if asked.path == "/references" else 2
+    return 200, {"data": [rows[(int(name) + step) % 3], rows[int(name)]]}  # a paper that cites itself
+
+
+def test_the_search_shape(fake_service):
+    service = fake_service(released)
+    papers = http_backend(f"{service.url}/#{FAST}")
+    assert papers.search("list", 2) == [Paper("0", "T0", "", "2020-01-01"), Paper("1", "T1", "A", "2021-01-01")]
+    assert [paper.id for paper in papers.search("dict", 2)] == ["0", "1"]
+    assert [paper.id for paper in papers.search("list", 10, "2021-06")] == ["0", "1"]
+    assert [paper.id for paper in papers.expand("0")] == ["1", "2"]
+    with pytest.raises(UnknownPaperError):
+        papers.expand("9")
+    asked = [(a.path, a.params) for a in service.asked]
+    assert asked[0] == ("/search", {"q": "list", "top_k": "2"})
+    assert ("/references", {"paper_id": "0", "top_k": "99"}) in asked
+    assert ("/citations", {"paper_id": "0", "top_k": "30"}) in asked
+
+
+def graph(asked, n):
+    if asked.path == "/paper/search":
+        return 200, {"total": 1, "data": [PAPER]}
+    if asked.path == "/paper/2009.02040/citations":
+        return 200, {"data": [{"citingPaper": {**PAPER, "paperId": "x", "externalIds": {}}}]}
+    if asked.path == "/paper/2009.02040/references":
+        return 200, {"data": []}
+    return 404, {"error": "Paper not found"}
+
+
+def test_the_graph_shape_is_found_out(fake_service):
+    service = fake_service(graph)
+    papers = http_backend(f"{service.url}#{FAST}")
+    assert [paper.id for paper in papers.search("x")] == ["2009.02040"]
+    assert [asked.path for asked in service.asked] == ["/search", "/paper/search"]
+    assert service.asked[1].params["query"] == "x" and service.asked[1].params["limit"] == "10"
+    assert [paper.id for paper in papers.expand("2009.02040")] == ["x"]
+    with pytest.raises(UnknownPaperError):
+        papers.expand("nope")
+    fresh = http_backend(f"{service.url}#{FAST}")
+    with pytest.raises(UnknownPaperError):
+        fresh.expand("nope")
+    assert [paper.id for paper in fresh.expand("2009.02040")] == ["x"]
+
+
+@pytest.mark.parametrize("form", ["/paper/{id}/{kind}", "/{kind}/{id}"])
+def test_other_addresses_of_citations_are_found_out(fake_service, form):
+    def answer(asked, n):
+        if asked.path == "/search":
+            return 200, [{"arxiv_id": "2001.00001v1", "title": "A"}, {"arxiv_id": "2001.00001v2", "title": "A"}]
+        for kind in ("references", "citations"):
+            if asked.path == form.format(id="2001.00001", kind=kind):
+                return 200, {"papers": [{"id": kind, "title": kind, "year": 2020}]}
+        return 404, {"detail": "Not Found"}
+
+    service = fake_service(answer)
+    papers = http_backend(f"{service.url}#{FAST}")
+    assert [paper.id for paper in papers.search("x")] == ["2001.00001"]
+    assert [paper.id for paper in papers.expand("2001.00001")] == ["references", "citations"]
+    count = len(service.asked)
+    papers.expand("2001.00001")
+    assert len(service.asked) == count + 2  # remembered
+    with pytest.raises(UnknownPaperError):
+        papers.expand("2001.00002")
+
+
+@pytest.mark.parametrize(
+    "name", ["../admin", "a/../b", "", "a?b", "a#b", "a b", "a\nb", "x" * 500, "é", "\ud800", "/x", "a//b", "."]
+)
+def test_ids_that_lead_elsewhere_are_unknown(fake_service, name):
+    service = fake_service(lambda asked, n: (200, {"data": []}))
+    for backend in (http_backend(f"{service.url}#{FAST}"), semantic_scholar_backend(f"{FAST}&url={service.url}")):
+        with pytest.raises(UnknownPaperError):
+            backend.expand(name)
+        with pytest.raises(UnknownPaperError):
+            backend.get(name)
+    assert service.asked == []
+
+
+def test_keys_are_sent_and_never_kept(fake_service, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERS_KEY", "hush")
+    service = fake_service(released)
+    http_backend(f"{service.url}#key_env=PAPERS_KEY&cache={tmp_path}").search("list")
+    assert service.asked[0].headers["X-API-Key"] == "hush"
+    assert all("hush" not in path.read_text() for path in tmp_path.rglob("*.json"))
+    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+        http_backend(f"{service.url}#key_env=NO_SUCH_KEY")
+
+
+# recording and replay
+
+
+@pytest.mark.parametrize("answer", [released, graph])
+def test_a_recording_replays_without_a_network(fake_service, tmp_path, answer):
+    service = fake_service(answer)
+    folder = tmp_path / "recording"
+    first = open_backend(f"record:{folder}:{service.url}#{FAST.replace('&cache=off', '')}")
+    names = ["0", "2009.02040"]
+
+    def play(backend):
+        said = [backend.search("list", 3), backend.search("dict", 3), backend.search("list", 3, "2021")]
+        for name in (*names, "nope"):
+            try:
+                said.append(backend.expand(name))
+            except UnknownPaperError as e:
+                said.append(str(e))
+        return said
+
+    recorded = play(first)
+    count = len(service.asked)
+    assert play(open_backend(f"record:{folder}:{service.url}#{FAST.replace('&cache=off', '')}")) == recorded
+    assert len(service.asked) == count  # what was recorded is not asked again
+    service.stop()
+    replay = open_backend(f"replay:{folder}")
+    assert play(replay) == recorded == play(pickle.loads(pickle.dumps(replay)))
+    assert not replay.blocking and first.blocking and copy.deepcopy(replay) is replay
+    with pytest.raises(NotRecordedError, match="is kept in"):
+        replay.search("never asked")
+
+
+def test_recordings_that_are_none(tmp_path):
+    with pytest.raises(ConfigError, match="no recording"):
+        open_backend(f"replay:{tmp_path}")
+    for text in ("record:", "record:x", "record:x:nope", f"record:{tmp_path}"):
+        with pytest.raises(ConfigError, match="expected record:FOLDER:BACKEND"):
+            open_backend(text)
+    open_backend(f"record:{tmp_path}/a:http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="name another folder"):
+        open_backend(f"record:{tmp_path}/a:arxiv")
+    (tmp_path / "backend.json").write_text('{"backend": "local"}')
+    with pytest.raises(ConfigError, match="none of"):
+        open_backend(f"replay:{tmp_path}")
+    (tmp_path / "backend.json").write_text("[")
+    with pytest.raises(DataError, match="backend.json"):
+        open_backend(f"replay:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["http://", "http://x:y", "arxiv:timeout=soon", "arxiv:nope=1", "arxiv:page_size=0", "arxiv:timeout=0",
+     "arxiv:timeout", "semanticscholar:citations=-1", "semanticscholar:offline=1&cache=off", "http://x#api=soap",
+     "semanticscholar:offline=perhaps", "arxiv:timeout=1&timeout=2", "arxive", "ftp://x"],
+)  # fmt: skip
+def test_bad_names(name):
+    with pytest.raises(ConfigError):
+        open_backend(name)
+
+
+def test_names_open_one_backend_each_per_process():
+    assert open_backend("http://127.0.0.1:9") is open_backend("http://127.0.0.1:9")
+    for name in ("arxiv", "semanticscholar", "http://127.0.0.1:9"):
+        backend = open_backend(name)
+        assert isinstance(backend, PaperBackend) and backend.blocking
+
+
+def test_errors_are_backend_errors():
+    for kind in (BackendBusyError, BackendDownError, BackendReplyError, BackendSlowError, NotRecordedError):
+        assert issubclass(kind, BackendError)

@@ -1,0 +1,190 @@
+"""Scores from services: the released `/classify`, and a judge with the chat API.
+
+1. Requests have the shape the servers take; answers are put in place by their index.
+2. A pair of query and paper is asked about once; a failure, or an answer in another shape, is not remembered.
+3. Papers with braces, instructions or broken characters are text like any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+
+import pytest
+
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+    DataError,
+    NotRecordedError,
+)
+from agent_envs.retrieval.papers import CachedSelector, Paper, Selector, open_selector
+from agent_envs.retrieval.papers.classifier import classifier_selector
+from agent_envs.retrieval.papers.judge import judge_selector, read_score
+
+PAPERS = [Paper("1", "Graphs", "On {query} graphs."), Paper("2", "Seas"), Paper("3", "Moons \ud800", "x " * 500)]
+FAST = "retries=1&backoff=0.01"
+
+
+def classify(asked, number):
+    """Graphs fit, others do not."""
+    texts = json.loads(asked.body)["input"]
+    probs = [[0.9, 0.1] if "Graphs" in text else [0.25, 0.75] for text in texts]
+    data = [{"index": i, "label": "LABEL_0", "probs": p, "num_classes": 2} for i, p in enumerate(probs)]
+    return 200, {"id": "classify-1", "object": "list", "data": data[::-1]}
+
+
+def test_classifier(fake_service):
+    service = fake_service(classify)
+    served = open_selector(f"classify:{service.url}#model=selector&batch=2")
+    assert isinstance(served, Selector) and copy.deepcopy(served) is served
+    selector = CachedSelector(served)
+    assert selector.scores("which graphs?", PAPERS) == [0.9, 0.25, 0.25]
+    first, second = (json.loads(asked.body) for asked in service.asked)
+    assert service.asked[0].path == "/classify" and first["model"] == "selector"
+    assert len(first["input"]) == 2 and len(second["input"]) == 1
+    text = first["input"][0]
+    assert "which graphs?" in text and "Title: Graphs\n" in text and "On {query} graphs." in text
+    assert "Abstract: (none)" in first["input"][1] and second["input"][0].count("x ") < 410
+    assert selector.scores("which graphs?", PAPERS[:2]) == [0.9, 0.25] and len(service.asked) == 2  # remembered
+    assert selector.scores("another", PAPERS[:1]) == [0.9] and len(service.asked) == 3
+    assert selector.scores("another", []) == []
+    assert open_selector(f"{service.url}#label=1").scores("q", PAPERS[:1]) == [0.1]
+    assert "model" not in json.loads(service.asked[-1].body)
+
+
+def test_classifier_with_its_own_prompt(fake_service, tmp_path):
+    service = fake_service(classify)
+    (tmp_path / "prompt.txt").write_text("Q={query} T={title}")
+    selector = classifier_selector(f"{service.url}/classify#prompt={tmp_path}/prompt.txt")
+    selector.scores("a\nb", PAPERS[:1])
+    assert json.loads(service.asked[0].body)["input"] == ["Q=a b T=Graphs"]
+    (tmp_path / "prompt.txt").write_text("Q={query}")
+    with pytest.raises(ConfigError, match=r"lacks \{title\}"):
+        classifier_selector(f"{service.url}#prompt={tmp_path}/prompt.txt")
+    with pytest.raises(DataError, match="cannot be read"):
+        classifier_selector(f"{service.url}#prompt={tmp_path}/none.txt")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [None, [], {}, {"data": []}, {"data": [3]}, {"data": [{}]}, {"data": [{"probs": []}]}, {"data": [{"probs": "x"}]},
+     {"data": [{"probs": [None]}]}, {"data": [{"probs": [7.5, -3.0]}]}, {"data": [{"probs": [0.5], "index": 3}]},
+     {"data": [{"probs": [0.5]}] * 2}, {"data": [{"probs": [True]}]}, {"data": [{"probs": [10**400]}]},
+     {"error": {"message": "no model"}}],
+)  # fmt: skip
+def test_classifier_in_another_shape(fake_service, tmp_path, payload):
+    service = fake_service(lambda asked, n: (200, payload) if n < 2 else classify(asked, n))
+    selector = CachedSelector(classifier_selector(f"{service.url}#cache={tmp_path}/kept"))
+    with pytest.raises(BackendReplyError):
+        selector.scores("q", PAPERS[:1])
+    assert not (tmp_path / "kept").exists()
+    assert selector.scores("q", PAPERS[:1]) == [0.9]  # asked again
+
+
+def test_selectors_down_slow_and_busy(fake_service):
+    state = {"mode": ""}
+
+    def answer(asked, n):
+        if state["mode"] == "slow":
+            time.sleep(1.5)
+        if state["mode"] == "busy":
+            return 503, b"loading"
+        if state["mode"] == "down":
+            return None
+        if state["mode"] == "error":
+            return 400, {"message": "too long"}
+        if asked.path == "/classify":
+            return classify(asked, n)
+        return 200, {"choices": [{"message": {"content": "Score: 80"}}]}
+
+    service = fake_service(answer)
+    for make, end, well in (
+        (classifier_selector, f"#{FAST}&timeout=0.7", [0.9, 0.25]),
+        (judge_selector, f"/v1#model=m&{FAST}&timeout=0.7", [0.8, 0.8]),
+    ):
+        selector = CachedSelector(make(service.url + end))
+        for mode, kind in {
+            "slow": BackendSlowError, "busy": BackendBusyError, "down": BackendDownError, "error": BackendReplyError
+        }.items():  # fmt: skip
+            state["mode"] = mode
+            with pytest.raises(kind):
+                selector.scores("q", PAPERS[:2])
+        state["mode"] = ""
+        assert selector.scores("q", PAPERS[:2]) == well
+        state["mode"] = "down"
+        assert selector.scores("q", PAPERS[:2]) == well
+
+
+def test_scores_replay_from_a_folder(fake_service, tmp_path):
+    service = fake_service(classify)
+    said = classifier_selector(f"{service.url}#cache={tmp_path}").scores("q", PAPERS)
+    service.stop()
+    offline = classifier_selector(f"{service.url}#cache={tmp_path}&offline=1")
+    assert offline.scores("q", PAPERS) == said
+    alone = classifier_selector(f"{service.url}#cache={tmp_path}&offline=1&batch=1")
+    assert alone.scores("q", PAPERS[1:]) == said[1:]  # kept paper by paper, whatever they were asked with
+    with pytest.raises(NotRecordedError):
+        offline.scores("other", PAPERS)
+
+
+def test_judge(fake_service, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+
+    def answer(asked, n):
+        prompt = json.loads(asked.body)["messages"][0]["content"]
+        time.sleep(0.05)
+        return 200, {"choices": [{"message": {"content": f"Score: {85 if 'Graphs' in prompt else 5}/100"}}]}
+
+    service = fake_service(answer)
+    selector = CachedSelector(open_selector(f"judge:{service.url}/v1#model=m&max_tokens=32"))
+    assert selector.scores("which graphs?", PAPERS) == [0.85, 0.05, 0.05]
+    assert {asked.path for asked in service.asked} == {"/v1/chat/completions"}
+    body = json.loads(service.asked[0].body)
+    assert body["model"] == "m" and body["temperature"] == 0 and body["max_tokens"] == 32
+    assert service.asked[0].headers["Authorization"] == "Bearer not-a-real-key"
+    assert max(a.time for a in service.asked) - min(a.time for a in service.asked) < 0.05  # side by side
+    assert selector.scores("which graphs?", PAPERS[::-1]) == [0.05, 0.05, 0.85] and len(service.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [None, {}, {"choices": []}, {"choices": [{"message": {"content": None}}]},
+     {"choices": [{"message": {"content": "It depends."}}]}, {"choices": [{"message": {"content": "Score: 250"}}]}],
+)  # fmt: skip
+def test_judge_without_a_score(fake_service, payload):
+    service = fake_service(lambda asked, n: (200, payload))
+    with pytest.raises(BackendReplyError):
+        judge_selector(f"{service.url}/v1#model=m").scores("q", PAPERS[:1])
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("85", 0.85),
+        ("Score: 85.5", 0.855),
+        ("Score: 3/5", 0.6),
+        ("score = 40\nand then\nSCORE: 60", 0.6),  # the last one
+        ('{"score": 20}', 0.2),
+        ("<think>Score: 90", None),  # never came to an answer
+        ("Score: -5", None),
+        ("Score: 1/0", None),
+        ("", None),
+        ("Score: " + "9" * 5000, None),
+    ],
+)
+def test_scores_are_read(text, score):
+    assert read_score(text) == score
+
+
+@pytest.mark.parametrize(
+    "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#batch=0",
+             "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x"],
+)  # fmt: skip
+def test_bad_names(name):
+    with pytest.raises(ConfigError):
+        open_selector(name)

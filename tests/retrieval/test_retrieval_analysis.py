@@ -1,0 +1,100 @@
+"""The analyzer: tokens, terms, stems. What Lucene makes of the same texts is in test_retrieval_lucene.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_envs.retrieval.analysis.analyzer import MAX_TOKEN_LENGTH, STOP_WORDS, analyze, tokenize
+from agent_envs.retrieval.analysis.porter import stem
+from agent_envs.retrieval.analysis.word_break import RANGES
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", []),
+        ("a b\tc\nd", ["a", "b", "c", "d"]),
+        ("U.S.A. e.g.", ["U.S.A", "e.g"]),  # a full stop between letters joins, behind them it does not
+        ("1,000.5 1;2 1'2", ["1,000.5", "1;2", "1'2"]),  # between digits
+        ("a,b a;b 1:2", ["a", "b", "a", "b", "1", "2"]),  # neither
+        ("a:b x.1 1.x", ["a:b", "x", "1", "1", "x"]),  # letters and digits are not joined by a mark
+        ("don't O’Neil rock'n'roll", ["don't", "O’Neil", "rock'n'roll"]),
+        ("a''b 'a'", ["a", "b", "a"]),
+        ("_a_b_ x1_2y", ["_a_b_", "x1_2y"]),
+        ("C++ C# R&D AT&T", ["C", "C", "R", "D", "AT", "T"]),
+        ("well-known state–of–the–art", ["well", "known", "state", "of", "the", "art"]),
+        ("café cafe\u0301 m² ½", ["café", "cafe\u0301", "m"]),  # a combining accent belongs to its letter, ² to nothing
+        ("東京タワー ひら 한국어 สวัสดี", ["東", "京", "タワー", "ひ", "ら", "한국어", "สวัสดี"]),
+        ("👍🏽 👨‍👩‍👧 🇩🇪🇫🇷 ©", ["👍🏽", "👨‍👩‍👧", "🇩🇪", "🇫🇷", "©"]),
+        ("שלום צה״ל ג'ירפה", ["שלום", "צה״ל", "ג'ירפה"]),
+        ("x" * 600, ["x" * 255, "x" * 255, "x" * 90]),
+        ("é" * 300 + " a", ["é" * 255, "é" * 45, "a"]),
+    ],
+)
+def test_tokens(text, tokens):
+    assert tokenize(text) == tokens
+
+
+def test_long_texts_are_cut_as_short_ones_are():
+    """The slow way for texts with a long token finds the same tokens elsewhere."""
+    text = "It's 3.14 in the U.S., e.g. l'été. " * 200
+    long = "x" * (MAX_TOKEN_LENGTH + 1)
+    assert tokenize(f"{text}{long}") == [*tokenize(text), "x" * MAX_TOKEN_LENGTH, "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("The cats' John's JOHN’S its", ["cat", "john", "john", "it"]),
+        ("Not The AND of", []),
+        ("___ \uff3f", []),
+        ("İstanbul ΣΑΣ", ["istanbul", "σασ"]),  # character by character, as in Java
+        ("running runner runs", ["run", "runner", "run"]),
+        ("THE's", []),
+    ],
+)
+def test_terms(text, terms):
+    assert analyze(text) == terms
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [  # the examples of the paper, step by step, as the whole algorithm leaves them
+        ("caresses", "caress"), ("ponies", "poni"), ("ties", "ti"), ("cats", "cat"), ("feed", "feed"),
+        ("agreed", "agre"), ("plastered", "plaster"), ("bled", "bled"), ("motoring", "motor"), ("sing", "sing"),
+        ("conflated", "conflat"), ("troubled", "troubl"), ("sized", "size"), ("hopping", "hop"), ("tanned", "tan"),
+        ("falling", "fall"), ("hissing", "hiss"), ("fizzed", "fizz"), ("failing", "fail"), ("filing", "file"),
+        ("happy", "happi"), ("sky", "sky"), ("relational", "relat"), ("conditional", "condit"), ("valenci", "valenc"),
+        ("digitizer", "digit"), ("conformabli", "conform"), ("radicalli", "radic"), ("vietnamization", "vietnam"),
+        ("operator", "oper"), ("feudalism", "feudal"), ("decisiveness", "decis"), ("hopefulness", "hope"),
+        ("callousness", "callous"), ("formaliti", "formal"), ("sensitiviti", "sensit"), ("sensibiliti", "sensibl"),
+        ("triplicate", "triplic"), ("formative", "form"), ("electrical", "electr"), ("goodness", "good"),
+        ("revival", "reviv"), ("allowance", "allow"), ("airliner", "airlin"), ("adjustable", "adjust"),
+        ("replacement", "replac"), ("adoption", "adopt"), ("homologou", "homolog"), ("effective", "effect"),
+        ("probate", "probat"), ("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll"),
+        ("possibly", "possibl"), ("archaeology", "archaeolog"), ("as", "as"), ("s", "s"), ("", ""), ("ing", "ing"),
+        ("naïvely", "naïv"), ("1960s", "1960"), ("yes", "ye"), ("'s", "'s"),
+    ],
+)  # fmt: skip
+def test_stems(word, expected):
+    assert stem(word) == expected
+
+
+def test_stems_are_nltks():
+    nltk = pytest.importorskip("nltk.stem.porter")
+    reference = nltk.PorterStemmer(mode="MARTIN_EXTENSIONS")
+    text = "s es ies sses ed ing eed y ational bli ization iveness logi icate ical ful ness ement sion ou e l ll"
+    ends = text.split()
+    words = [a + b + c for a in ("", "b", "ay", "trou", "contr", "yell", "é") for b in ("o", "iz", "st") for c in ends]
+    assert [stem(w) for w in words] == [reference.stem(w, to_lowercase=False) for w in words]
+
+
+def test_tables():
+    assert len(STOP_WORDS) == 33
+    seen = set()
+    for ranges in RANGES.values():
+        for text in ranges.split():
+            first, _, last = text.partition("-")
+            points = range(int(first, 16), int(last or first, 16) + 1)
+            assert points and not seen & {points[0], points[-1]}
+            seen.update(points)

@@ -1,0 +1,444 @@
+"""`evaluate` and `agentr1 eval`: no episode is lost or repeated, whatever the server or the operating system does.
+
+Behaviours pinned here:
+1. 200 episodes with a server that rate-limits, stalls, drops connections and replies with nonsense: none is lost.
+2. What does not come back from errors is an episode with its error, is shown, not counted, and can be played again.
+3. A process killed at any moment leaves a folder that the same command finishes: every episode once.
+4. Other settings in the same folder are refused by name; more tasks and samples play the rest alone.
+5. Figures: Wilson's interval, pass@k, tokens and cost are those of the formulas.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.cli.main import main
+from agent_envs.episodes.record import StopReason, read_episodes
+from agent_envs.episodes.statistics import pass_at_k, share
+from agent_envs.errors import BackendError, ConfigError, DataError, TaskIndexError
+from agent_envs.policies import ExpertPolicy, RandomPolicy, ScriptedPolicy
+from agent_envs.rollout.evaluation import Prices, read_prices
+from agent_envs.text_env import Outcome, TextEnv
+
+TOOL_ENV = "AgentR1/GSM8KTool-v0"
+TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_choices", "wrong_types"]
+
+
+@pytest.fixture
+def serve(fake_chat: Any) -> Any:
+    """Starts a server for a `with` block."""
+
+    @contextmanager
+    def served(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        server = fake_chat.ChatServer(*args, **kwargs)
+        try:
+            yield server
+        finally:
+            server.close()
+
+    return served
+
+
+def _model(request: dict[str, Any]) -> str | list[dict[str, Any]]:
+    """A model that calls the calculator once, then answers its result."""
+    last = request["messages"][-1]
+    if last["role"] == "tool":
+        return f"#### {last['content']}"
+    return [{"name": "calculator", "arguments": {"expression": "6*7"}}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch, serve: Any) -> None:
+    pytest.importorskip("openai")
+    from agent_envs.policies import OpenAIPolicy
+    from agent_envs.policies.openai import client as openai_server
+
+    monkeypatch.setattr(openai_server, "_FIRST_PAUSE", 0.02)
+    rng = random.Random(0)
+
+    def plan(number: int, request: dict[str, Any]) -> str:
+        return rng.choice(TROUBLES) if rng.random() < 0.25 else "ok"
+
+    with serve(_model, plan) as server:
+        policy = OpenAIPolicy(
+            "m", base_url=server.url, timeout=1.0, stall_timeout=0.5, max_retries=12, max_in_flight=24, stream=stream
+        )
+        result = agent_envs.evaluate(TOOL_ENV, policy, 200, env_kwargs={"split": "test"}, out=tmp_path / "run")
+        policy.close()
+    assert set(server.treated) == {"ok", *TROUBLES}
+    assert (result.asked, len(result.scores), result.errors) == (200, 200, 0), result.table()
+    assert {score.stop_reason for score in result.scores} == {StopReason.TERMINATED}
+    episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
+    assert len({episode.episode_id for episode in episodes}) == len(episodes) == 200
+    assert all(len(episode.steps) == 2 for episode in episodes)
+    assert server.most_in_flight <= 24 + server.treated["stall"]  # the server goes on with what was given up
+    assert result.to_dict()["prompt_tokens"] == 200 * 2 * 100 and result.to_dict()["cached_tokens"] == 200 * 2 * 40
+
+
+def test_errors_are_shown_left_out_and_played_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], serve: Any
+) -> None:
+    pytest.importorskip("openai")
+    broken = True
+
+    def plan(number: int, request: dict[str, Any]) -> str:
+        return "garbage" if broken and number % 4 == 0 else "ok"
+
+    with serve(_model, plan) as server:
+        command = [
+            "eval",
+            "--env",
+            TOOL_ENV,
+            "--model",
+            "m",
+            "--base-url",
+            server.url,
+            "--max-retries",
+            "0",
+            "--n",
+            "12",
+        ]
+        command += ["--concurrency", "1", "--quiet", "--out", str(tmp_path / "run")]
+        assert main(command) == 0
+        said = capsys.readouterr().out
+        assert "ended with an error and are not counted" in said and "expected a chat completion as JSON" in said
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["errors"] > 0 and summary["success"]["of"] == 12 - summary["errors"]
+        broken = False
+        assert main(command) == 0  # as it was: an error is an episode too
+        assert len(server.requests) < 24
+        assert main([*command, "--retry-errors", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["episodes"], summary["errors"]) == (12, 0)
+    assert len(list(read_episodes(tmp_path / "run" / "episodes.jsonl"))) == 12
+
+
+def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
+    policy = ScriptedPolicy([])  # an error at the first step
+    with pytest.raises(BackendError, match="gave up after 5 episodes in a row .* the script of 0 actions"):
+        agent_envs.evaluate(TOOL_ENV, policy, 50, concurrency=2, give_up_after=5, out=tmp_path / "run")
+    assert 5 <= len(list(read_episodes(tmp_path / "run" / "episodes.jsonl"))) <= 7
+    assert agent_envs.evaluate(TOOL_ENV, policy, 50, give_up_after=None, out=tmp_path / "run").errors == 50
+
+
+_SLOW = """
+import sys, time
+import agent_envs
+from agent_envs.policies import ScriptedPolicy
+
+def act(observation, info):
+    time.sleep(0.004)
+    return "#### 1"
+
+agent_envs.evaluate("AgentR1/GSM8K-v0", ScriptedPolicy(act), 300, samples=2, concurrency=8, out=sys.argv[1])
+"""
+
+
+def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    folder = tmp_path / "run"
+    counts = []
+    for _ in range(4):
+        path = os.pathsep.join(filter(None, (str(Path(agent_envs.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        process = subprocess.Popen([sys.executable, "-c", _SLOW, str(folder)], env={**os.environ, "PYTHONPATH": path})
+        deadline = time.monotonic() + 60
+        goal = (counts[-1] if counts else 0) + rng.randint(5, 60)
+        while process.poll() is None and time.monotonic() < deadline and _lines(folder) < goal:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with (folder / "episodes.jsonl").open("ab") as file:
+            file.write(b'{"schema_version": 1, "env')  # what a torn write leaves
+        counts.append(_lines(folder))
+    assert counts == sorted(counts) and 0 < counts[0] < counts[-1] <= 600
+    before = (folder / "episodes.jsonl").read_bytes()
+    result = agent_envs.evaluate("AgentR1/GSM8K-v0", ScriptedPolicy(["#### 1"]), 300, samples=2, out=folder)
+    assert len(result.scores) == 600
+    assert (folder / "episodes.jsonl").read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    names = [episode.episode_id for episode in read_episodes(folder / "episodes.jsonl")]
+    assert len(names) == len(set(names)) == 600
+
+
+def _lines(folder: Path) -> int:
+    path = folder / "episodes.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
+    policy = ExpertPolicy()
+
+    def play(n: int = 4, **changed: Any) -> Any:
+        return agent_envs.evaluate(
+            TOOL_ENV, policy, n, **{"out": tmp_path / "run", "settings": {"policy": "expert"}, **changed}
+        )
+
+    assert play().success.value == 1.0
+    first = (tmp_path / "run" / "episodes.jsonl").read_bytes()
+    assert len(play().scores) == 4 and (tmp_path / "run" / "episodes.jsonl").read_bytes() == first
+    assert len(play(6, samples=2).scores) == 12  # more of the same
+    assert (tmp_path / "run" / "episodes.jsonl").read_bytes().startswith(first)
+    assert len(play(3).scores) == 3  # a part of what is there
+    with pytest.raises(ConfigError, match="seed was 0, now 1"):
+        play(seed=1)
+    with pytest.raises(ConfigError, match="policy was 'expert', now 'other'"):
+        play(settings={"policy": "other"})
+    with pytest.raises(ConfigError, match="env_kwargs was"):
+        play(env_kwargs={"split": "test"})
+    from agent_envs.episodes.log import EpisodeLog
+
+    with EpisodeLog(tmp_path / "other", {}), pytest.raises(ConfigError, match="another process is at work"):
+        EpisodeLog(tmp_path / "other", {})
+    (tmp_path / "run" / "episodes.jsonl").write_bytes(b"[1]\n" + first)
+    with pytest.raises(DataError, match="line 1: not an episode"):
+        play()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "episodes.jsonl").write_bytes(first)
+    with pytest.raises(ConfigError, match="holds episodes of something else"):
+        play(out=tmp_path / "foreign")
+
+
+def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same() -> None:
+    def indices(n: int | None, **more: Any) -> list[int]:
+        result = agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), n, env_kwargs={"split": "test"}, **more)
+        return [score.index for score in result.scores]
+
+    few, many = indices(5), indices(10)
+    assert many[:5] == few and len(set(many)) == 10 and few != sorted(few)
+    assert indices(5, seed=1) != few
+    assert indices(None, indices=[3, 1, 3]) == [3, 1]
+    with pytest.raises(TaskIndexError, match="tasks 0 to 999, got index 1000"):
+        indices(None, indices=[1000])
+    for bad in ({"samples": 0}, {"indices": []}, {"seed": -1}, {"step_timeout": 0.0}, {"concurrency": 0}):
+        with pytest.raises(ConfigError):
+            indices(3, **bad)
+
+
+def test_a_full_disk_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "--env", TOOL_ENV, "--policy", "random", "--n", "30", "--quiet", "--out", str(tmp_path / "run")]
+    path = tmp_path / "run" / "episodes.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    try:
+        assert main(command) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
+        assert path.stat().st_size <= 30_000 and path.read_bytes().endswith(b"\n")  # no half line for others to follow
+        played = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        assert main([*command, "--retry-errors"]) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+        assert main([*command[:-1], str(tmp_path / "new")]) == 1
+        assert "run.json cannot be written" in capsys.readouterr().err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == played
+    assert main(command) == 0 and path.read_bytes().startswith(played)
+
+
+def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path: Path) -> None:
+    def play(policy: Any, **more: Any) -> Any:
+        return agent_envs.evaluate(TOOL_ENV, policy, out=tmp_path / "run", concurrency=1, **more)
+
+    play(ScriptedPolicy([]), indices=[1, 2])
+    assert play(ExpertPolicy(), indices=[2, 3], retry_errors=True).errors == 0
+    kept = {episode.index: episode.stop_reason for episode in read_episodes(tmp_path / "run" / "episodes.jsonl")}
+    assert kept == {1: StopReason.ERROR, 2: StopReason.TERMINATED, 3: StopReason.TERMINATED}
+
+
+def test_what_is_secret_is_not_written_down(tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openai")
+    request = {"top_p": 0.5, "extra_headers": {"X-Key": "hush"}, "extra_query": {"sig": "hush"}}
+    with serve(_model) as server:
+        command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", server.url, "--n", "1", "--quiet"]
+        assert main([*command, "--request", json.dumps(request), "--out", str(tmp_path / "run")]) == 0
+    files = [path.read_text() for path in (tmp_path / "run").iterdir()]
+    assert len(files) == 4 and not any("hush" in text for text in [*files, capsys.readouterr().out])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["request"] == {
+        "top_p": 0.5, "extra_headers": ["X-Key"], "extra_query": ["sig"],
+    }  # fmt: skip
+
+
+def test_functions_as_environments_go_on_too(tmp_path: Path) -> None:
+    def make() -> gym.Env[Any, str]:
+        return gym.make(TOOL_ENV)
+
+    for n in (2, 4):
+        result = agent_envs.evaluate(make, ExpertPolicy(), n, wrappers=[lambda env: env], out=tmp_path / "run")
+    assert len(result.scores) == 4 and str(result) == result.table() and "scores" not in repr(result)
+
+
+def test_what_a_server_says_is_inert_in_the_terminal() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        raise BackendError("\x1b[2J\u202eowned\x07")
+
+    result = agent_envs.evaluate(TOOL_ENV, ScriptedPolicy(act), 3)
+    assert result.errors == 3 and "\\x1b[2J\\u202eowned\\x07" in result.table() and "\x1b" not in result.table()
+
+
+def test_samples_of_policies_that_draw_differ_and_runs_are_the_same() -> None:
+    policies = [RandomPolicy(seed=k) for k in range(4)]
+    first, again = (agent_envs.evaluate(TOOL_ENV, policies, 3, samples=4).episodes for _ in range(2))
+    actions = [[step.action for step in episode.steps] for episode in first]
+    assert actions == [[step.action for step in episode.steps] for episode in again]
+    assert actions[0] != actions[1]
+    with pytest.raises(ConfigError, match="expected 2, got 4"):
+        agent_envs.evaluate(TOOL_ENV, policies, 3, samples=2)
+
+
+def test_the_figures_are_those_of_the_formulas() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        return f"#### {solved.get(info['task_id'], 0)}"
+
+    env = gym.make("AgentR1/GSM8K-v0", split="test")
+    solved: dict[str, Any] = {}
+    for index in range(6):
+        env.reset(options={"index": index})
+        solved[env.unwrapped.task.task_id] = env.unwrapped.expert_action().rpartition("####")[2].strip()
+    result = agent_envs.evaluate(
+        "AgentR1/GSM8K-v0", ScriptedPolicy(act), env_kwargs={"split": "test"}, indices=range(20)
+    )
+    assert result.success == share(6, 20) and result.reward.value == pytest.approx(0.3)
+    data = result.to_dict()
+    assert data["success"]["of"] == 20 and data["stop_reasons"] == {"terminated": 20} and data["cost"] is None
+    noisy = [ExpertPolicy(noise=0.4, seed=k) for k in range(4)]
+    result = agent_envs.evaluate(TOOL_ENV, noisy, 20, samples=4)
+    groups: dict[int, list[bool]] = {}
+    for score in result.scores:
+        groups.setdefault(score.index, []).append(score.success)
+    for k in (1, 2, 4):
+        expected = sum(pass_at_k(4, sum(group), k) for group in groups.values()) / 20
+        assert result.pass_at(k).value == pytest.approx(expected)
+    assert result.pass_at(1) == pytest.approx(result.success)
+    solved = agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), 5, samples=2)
+    assert solved.pass_at(2) == share(5, 5)  # five solved tasks are no proof that all would be
+    assert set(result.to_dict()["pass_at"]) == {"1", "2", "4"}
+    low, high = result.success.low, result.success.high
+    assert share(20 * result.success.value, 20).low <= low <= high <= share(20 * result.success.value, 20).high
+
+
+def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path: Path, serve: Any) -> None:
+    pytest.importorskip("openai")
+    from agent_envs.policies import OpenAIPolicy
+
+    with serve(_model) as server:
+        policy = OpenAIPolicy("m", base_url=server.url)
+        played = [
+            agent_envs.evaluate(
+                TOOL_ENV,
+                policy,
+                20,
+                out=tmp_path / "run",
+                concurrency=1,
+                token_budget=budget,
+                prices=Prices(1.0, 2.0, 0.5),
+            )
+            for budget in (1000, 1000, 2000, None)
+        ]
+        assert [len(result.scores) for result in played] == [5, 5, 10, 20]  # 220 tokens each
+        assert played[-1].cost == pytest.approx(20 * 2 * (60 * 1.0 + 40 * 0.5 + 10 * 2.0) / 1e6)
+        policy.close()
+        hard = OpenAIPolicy("m", base_url=server.url, max_total_tokens=500)
+        result = agent_envs.evaluate(TOOL_ENV, hard, 20, concurrency=1)
+        assert len(result.scores) == 2  # the third was cut by the budget: it does not count, and is played another time
+        hard.close()
+        short = OpenAIPolicy("m", base_url=server.url, max_episode_tokens=100)
+        assert agent_envs.evaluate(TOOL_ENV, short, 3).to_dict()["stop_reasons"] == {"token_limit": 3}
+        short.close()
+
+
+def test_prices_by_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text('{"m": {"prompt": 2, "completion": 8}}')
+    assert read_prices(str(path), "m") == Prices(2.0, 8.0)
+    with pytest.raises(ConfigError, match="no prices of 'x', but of 'm'"):
+        read_prices(str(path), "x")
+    for text in ("[]", "{", '{"m": 3}', '{"m": {"input": 3}}', '{"m": {"prompt": "a"}}'):
+        path.write_text(text)
+        with pytest.raises((DataError, ConfigError)):
+            read_prices(str(path), "m")
+
+
+def test_a_file_is_evaluated_as_a_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data_dir / "gsm8k" / "train_2000.jsonl"
+    assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--data", str(path), "--n", "5", "--quiet"]) == 0
+    assert "split all, policy expert: 5 of 5 episodes" in capsys.readouterr().out
+
+
+class NoSplitEnv(TextEnv):
+    """A task without splits."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+
+    def _open_tasks(self) -> Any:
+        return Seven([f"task {i}" for i in range(7)])
+
+    def _begin(self, task: Any) -> tuple[str, Any]:
+        return "Go.", None
+
+    def _act(self, action: str) -> Outcome:
+        return Outcome("Done.", 1.0, True, success=True)
+
+    def expert_action(self) -> str:
+        return "go"
+
+
+class Seven(list):
+    """Tasks."""
+
+    name = split = "generated"
+
+    def __getitem__(self, index: Any) -> Any:
+        return type("Task", (), {"task_id": super().__getitem__(index)})
+
+
+gym.register("Test/NoSplit-v0", NoSplitEnv, max_episode_steps=3)
+
+
+def test_an_environment_without_splits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--quiet"]) == 0
+    assert "Test/NoSplit-v0, policy expert: 7 of 7 episodes, 7 tasks" in capsys.readouterr().out
+    assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--n", "8", "--quiet"]) == 0
+    assert "the split has 7 tasks, fewer than --n 8" in capsys.readouterr().out
+
+
+def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openai")
+    command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]
+    assert main([*command, "--n", "2", "--quiet"]) == 1
+    assert "all 2 episodes ended with an error" in capsys.readouterr().err
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--env", "AgentR1/ALFWorld-v0", "--policy", "expert", "--indices", "0-9,20", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "AgentR1/ALFWorld-v0, split test, policy expert: 11 of 11 episodes, 11 tasks" in said
+    assert "success" in said and "look_at_obj_in_light" in said and "stop reasons  terminated 11" in said
+    lake = ["eval", "--env", "FrozenLake-v1", "--wrapper", "TextGame", "--env-kwargs", '{"is_slippery": true}']
+    assert main([*lake, "--policy", "random", "--n", "20", "--samples", "2", "--quiet"]) == 0  # no split, no task count
+    assert "pass@2" in capsys.readouterr().out
+    for argv, message in (
+        (["--n", "0"], "n must be at least 1"),
+        (["--n", "3", "--all"], "give one of them"),
+        (["--indices", "3-x"], "--indices: expected numbers and ranges"),
+        (["--split", "tset"], "tset"),
+        (["--price-in", "1", "--prices", "p.json"], "give one of them"),
+        (["--price-in", "-1"], "prices are numbers of at least 0"),
+        (["--price-out", "nan"], "prices are numbers of at least 0"),
+        (["--give-up-after", "-1"], "give_up_after must be at least 1"),
+    ):
+        assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--quiet", *argv]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,629 @@
+"""Rollouts. What these tests pin:
+
+1. an episode is recorded step by step, and no later step changes an earlier record;
+2. every way to end has its stop reason, and the last step of an episode is always terminated or truncated;
+3. an exception anywhere is an episode with the traceback, and no other episode notices;
+4. a hung environment, actor or constructor holds up nobody, not even the interpreter's exit;
+5. results come in input order and depend on seeds and options alone, not on the concurrency;
+6. all of it works inside a running event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
+from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
+from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
+from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.threads import background_loop
+
+
+@dataclass(frozen=True)
+class Task:
+    task_id: str
+    answer: str
+
+
+class Tasks:
+    """A hundred numbers to guess."""
+
+    name = "generated"
+    split = "train"
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> Task:
+        return Task(f"guess/{index}", str(index))
+
+
+class GuessEnv(TextEnv):
+    """Actions: a number (the answer ends the task), "sleep:S", "crash", "exit"."""
+
+    instructions = "Guess the number."
+    made: list[GuessEnv] = []
+
+    def __init__(self, fail_after: int | None = None, slow_reset: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if fail_after is not None and len(GuessEnv.made) >= fail_after:
+            raise RuntimeError("no more environments")
+        self.slow_reset = slow_reset
+        self.closed = False
+        self.log: list[str] = []
+        GuessEnv.made.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _open_tasks(self) -> Tasks:
+        return Tasks()
+
+    def _begin(self, task: Task) -> tuple[str, Any]:
+        time.sleep(self.slow_reset)
+        self.log = []
+        return f"Guess {task.task_id}", None
+
+    def _act(self, action: str) -> Outcome:
+        self.log.append(action)
+        if action.startswith("sleep:"):
+            time.sleep(float(action.removeprefix("sleep:")))
+        if action == "crash":
+            raise ZeroDivisionError("the env crashed")
+        if action == "exit":
+            raise SystemExit(3)
+        won = action == self.task.answer
+        return Outcome("right" if won else "wrong", float(won), won, success=won, extra={"log": self.log})
+
+
+gym.register("Test/Guess-v0", GuessEnv, max_episode_steps=5)
+
+
+@pytest.fixture(autouse=True)
+def _no_envs_made() -> None:
+    GuessEnv.made.clear()
+
+
+def make() -> gym.Env[str, str]:
+    return gym.make("Test/Guess-v0")
+
+
+class Guesser:
+    """Guesses wrong once, then right: plain or async, with a delay."""
+
+    def __init__(self, delay: float = 0.0, use_async: bool = False) -> None:
+        self.delay = delay
+        self.use_async = use_async
+        self.cancelled = threading.Event()
+        self.active = self.most_active = 0
+        self.lock = threading.Lock()
+
+    def start(self, env: gym.Env[str, str]) -> _GuessActor:
+        return _GuessActor(self, env)
+
+
+class _GuessActor:
+    def __init__(self, policy: Guesser, env: gym.Env[str, str]) -> None:
+        self.policy = policy
+        self.env = env
+        self.step = 0
+
+    def act(self, observation: str, info: dict[str, Any]) -> Any:
+        self.step += 1
+        action = str(info["index"]) if self.step == 2 else "no"
+        if self.policy.use_async:
+            return self._later(action)
+        time.sleep(self.policy.delay)
+        return action
+
+    async def _later(self, action: str) -> str:
+        with self.policy.lock:
+            self.policy.active += 1
+            self.policy.most_active = max(self.policy.active, self.policy.most_active)
+        try:
+            await asyncio.sleep(self.policy.delay)
+        except asyncio.CancelledError:
+            self.policy.cancelled.set()
+            raise
+        finally:
+            with self.policy.lock:
+                self.policy.active -= 1
+        return action
+
+
+def plain(episode: Episode) -> dict[str, Any]:
+    """What must be the same in a repetition."""
+    return {key: value for key, value in episode.to_dict().items() if key != "episode_id"}
+
+
+def wait_until(condition: Any, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return bool(condition())
+
+
+# -- one episode ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_an_episode_is_recorded(use_async: bool) -> None:
+    episode = run_episode(make(), Guesser(use_async=use_async), seed=3, options={"index": 7})
+    assert (episode.env_id, episode.group_id) == ("Test/Guess-v0", "guess/7")
+    assert (episode.seed, episode.index) == (3, 7)
+    assert (episode.instructions, episode.tools) == ("Guess the number.", ())
+    assert episode.stop_reason is StopReason.TERMINATED and episode.error is None
+    assert [step.observation for step in episode.steps] == ["Guess guess/7", "wrong"]
+    assert [step.action for step in episode.steps] == ["no", "7"]
+    assert [(step.reward, step.terminated, step.truncated) for step in episode.steps] == [
+        (0.0, False, False),
+        (1.0, True, False),
+    ]
+    assert episode.final_observation == "right" and episode.success and episode.reward == 1.0
+    assert Episode.from_dict(episode.to_dict()) == episode
+    assert len(episode.episode_id) == 32
+
+
+def test_later_steps_do_not_change_earlier_records() -> None:
+    episode = run_episode(make(), ScriptedPolicy(["a", "b", "c", "4"]), options={"index": 4})
+    logs = [step.info["log"] for step in episode.steps]
+    assert logs == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "4"]]
+
+
+def test_tokens_are_kept_as_sampled() -> None:
+    response = Response("7", prompt_ids=[1, 2], response_ids=[3, 4], response_logprobs=[-0.5, -1.5])
+    step = run_episode(make(), ScriptedPolicy([response]), options={"index": 7}).steps[0]
+    assert (step.prompt_ids, step.response_ids, step.response_logprobs) == ((1, 2), (3, 4), (-0.5, -1.5))
+
+
+def test_the_step_limit_truncates() -> None:
+    episode = run_episode(make(), ScriptedPolicy(["x"] * 5), seed=0)
+    assert episode.stop_reason is StopReason.TRUNCATED
+    assert [step.truncated for step in episode.steps] == [False] * 4 + [True]
+
+
+def test_the_right_answer_at_the_last_step_is_the_end_of_the_task() -> None:
+    episode = run_episode(make(), ScriptedPolicy([*"xxxx", "9"]), options={"index": 9})
+    assert episode.stop_reason is StopReason.TERMINATED
+    assert (episode.steps[-1].terminated, episode.steps[-1].truncated) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (ContextLengthExceeded("too long"), StopReason.CONTEXT_LENGTH),
+        (EmptyGeneration("nothing"), StopReason.EMPTY_GENERATION),
+        ("", StopReason.EMPTY_GENERATION),
+        (Response("", response_ids=()), StopReason.EMPTY_GENERATION),
+        (Response("text", response_ids=()), StopReason.EMPTY_GENERATION),
+        (42, StopReason.ERROR),  # not an action
+    ],
+)
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_a_policy_can_end_an_episode_with(end: Any, reason: StopReason, before: int) -> None:
+    answers = iter(["x"] * before + [end])
+
+    def act(observation: str, info: dict[str, Any]) -> Any:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    episode = run_episode(make(), ScriptedPolicy(act), seed=0)
+    assert episode.stop_reason is reason
+    assert [step.truncated for step in episode.steps] == ([False, True] if before else [])
+    assert episode.error
+
+
+def test_a_response_of_special_tokens_alone_is_played() -> None:
+    policy = ScriptedPolicy([Response("", response_ids=(5,)), "1"])
+    episode = run_episode(make(), policy, options={"index": 1})
+    assert [step.action for step in episode.steps] == ["", "1"]
+
+
+def test_an_exception_is_an_episode_with_its_traceback() -> None:
+    env = make()
+    episode = run_episode(env, ScriptedPolicy(["x", "crash"]), seed=0)
+    assert episode.stop_reason is StopReason.ERROR
+    assert episode.error is not None
+    assert "ZeroDivisionError: the env crashed" in episode.error and "in _act" in episode.error
+    assert len(episode.steps) == 1 and episode.steps[0].truncated
+    again = run_episode(env, ScriptedPolicy(["5"]), options={"index": 5})
+    assert again.success and not GuessEnv.made[0].closed  # the caller's env stays open
+
+
+def test_a_bad_index_is_an_episode_without_steps() -> None:
+    episode = run_episode(make(), ScriptedPolicy([]), options={"index": 100})
+    assert episode.stop_reason is StopReason.ERROR and episode.steps == () and episode.index == 100
+    assert episode.error is not None and "0 to 99" in episode.error
+
+
+def test_keyboard_interrupt_passes() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_episode(make(), ScriptedPolicy(act))
+
+
+def test_everything_works_inside_a_running_loop() -> None:
+    async def main() -> None:
+        policy = Guesser(use_async=True)
+        assert run_episode(make(), policy, options={"index": 1}).success
+        assert all(e.success for e in run_episodes("Test/Guess-v0", policy, 3, progress=False))
+        assert (await arun_episode(make(), policy, options={"index": 1})).success
+
+    asyncio.run(main())
+
+
+def test_waiting_for_the_loop_that_waits_is_an_error_and_no_hang() -> None:
+    async def main() -> Episode:
+        return run_episode(make(), Guesser(use_async=True))
+
+    episode = asyncio.run_coroutine_threadsafe(main(), background_loop()).result(timeout=10)
+    assert episode.error is not None and "await arun_episode() here" in episode.error
+
+
+# -- time-outs -----------------------------------------------------------------------------------------------
+
+
+def test_an_async_act_runs_on_the_callers_loop() -> None:
+    loops = []
+
+    class Policy:
+        def start(self, env: Any) -> Policy:
+            return self
+
+        async def act(self, observation: str, info: dict[str, Any]) -> str:
+            loops.append(asyncio.get_running_loop())
+            return str(info["index"])
+
+    async def main() -> None:
+        await arun_episode(make(), Policy(), seed=0)
+        assert loops == [asyncio.get_running_loop()]
+
+    asyncio.run(main())
+
+
+def test_names_given_are_kept() -> None:
+    episode = asyncio.run(arun_episode(make(), ScriptedPolicy(["x"]), episode_id="e", group_id="g"))
+    assert (episode.episode_id, episode.group_id) == ("e", "g")
+
+
+def test_a_step_that_takes_too_long_ends_the_episode() -> None:
+    env = make()
+    start = time.monotonic()
+    policy = ScriptedPolicy(["x", "sleep:1.5", "x"])
+    episode = asyncio.run(arun_episode(env, policy, options={"index": 2}, step_timeout=0.2))
+    assert time.monotonic() - start < 1.2
+    assert episode.stop_reason is StopReason.STEP_TIMEOUT
+    assert [step.action for step in episode.steps] == ["x"] and episode.steps[0].truncated
+    assert episode.error is not None and "time.sleep(float(" in episode.error  # where it hangs
+    guess = GuessEnv.made[0]
+    assert not guess.closed
+    assert wait_until(lambda: guess.closed)  # the thread that was left behind cleans up
+    assert guess.log == ["x", "sleep:1.5"]  # and plays no further
+    assert len(episode.steps) == 1
+
+
+def test_steps_that_are_each_in_time_add_up_to_an_episode_timeout() -> None:
+    policy = ScriptedPolicy(["sleep:0.1"] * 5)
+    episode = asyncio.run(arun_episode(make(), policy, seed=0, step_timeout=5.0, episode_timeout=0.35))
+    assert episode.stop_reason is StopReason.EPISODE_TIMEOUT
+    assert len(episode.steps) <= 3
+
+
+def test_a_reset_that_hangs_is_a_step_timeout() -> None:
+    env = gym.make("Test/Guess-v0", slow_reset=0.5)
+    episode = asyncio.run(arun_episode(env, ScriptedPolicy([]), step_timeout=0.1))
+    assert episode.stop_reason is StopReason.STEP_TIMEOUT and episode.steps == ()
+
+
+def test_a_hung_async_act_is_cancelled() -> None:
+    policy = Guesser(delay=60.0, use_async=True)
+    episodes = run_episodes("Test/Guess-v0", policy, 2, step_timeout=0.2, progress=False)
+    assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] * 2
+    assert policy.cancelled.wait(5.0)
+    assert wait_until(lambda: policy.active == 0)
+    assert wait_until(lambda: all(env.closed for env in GuessEnv.made))
+
+
+def test_cancelling_an_episode_cancels_its_act_and_closes_its_env() -> None:
+    policy = Guesser(delay=60.0, use_async=True)
+
+    async def main() -> None:
+        task = asyncio.create_task(arun_episode(make(), policy, seed=0))
+        while not policy.active:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+    assert policy.cancelled.is_set()
+    assert wait_until(lambda: GuessEnv.made[0].closed)
+
+
+def test_a_system_exit_in_an_env_is_an_error_and_no_hang() -> None:
+    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(["exit"]), 1, progress=False)
+    assert episodes[0].stop_reason is StopReason.ERROR
+    assert episodes[0].error is not None and "SystemExit: 3" in episodes[0].error
+
+
+def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
+    script = tmp_path / "hang.py"
+    script.write_text(
+        textwrap.dedent("""
+        import threading, time
+        from agent_envs.rollout.many import run_episodes
+        from agent_envs.policies import ScriptedPolicy
+        from agent_envs.text_env import Outcome, TextEnv
+
+        class Tasks(list):
+            name = split = "generated"
+        class Task:
+            task_id = "t"
+        class HangEnv(TextEnv):
+            def _open_tasks(self):
+                return Tasks([Task()] * 20)
+            def _begin(self, task):
+                return "go", None
+            def _act(self, action):
+                if self._index == 3:
+                    threading.Event().wait()
+                return Outcome("done", 1.0, True, success=True)
+
+        options = [{"index": i} for i in range(20)]
+        start = time.monotonic()
+        episodes = run_episodes(HangEnv, ScriptedPolicy(["x"]), 20, options=options, concurrency=2,
+                                step_timeout=0.5, progress=False)
+        print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 10)
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "19 step_timeout True\n", "")
+
+
+def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(
+        textwrap.dedent("""
+        import asyncio
+        from agent_envs import run_episodes
+        from agent_envs.policies import ScriptedPolicy
+
+        class Hang:
+            def start(self, env):
+                return self
+            async def act(self, observation, info):
+                print("acting", flush=True)
+                await asyncio.sleep(60)
+
+        run_episodes("AgentR1/GSM8K-v0", Hang(), 1, progress=False)
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's shell has it ignored
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "acting\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert errors.rstrip().endswith("KeyboardInterrupt") and "never" not in errors
+    assert process.returncode == -signal.SIGINT
+
+
+# -- many episodes -------------------------------------------------------------------------------------------
+
+
+def test_results_are_in_input_order_and_do_not_depend_on_concurrency() -> None:
+    runs = [
+        run_episodes("Test/Guess-v0", Guesser(), 30, concurrency=concurrency, progress=False)
+        for concurrency in (1, 4, 30)
+    ]
+    assert [e.seed for e in runs[0]] == list(range(30))
+    assert len({e.index for e in runs[0]}) > 10
+    for other in runs[1:]:
+        assert [plain(e) for e in other] == [plain(e) for e in runs[0]]
+    assert len({e.episode_id for run in runs for e in run}) == 90
+
+
+def test_seeds_and_options_per_episode() -> None:
+    options = [{"index": i} for i in (5, 3, 3, 8)]
+    episodes = run_episodes("Test/Guess-v0", Guesser(), 4, options=options, seeds=11, progress=False)
+    assert [(e.index, e.seed, e.group_id) for e in episodes] == [
+        (5, 11, "guess/5"),
+        (3, 11, "guess/3"),
+        (3, 11, "guess/3"),
+        (8, 11, "guess/8"),
+    ]
+    assert options[0] == {"index": 5}
+    same = run_episodes("Test/Guess-v0", Guesser(), 2, options={"index": 6}, seeds=[4, None], progress=False)
+    assert [(e.index, e.seed) for e in same] == [(6, 4), (6, None)]
+
+
+def test_environments_are_used_again_and_closed() -> None:
+    assert all(e.success for e in run_episodes("Test/Guess-v0", Guesser(), 20, concurrency=3, progress=False))
+    assert len(GuessEnv.made) == 3
+    assert all(env.closed for env in GuessEnv.made)
+
+
+def test_environments_are_replaced_after_an_error() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        return "crash" if info["index"] % 2 else str(info["index"])
+
+    options = [{"index": i} for i in range(6)]
+    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(act), 6, options=options, concurrency=1, progress=False)
+    assert [e.stop_reason is StopReason.ERROR for e in episodes] == [False, True] * 3
+    assert len(GuessEnv.made) == 3 and all(env.closed for env in GuessEnv.made)
+
+
+def test_a_straggler_delays_only_itself() -> None:
+    def act(observation: str, info: dict[str, Any]) -> str:
+        if info["index"] == 0 and observation.startswith("Guess"):
+            return "sleep:1.5"
+        return str(info["index"])
+
+    ends: dict[int, float] = {}
+
+    class Watch(gym.Wrapper[str, str, str, str]):
+        def step(self, action: str) -> Any:
+            result = self.env.step(action)
+            if result[2]:
+                ends[result[4]["index"]] = time.monotonic() - start
+            return result
+
+    options = [{"index": i} for i in range(40)]
+    start = time.monotonic()
+    episodes = run_episodes(
+        "Test/Guess-v0",
+        ScriptedPolicy(act),
+        40,
+        options=options,
+        wrappers=[Watch],
+        concurrency=2,
+        progress=False,
+    )
+    assert all(e.success for e in episodes)
+    assert ends[0] >= 1.5 and max(end for index, end in ends.items() if index) < 1.2
+
+
+def test_async_acts_overlap_up_to_the_concurrency() -> None:
+    policy = Guesser(delay=0.05, use_async=True)
+    run_episodes("Test/Guess-v0", policy, 16, concurrency=8, progress=False)
+    assert policy.most_active == 8
+
+
+def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes() -> None:
+    with pytest.raises(RuntimeError, match="no more environments"):
+        run_episodes("Test/Guess-v0", Guesser(), 3, env_kwargs={"fail_after": 0}, progress=False)
+    episodes = run_episodes(
+        "Test/Guess-v0", Guesser(0.05), 2, env_kwargs={"fail_after": 1}, concurrency=2, progress=False
+    )
+    assert episodes[0].success
+    assert episodes[1].stop_reason is StopReason.ERROR
+    assert episodes[1].error is not None and "no more environments" in episodes[1].error
+
+
+def test_ids_specs_functions_and_wrappers() -> None:
+    for env_id in ("Test/Guess-v0", gym.spec("Test/Guess-v0"), GuessEnv, make):
+        assert run_episodes(env_id, Guesser(), 1, progress=False)[0].success
+    wrapped = run_episodes(
+        "Test/Guess-v0",
+        Guesser(),
+        1,
+        options={"index": 1},
+        wrappers=["PrependInstructions", lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * r)],
+        progress=False,
+    )[0]
+    assert wrapped.reward == 2.0
+    assert wrapped.steps[0].observation.startswith("Guess the number.") and wrapped.instructions == ""
+
+
+def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[str]) -> None:
+    run_episodes("Test/Guess-v0", Guesser(), 4)
+    assert "4/4" in capsys.readouterr().err
+    run_episodes("Test/Guess-v0", Guesser(), 4, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": -1}, "n must be an integer of at least 0"),
+        ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
+        ({"step_timeout": 0}, "step_timeout must be above 0"),
+        ({"episode_timeout": -1.0}, "episode_timeout must be above 0"),
+        ({"seeds": [1, 2]}, "seeds has 2 entries for n=3"),
+        ({"seeds": [1, 2, -3]}, "at least 0, got -3"),
+        ({"seeds": [1, 2, "a"]}, "seeds holds int or None"),
+        ({"seeds": "abc"}, "seeds is one int for all"),
+        ({"options": [{"index": 1}]}, "options has 1 entries for n=3"),
+        ({"options": [1, 2, 3]}, "options holds Mapping or None"),
+        ({"wrappers": "PrependInstructions"}, r"write \['PrependInstructions'\]"),
+        ({"wrappers": ["PrependInstruction"]}, "PrependInstructions"),
+        ({"env_id": 7}, "env_id is an id"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments: dict[str, Any], message: str) -> None:
+    arguments = {"env_id": "Test/Guess-v0", "n": 3, "progress": False, **arguments}
+    with pytest.raises(ConfigError, match=message):
+        run_episodes(arguments.pop("env_id"), Guesser(), arguments.pop("n"), **arguments)
+
+
+def test_an_unknown_id_is_named() -> None:
+    with pytest.raises(gym.error.Error, match="Guess"):
+        run_episodes("Test/Gues-v0", Guesser(), 1, progress=False)
+    assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
+
+
+# -- with the real environments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env_id", ["AgentR1/GSM8K-v0", "agent_envs:AgentR1/GSM8KTool-v0"])
+def test_the_expert_solves_every_generated_task(env_id: str) -> None:
+    episodes = agent_envs.run_episodes(env_id, ExpertPolicy(), 30, progress=False)
+    assert all(e.success and e.stop_reason is StopReason.TERMINATED for e in episodes), [
+        e.error for e in episodes if e.error
+    ]
+    again = agent_envs.run_episodes(env_id, ExpertPolicy(), 30, concurrency=3, progress=False)
+    assert [plain(e) for e in again] == [plain(e) for e in episodes]
+
+
+def test_a_random_policy_ends_for_a_reason() -> None:
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", RandomPolicy(), 20, progress=False)
+    assert {e.stop_reason for e in episodes} <= {StopReason.TERMINATED, StopReason.TRUNCATED}
+    assert all(e.steps[-1].terminated or e.steps[-1].truncated for e in episodes)
+
+
+def test_records_survive_a_file(tmp_path: Path) -> None:
+    episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(noise=0.5), 10, progress=False)
+    agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
+    assert list(agent_envs.read_episodes(tmp_path / "episodes.jsonl")) == episodes
+
+
+class BlocksItsLoop:
+    """Its async `act` blocks the loop on one task: a mistake that must cost that episode alone."""
+
+    def start(self, env):
+        return self
+
+    async def act(self, observation, info):
+        if info["index"] == 0:
+            time.sleep(3)
+        await asyncio.sleep(0.01)
+        return "answer"
+
+
+def test_an_async_policy_that_blocks_its_loop_holds_up_nobody_else():
+    episodes = run_episodes(
+        "AgentR1/GSM8K-v0",
+        BlocksItsLoop(),
+        12,
+        options=[{"index": i} for i in range(12)],
+        concurrency=6,
+        step_timeout=0.4,
+        progress=False,
+    )
+    assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] + [StopReason.TERMINATED] * 11

@@ -1,0 +1,466 @@
+"""An environment on a server is the environment in this process.
+
+1. Every id gives the same observations, rewards and info, byte for byte, and keeps the whole contract.
+2. Errors keep their types; a refused call changes nothing.
+3. A lost connection ends the episode with a typed error, and a reset goes on with the tasks in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import random
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agent_envs
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+    TaskIndexError,
+)
+from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
+from agent_envs.serving.queue import WorkQueue
+from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
+from agent_envs.text_env import Outcome, TextEnv
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("websockets")
+
+TOOL = "AgentR1/GSM8KTool-v0"
+
+
+class Words:
+    name, split = "generated", "train"
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return type("Task", (), {"task_id": f"word/{index}"})()
+
+
+class AwkwardEnv(TextEnv):
+    """Sleeps, breaks and says odd things when it is told to."""
+
+    instructions = "Say what is to happen."
+    closed = 0
+    hold = threading.Event()
+
+    def _open_tasks(self):
+        return Words()
+
+    def _begin(self, task):
+        return "Begin.", []
+
+    def _act(self, action):
+        if action.startswith("sleep"):
+            time.sleep(float(action.split()[1]))
+        elif action == "hang":
+            AwkwardEnv.hold.wait(30)
+        elif action == "backend":
+            raise BackendSlowError("the engine is slow")
+        elif action == "busy":
+            self.state.append(1)
+            raise BackendBusyError("the engine is busy")
+        elif action == "bug":
+            raise KeyError("secret detail")
+        elif action == "exit":
+            sys.exit(3)
+        elif action == "stop":
+            raise StopIteration
+        elif action == "odd":
+            return Outcome("\x00\u2028 \U0001f600", reward=np.float64(0.1), extra={"n": np.int64(3), "a": np.arange(2)})
+        elif action == "object":
+            return Outcome("", extra={"thing": object()})
+        return Outcome(f"{action} {len(self.state)}", float(self.np_random.random()))
+
+    def close(self):
+        AwkwardEnv.closed += 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def awkward():
+    gym.register("Test/Awkward-v0", entry_point=AwkwardEnv, max_episode_steps=50)
+    yield
+    del gym.registry["Test/Awkward-v0"]
+
+
+@pytest.fixture(scope="module")
+def server(awkward):
+    envs = [ServedEnv(TOOL), *(ServedEnv(i) for i in agent_envs.ENV_IDS if i != TOOL), ServedEnv("Test/Awkward-v0")]
+    with EnvServer(envs, port=0) as running:
+        yield running
+
+
+def until(condition, seconds=5.0):
+    """Wait for a condition, and say whether it came true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def remote(server, env_id=TOOL, **kwargs):
+    return gym.make("AgentR1/Remote-v0", url=server.url, env_id=env_id, **kwargs)
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_the_contract_holds_on_a_server(server, env_id):
+    check_text_env("AgentR1/Remote-v0", env_kwargs={"url": server.url, "env_id": env_id}, tasks=2, vectors=False)
+    assert until(lambda: server.house.taken == 0)
+
+
+def test_vectors_of_remote_environments(server):
+    check_text_env("AgentR1/Remote-v0", env_kwargs={"url": server.url})
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_every_id_is_the_same_here_and_there(server, env_id):
+    seed = random.randrange(10**6)
+    print("seed", seed)  # noqa: T201
+    choose = random.Random(seed)
+    here, there = gym.make(env_id, split="test"), remote(server, env_id, split="test")
+    bases = (here.unwrapped, there.unwrapped)
+    for name in ("instructions", "tools", "tool_instructions", "num_tasks", "observation_space", "action_space"):
+        assert getattr(bases[0], name) == getattr(bases[1], name)
+    for episode in range(3):
+        how = {"seed": seed} if episode == 0 else {} if episode == 1 else {"options": {"index": seed % 100}}
+        assert here.reset(**how) == there.reset(**how)
+        rngs = [np.random.default_rng(seed) for _ in bases]
+        for _ in range(6):
+            action = bases[0].expert_action()
+            assert action == bases[1].expert_action()
+            demos = [base.demo_action(rng, 0.5) for base, rng in zip(bases, rngs, strict=True)]
+            assert demos[0] == demos[1]
+            odd = choose.choice(HOSTILE_ACTIONS)
+            action = choose.choice([odd, demos[0] or odd, action or odd, action or odd])
+            results = [env.step(action) for env in (here, there)]
+            assert results[0] == results[1]
+            assert [type(value) for value in results[0]] == [type(value) for value in results[1]]
+            if results[0][2] or results[0][3]:
+                break
+        assert rngs[0].random() == rngs[1].random()
+    assert repr(here.unwrapped.np_random.bit_generator.state) == repr(there.unwrapped.np_random.bit_generator.state)
+    here.close()
+    there.close()
+
+
+def test_calls_are_formatted_and_rollouts_work_at_concurrency_64(server):
+    env = remote(server)
+    assert env.unwrapped.format_call("calculator", {"expression": "1+1"}) == gym.make(TOOL).unwrapped.format_call(
+        "calculator", {"expression": "1+1"}
+    )
+    env.close()
+    arguments = {"url": server.url, "split": "test"}
+    expert = agent_envs.policies.ExpertPolicy()
+    there = agent_envs.run_episodes("AgentR1/Remote-v0", expert, 96, env_kwargs=arguments, progress=False)
+    here = agent_envs.run_episodes(TOOL, expert, 96, env_kwargs={"split": "test"}, progress=False)
+    assert [e.error for e in there] == [None] * 96
+    assert [[(s.action, s.reward, s.info) for s in e.steps] for e in there] == [
+        [(s.action, s.reward, s.info) for s in e.steps] for e in here
+    ]
+    assert until(lambda: not server.seats and server.house.taken == 0)
+
+
+def test_errors_keep_their_types(server):
+    env = remote(server).unwrapped
+    with pytest.raises(gym.error.ResetNeeded, match="before the first reset|reset\\(\\) before|comes before"):
+        env.step("x")
+    with pytest.raises(TaskIndexError, match="0 to 99999"):
+        env.reset(options={"index": 10**9})
+    with pytest.raises(ConfigError, match="reset options may hold 'index'"):
+        env.reset(options={"indx": 3})
+    with pytest.raises(ConfigError, match="must be an integer"):
+        env.reset(options={"index": "3"})
+    with pytest.raises(TypeError, match="an action is a string"):
+        env.step(3)
+    with pytest.raises(TypeError):
+        env.reset(options={"index": object()})
+    assert (len(env.tasks), env.tasks.split, env.parser.name) == (100_000, "train", "hermes")
+    with pytest.raises(ConfigError, match="stay on its server"):
+        env.tasks[0]
+    with pytest.raises(ConfigError, match="stay on its server"):
+        _ = env.task
+    env.reset(seed=1)
+    env.step("#### 1")
+    with pytest.raises(gym.error.ResetNeeded, match="the episode is over"):
+        env.step("x")
+    env.reset(seed=1)  # all of that left the connection usable
+    env.close()
+
+
+def test_broken_environments_are_typed_errors_and_do_no_harm(server, caplog):
+    env = remote(server, "Test/Awkward-v0").unwrapped
+    env.reset(seed=0)
+    with pytest.raises(BackendSlowError, match="engine is slow"):
+        env.step("backend")
+    with pytest.raises(BackendBusyError, match="engine is busy"):
+        env.step("busy")
+    with pytest.raises(BackendError, match="KeyError in the environment") as caught:
+        env.step("bug")
+    assert "secret" not in str(caught.value) and "secret detail" in caplog.text
+    for action in ("exit", "stop"):
+        with pytest.raises(BackendError, match="(SystemExit|StopIteration) in the environment"):
+            env.step(action)
+    with pytest.raises(TypeError, match="cannot be sent as JSON"):
+        env.step("object")
+    assert env.step("x")[0] == "x 1"  # the busy engine was asked once
+    observation, reward, _, _, info = env.step("odd")
+    assert (observation, reward, info["n"], info["a"]) == ("\x00\u2028 \U0001f600", 0.1, 3, [0, 1])
+    env.close()
+
+
+def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
+    with pytest.raises(ConfigError, match="address of a server"):
+        RemoteEnv("127.0.0.1:8000")
+    with pytest.raises(ConfigError, match="without login"):
+        RemoteEnv("http://a:b@127.0.0.1:8000")
+    with pytest.raises(ConfigError, match="there is nothing at.*GSM8K-v0"):
+        RemoteEnv(server.url, env_id="AgentR1/GSM9K-v0")
+    with pytest.raises(ConfigError, match="may choose split, got hops"):
+        RemoteEnv(server.url, env_kwargs={"hops": 2})
+    with pytest.raises(ConfigError, match="a split is a name"):
+        RemoteEnv(server.url, split="../../etc")
+    with pytest.raises(ConfigError, match="plain JSON values"):
+        RemoteEnv(server.url, env_kwargs={"split": object()})
+    with pytest.raises(BackendDownError, match="agentr1 serve"):
+        RemoteEnv("http://127.0.0.1:9", connect_timeout=0.2)
+    with pytest.raises(ConfigError, match="timeout must be"):
+        RemoteEnv(server.url, timeout=0)
+    odd = fake_service(lambda asked, number: (200, {"hello": "there"}))
+    with pytest.raises(BackendReplyError, match="does not answer as|status 200"):
+        RemoteEnv(odd.url, connect_timeout=1)
+    from agent_envs.serving import client as connection
+
+    monkeypatch.setattr("agent_envs.releases.metadata.version", lambda package: "9.1")
+    connection._check_websockets.cache_clear()
+    with pytest.raises(ConfigError, match=r"websockets 15 and later.*found websockets 9\.1"):
+        RemoteEnv(server.url)
+    with pytest.raises(ConfigError, match=r"aiohttp 3\.11 and later.*found aiohttp 9\.1"):
+        EnvServer([ServedEnv(TOOL)], port=0).start()
+    monkeypatch.undo()
+    monkeypatch.setattr("agent_envs.serving.client.PROTOCOL", 0)
+    with pytest.raises(ConfigError, match="speaks protocol 1.*same version"):
+        RemoteEnv(server.url)
+
+
+def test_what_a_strange_server_says_is_a_typed_error():
+    from websockets.sync.server import serve
+
+    about = {
+        "protocol": 1, "max_message": 1000, "split": "train", "num_tasks": 3, "messages": False, "parser": [],
+        "observation_length": 10, "action_length": 10, "instructions": "", "tools": [], "tool_instructions": "",
+    }  # fmt: skip
+    episode = {"text": "Begin.", "info": {}, "instructions": "", "tools": [], "tool_instructions": ""}
+    answers: list[object] = []
+
+    def answer(ws):
+        for _ in ws:
+            ws.send(json.dumps(answers.pop(0)))
+
+    with serve(answer, "127.0.0.1", 0) as strange:
+        thread = threading.Thread(target=strange.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{strange.socket.getsockname()[1]}"
+        for key, words in (("num_tasks", "num_tasks are"), ("protocol", "protocol are"), ("tools", "tools are")):
+            answers[:] = [{"type": "hello", "data": {**about, key: None}}]
+            with pytest.raises(BackendReplyError, match=words):
+                RemoteEnv(url)
+        answers[:] = [{"type": "hello", "data": {**about, "protocol": 2}}]
+        with pytest.raises(BackendReplyError, match="speaks protocol 2.*same version"):
+            RemoteEnv(url)
+        for first in (
+            [],
+            {"type": "observation"},
+            {"data": {}},
+            {"data": {"observation": {**episode, "info": 3}}},
+            {"data": {"observation": {**episode, "tools": 3}}},
+            {"data": {"observation": {**episode, "text": None}}},
+            {"data": {"observation": episode, "rng": "?"}},
+            {"type": "error", "data": {"message": "\x1b[2J", "error": "SystemExit"}},
+        ):
+            answers[:] = [{"type": "hello", "data": about}, first]
+            env = RemoteEnv(url)
+            with pytest.raises((BackendError, ConfigError)) as caught:
+                env.reset(seed=0)
+            assert "\x1b" not in str(caught.value)
+            env.close()
+        answers[:] = [{"type": "hello", "data": about}, {"data": {"observation": episode}}]
+        env = RemoteEnv(url)
+        assert env.reset(seed=0) == ("Begin.", {})
+        answers[:] = [{"data": {"observation": episode, "reward": "much"}}]
+        with pytest.raises(BackendReplyError, match="expected a number as reward"):
+            env.step("x")
+        env.close()
+        strange.shutdown()
+        thread.join()
+
+
+def test_a_server_without_room_is_asked_again(server, monkeypatch):
+    env, patient = remote(server, busy_timeout=0.2), remote(server)
+    env.reset(seed=0)
+    with monkeypatch.context() as busy:
+        busy.setattr(WorkQueue, "__len__", lambda self: 10**6)
+        with pytest.raises(BackendBusyError, match="too many steps wait"):
+            env.step("#### 1")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{server.url}/reset", b"{}")
+        threading.Timer(0.3, busy.undo).start()
+        assert patient.reset(seed=0)[1]["task_id"]
+    assert env.step("#### 1")[2]  # nothing was lost
+    env.close()
+    patient.close()
+
+
+def test_a_lost_connection_ends_the_episode_and_a_reset_goes_on_in_order(server):
+    here, there = gym.make(TOOL), remote(server)
+    assert here.reset(seed=5) == there.reset(seed=5)
+    there.unwrapped._open[0]._ws.socket.shutdown(2)
+    with pytest.raises(BackendDownError, match="ended"):
+        there.step("x")
+    with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
+        there.step("x")
+    with pytest.raises(gym.error.ResetNeeded):
+        there.unwrapped.expert_action()
+    assert here.reset() == there.reset()
+    there.unwrapped._open[0]._ws.socket.shutdown(2)
+    assert here.reset() == there.reset()  # the reset itself notices
+    assert here.step("#### 1") == there.step("#### 1")
+    there.close()
+
+
+def test_a_snapshot_outlives_its_connection_and_is_tied_to_its_environment(server):
+    env = remote(server).unwrapped
+    env.reset(seed=2)
+    point = pickle.loads(pickle.dumps(env.snapshot()))
+    first = env.step("x")
+    env.close()
+    with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
+        env.step("x")
+    assert env.format_call("calculator", {"expression": "1"})
+    with pytest.raises(gym.error.ResetNeeded, match="before"):
+        env.step("x")
+    env.restore(point)
+    assert env.step("x") == first
+    other = remote(server, "AgentR1/GSM8K-v0").unwrapped
+    with pytest.raises(ConfigError, match="no snapshot of this environment"):
+        other.restore(point)
+    for forged in ("", "AAAA", point.state[:-8] + "AAAAAAA=", "\ud800", 3, None, object()):
+        with pytest.raises(ConfigError, match="no snapshot|expected a snapshot"):
+            env.restore(dataclasses.replace(point, state=forged))
+    env.restore(point)
+    env.close()
+    other.close()
+
+
+def test_environments_can_be_pickled_and_used_after_a_fork(server, monkeypatch):
+    env = remote(server).unwrapped
+    question = env.reset(seed=3)
+    other = pickle.loads(pickle.dumps(env))
+    with pytest.raises(gym.error.ResetNeeded):
+        other.step("x")
+    assert other.reset(seed=3) == question
+    assert env.step("#### 1") == other.step("#### 1")
+    other.close()
+    question = env.reset(seed=3)
+    connection = env._open[0]
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        with pytest.raises(gym.error.ResetNeeded):
+            env.step("x")
+        assert env.reset(seed=3) == question and env._open[0] is not connection
+        connection.close()  # as when the child ends
+        env.close()
+    assert connection.ask("step", {"text": "#### 1"}, 5)["done"]
+    connection.close()
+
+
+def test_time_outs_of_the_client_close_the_connection(server):
+    AwkwardEnv.hold.clear()
+    env = remote(server, "Test/Awkward-v0", timeout=0.3).unwrapped
+    env.reset(seed=0)
+    with pytest.raises(BackendSlowError, match="0.3 seconds"):
+        env.step("hang")
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step("x")
+    AwkwardEnv.hold.set()
+    assert env.reset(seed=0)[0] == "Begin."
+    env.close()
+    assert until(lambda: server.house.taken == 0)
+
+
+def test_an_environment_that_is_forgotten_lets_go_of_its_place(server):
+    env = remote(server)
+    env.reset(seed=0)
+    assert server.house.taken == 1
+    del env
+    assert until(lambda: server.house.taken == 0)
+
+
+def test_wrappers_on_the_server_are_part_of_the_environment():
+    served = ServedEnv(TOOL, {"split": "test"}, ["PrependInstructions", "FormatReward(weight=0.5)"])
+    with EnvServer([served], port=0) as server:
+        env = RemoteEnv(server.url)
+        here = agent_envs.wrappers.apply_wrappers(gym.make(TOOL, split="test"), served.wrappers)
+        assert env.instructions == "" and env.reset(seed=1) == here.reset(seed=1)
+        assert env.step("#### 1") == here.step("#### 1")
+        with pytest.raises(ConfigError, match="may choose nothing"):
+            RemoteEnv(server.url, split="train")
+        RemoteEnv(server.url, split="test", data="generated").close()
+        with pytest.raises(ConfigError, match="may choose nothing, got data"):
+            RemoteEnv(server.url, data="official")
+        env.close()
+
+
+def test_observations_that_are_whole_prompts():
+    served = ServedEnv(TOOL, {}, ["ChatMessages", "SlidingWindow(k=2)"])
+    with EnvServer([served], port=0) as server:
+        here, there = served.make({}), gym.make("AgentR1/Remote-v0", url=server.url)
+        assert there.observation_space == here.observation_space and there.unwrapped.instructions == ""
+        assert here.reset(seed=4) == there.reset(seed=4)
+        call = there.unwrapped.format_call("calculator", {"expression": "6*7"})
+        for action in (call, "\ud800 lone", call, call):
+            results = here.step(action), there.step(action)
+            assert results[0] == results[1] and isinstance(results[0][0], list)
+            if results[0][2]:
+                break
+        there.close()
+        episodes = agent_envs.run_episodes(
+            "AgentR1/Remote-v0", agent_envs.policies.ExpertPolicy(), 4, env_kwargs={"url": server.url}, progress=False
+        )
+        assert all(e.success for e in episodes) and isinstance(episodes[0].steps[0].observation, list)
+
+
+def test_wrappers_go_around_the_client_too(server):
+    here = agent_envs.wrappers.apply_wrappers(gym.make(TOOL), ["ChatMessages(reasoning='strip')"])
+    there = agent_envs.wrappers.apply_wrappers(remote(server), ["ChatMessages(reasoning='strip')"])
+    assert here.reset(seed=4) == there.reset(seed=4)
+    action = "<think>so</think>" + here.unwrapped.format_call("calculator", {"expression": "6*7"})
+    assert here.step(action) == there.step(action)
+    there.close()
+
+
+def test_a_trainer_takes_its_tasks_from_a_server(server, tmp_path):
+    config = pytest.importorskip("agent_envs.adapters.verl.config.run")
+    kwargs = json.dumps({"url": server.url})
+    options = {"data": None, "split": "train", "wrappers": [], "model": None, "warm_start": None, "overrides": []}
+    options |= {"algo": "grpo", "preset": "cpu-tiny", "steps": 2, "seed": 0, "out": str(tmp_path)}
+    options |= {"demo_noise": None, "val_fraction": 0.1}
+    there, preset = config.build(env="AgentR1/Remote-v0", env_kwargs=kwargs, **options)
+    here, _ = config.build(env=TOOL, env_kwargs=None, **options)
+    assert config.choose_tasks(there, preset) == config.choose_tasks(here, preset)

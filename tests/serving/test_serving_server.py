@@ -1,0 +1,627 @@
+"""What a server does with clients: many at once, slow ones, hostile ones, vanished ones, and its own end.
+
+1. A step that blocks keeps nobody waiting; one that takes too long ends its episode with a clear error.
+2. No message, whatever its form, is answered by anything but a clear error, and none leaves anything behind.
+3. A client that is gone, also without a word, frees its place; beyond the limits there is a clear refusal.
+4. Only who has the token, or is on this machine and no web page, is answered.
+5. SIGTERM lets running steps finish, closes episodes and ends with status 0.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendSlowError,
+    ConfigError,
+)
+from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
+from agent_envs.serving.access import AccessError, check_access, check_binding, is_loopback, read_token
+from agent_envs.serving.queue import WorkQueue
+
+pytest.importorskip("aiohttp")
+connect = pytest.importorskip("websockets.sync.client").connect
+ConnectionClosed = pytest.importorskip("websockets.exceptions").ConnectionClosed
+
+TOOL = "AgentR1/GSM8KTool-v0"
+TOKEN = "a-token-of-some-length"
+
+SLOW_ENV = '''
+import os
+import time
+import gymnasium
+from agent_envs.text_env import Outcome, TextEnv
+
+class Tasks:
+    name, split = "generated", "train"
+    def __len__(self): return 5
+    def __getitem__(self, index): return type("Task", (), {"task_id": str(index)})()
+
+class SlowEnv(TextEnv):
+    """Does what it is told."""
+    def _open_tasks(self): return Tasks()
+    def _begin(self, task):
+        return "Begin.", 0
+    def _act(self, action):
+        kind, _, seconds = action.partition(" ")
+        if kind == "sleep":
+            open("begun", "w").close()
+            time.sleep(float(seconds))
+        if kind == "wait":
+            with open(seconds + ".begun", "a") as file:
+                file.write("x")
+            while not os.path.exists(seconds):
+                time.sleep(0.005)
+        return Outcome("done " + action)
+    def close(self):
+        if self._task is not None:
+            with open("closed", "a") as file:
+                file.write("x")
+
+gymnasium.register("Test/Slow-v0", entry_point=SlowEnv)
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slow_env(tmp_path_factory):
+    """The slow environment, in this process."""
+    folder = tmp_path_factory.mktemp("slow")
+    before = os.getcwd()
+    os.chdir(folder)  # its environments leave marks in the working folder
+    exec(compile(SLOW_ENV, "slow_env", "exec"), {"__name__": "slow_env_here"})
+    yield
+    os.chdir(before)
+    del gym.registry["Test/Slow-v0"]
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@contextlib.contextmanager
+def serving(*ids, **limits):
+    with EnvServer([ServedEnv(i) for i in ids or (TOOL,)], port=0, **limits) as server:
+        yield server
+        assert until(lambda: server.house.taken == 0 and not server.seats), "a place was not freed"
+
+
+@contextlib.contextmanager
+def socket_to(server, path="/ws", **options):
+    with connect(f"ws://127.0.0.1:{server.port}{path}", compression=None, max_size=None, **options) as ws:
+
+        def ask(message, raw=False):
+            ws.send(message if raw else json.dumps(message))
+            return json.loads(ws.recv(timeout=10))
+
+        ask.ws = ws
+        yield ask
+
+
+def asked(server, path, body=None, **headers):
+    """Status and content of a plain request."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, json.loads(e.read())
+
+
+def test_blocking_steps_keep_nobody_waiting():
+    with serving("Test/Slow-v0") as server, ThreadPoolExecutor(25) as pool:
+        envs = [RemoteEnv(server.url) for _ in range(25)]
+        for env in envs:
+            env.reset(seed=0)
+        quick, *sleepers = envs
+        for mark in ("first", "second"):  # at first nobody knows that they are slow
+            sleeping = [pool.submit(env.step, f"wait {mark}") for env in sleepers]
+            for _ in range(25):
+                assert quick.step("x")[0] == "done x"
+            assert until(lambda begun=f"{mark}.begun": os.path.getsize(begun) == 24, seconds=30), "not side by side"
+            assert not any(future.done() for future in sleeping)
+            Path(mark).touch()
+            assert [future.result(timeout=30)[0] for future in sleeping] == [f"done wait {mark}"] * 24
+        for env in envs:
+            env.close()
+
+
+def test_a_step_that_takes_too_long_ends_its_episode():
+    with serving("Test/Slow-v0", step_timeout=0.2, max_episodes=2) as server:
+        env, other = RemoteEnv(server.url), RemoteEnv(server.url)
+        env.reset(seed=0)
+        other.reset(seed=0)
+        with pytest.raises(BackendSlowError, match=r"in 0\.2 seconds; the episode is lost"):
+            env.step("sleep 1")
+        with pytest.raises(gym.error.ResetNeeded, match="lost"):
+            env.step("x")
+        assert other.step("x")[0] == "done x"
+        third = RemoteEnv(server.url, busy_timeout=0.1)
+        with pytest.raises(BackendBusyError, match="all 2 places"):
+            third.reset(seed=0)  # a step that hangs keeps its place: it cannot be stopped
+        assert until(lambda: server.house.taken == 1)
+        third.reset(seed=0)
+        for each in (env, other, third):
+            each.close()
+
+
+def test_silent_clients_lose_their_episode_and_can_begin_another():
+    with serving("Test/Slow-v0", idle_timeout=0.2) as server:
+        env = RemoteEnv(server.url)
+        env.reset(seed=0)
+        assert until(lambda: server.house.taken == 0)
+        with pytest.raises(BackendDownError, match=r"no message in 0\.2 seconds|ended"):
+            env.step("x")
+        assert env.reset(seed=0)[0] == "Begin."
+        assert until(lambda: server.house.taken == 0)
+        assert env.reset(seed=0)[0] == "Begin."
+        env.close()
+        status, first = asked(server, "/reset", {})
+        assert status == 200 and until(lambda: server.house.taken == 0)
+        session = {"session_id": first["observation"]["session_id"], "action": {"text": "x"}}
+        assert asked(server, "/step", session)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "words"),
+    [
+        ("", "INVALID_JSON", "expected JSON"),
+        ("{", "INVALID_JSON", "expected JSON"),
+        ("\x00", "INVALID_JSON", "expected JSON"),
+        (b"\xff\xfe", "INVALID_JSON", "expected JSON"),
+        ("[" * 200_000, "INVALID_JSON", "expected JSON"),
+        ("9" * 10_000, "INVALID_JSON", "expected JSON"),
+        ("[]", "VALIDATION_ERROR", "got list"),
+        ("null", "VALIDATION_ERROR", "got NoneType"),
+        ("{}", "UNKNOWN_TYPE", "unknown message type None"),
+        ('{"type": "nope"}', "UNKNOWN_TYPE", "there are reset, step"),
+        ('{"type": ["reset"]}', "UNKNOWN_TYPE", "unknown message type"),
+        ('{"type": "__init__"}', "UNKNOWN_TYPE", "unknown message type"),
+        ('{"type": "reset", "data": []}', "VALIDATION_ERROR", "is an object, got list"),
+        ('{"type": "reset", "data": {"sed": 1}}', "VALIDATION_ERROR", "got 'sed'"),
+        ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR", "seed must be"),
+        ('{"type": "reset", "data": {"seed": true}}', "VALIDATION_ERROR", "seed must be"),
+        ('{"type": "reset", "data": {"seed": 1e400}}', "VALIDATION_ERROR", "seed must be"),
+        ('{"type": "reset", "data": {"options": 3}}', "VALIDATION_ERROR", "options must be"),
+        ('{"type": "reset", "data": {"index": "../etc"}}', "VALIDATION_ERROR", "must be an integer"),
+        ('{"type": "reset", "data": {"index": 99999999999999999999}}', "VALIDATION_ERROR", "tasks 0 to"),
+        ('{"type": "reset", "data": {"rng": {"state": 3}}}', "VALIDATION_ERROR", "PCG64"),
+        ('{"type": "reset", "data": {"rng": {"state": {"state": -1, "inc": 1}}}}', "VALIDATION_ERROR", "PCG64"),
+        ('{"type": "step"}', "VALIDATION_ERROR", "an action is"),
+        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR", "an action is"),
+        ('{"type": "step", "data": {"message": "x"}}', "VALIDATION_ERROR", "got 'message'"),
+        ('{"type": "step", "data": {"text": "too early"}}', "RESET_NEEDED", "reset"),
+        ('{"type": "step", "data": {"type": "call_tool", "tool_name": 3}}', "VALIDATION_ERROR", "a call has a name"),
+        ('{"type": "snapshot"}', "RESET_NEEDED", "reset"),
+        ('{"type": "restore", "data": {"value": "gASVAAAA"}}', "VALIDATION_ERROR", "no snapshot"),
+        ('{"type": "restore", "data": {"value": "\\ud800"}}', "VALIDATION_ERROR", "no snapshot"),
+        ('{"type": "demo_action", "data": {"rng": 3, "noise": 0}}', "VALIDATION_ERROR", "PCG64"),
+        ('{"type": "hello", "data": {"protocol": 99}}', "VALIDATION_ERROR", "same version"),
+    ],
+)
+def test_messages_that_cannot_be_understood(hostile, message, code, words):
+    with socket_to(hostile) as ask:
+        reply = ask(message, raw=True)
+        assert reply["type"] == "error" and reply["data"]["code"] == code and words in reply["data"]["message"]
+        assert len(reply["data"]["message"]) < 1000
+        assert ask({"type": "reset", "data": {"seed": 1}})["type"] == "observation"  # the session goes on
+
+
+def test_texts_of_megabytes_are_actions_like_any_other(hostile):
+    with socket_to(hostile) as ask:
+        for text in ("\ud800\x00" + "\U0010ffff" * 400_000, "x" * ((1 << 22) + 1)):
+            ask({"type": "reset"})
+            reply = ask({"type": "step", "data": {"text": text}})
+            assert reply["type"] == "observation" and "\ud800" not in reply["data"]["observation"]["text"]
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    with serving() as server:
+        yield server
+
+
+def test_frames_that_are_too_large_or_no_text_end_the_connection():
+    with serving(max_message=1 << 16) as server:
+        with socket_to(server) as ask:
+            ask.ws.send("x" * (1 << 17))
+            with pytest.raises(ConnectionClosed) as caught:
+                ask.ws.recv(timeout=5)
+            assert caught.value.rcvd.code == 1009
+        env = RemoteEnv(server.url)
+        env.reset(seed=0)
+        with pytest.raises(ConfigError, match="the server reads at most 65536"):
+            env.step("x" * (1 << 17))
+        assert env.step("#### 1")[2]
+        env.close()
+        with socket_to(server) as ask:
+            ask.ws.socket.sendall(b"\x81\x82\0\0\0\0\xff\xfe")  # a text that is no UTF-8
+            with pytest.raises(ConnectionClosed) as caught:
+                ask.ws.recv(timeout=5)
+            assert caught.value.rcvd.code == 1007
+        assert asked(server, "/reset", b"x" * (1 << 17))[0] == 413
+        for garbage in (b"\x16\x03\x01\x00garbage\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET " + b"a" * 100_000):
+            address = ("127.0.0.1", server.port)
+            with contextlib.suppress(ConnectionError), socket.create_connection(address, timeout=5) as plain:
+                plain.sendall(garbage)
+                plain.shutdown(socket.SHUT_WR)
+                while plain.recv(4096):
+                    pass
+        assert asked(server, "/health") == (200, {"status": "healthy"})
+
+
+def test_clients_that_vanish_free_their_places():
+    with serving("Test/Slow-v0", ping=0.2) as server:
+        rude = []
+        for _ in range(5):  # the connection is cut
+            context = socket_to(server)
+            ask = context.__enter__()
+            ask({"type": "reset", "data": {}})
+            rude.append(context)
+        assert server.house.taken == 5
+        for context in rude:
+            context.gen.gi_frame.f_locals["ws"].socket.shutdown(socket.SHUT_RDWR)
+        assert until(lambda: server.house.taken == 0)
+        for context in rude:
+            with contextlib.suppress(ConnectionClosed):
+                context.__exit__(None, None, None)
+        with socket.create_connection(("127.0.0.1", server.port)) as half:  # it stays, and never says a word again
+            half.sendall(handshake())
+            half.recv(4096)
+            half.sendall(masked(b'{"type": "reset"}'))
+            assert until(lambda: server.house.taken == 1)
+            assert until(lambda: server.house.taken == 0)
+        with socket_to(server) as ask:  # in the middle of a step
+            ask({"type": "reset"})
+            begun = Path("begun")
+            begun.unlink(missing_ok=True)
+            ask.ws.send('{"type": "step", "data": {"text": "sleep 0.5"}}')
+            assert until(begun.exists)
+            ask.ws.socket.shutdown(socket.SHUT_RDWR)
+            assert until(lambda: not server.seats) and server.house.taken == 1
+            assert until(lambda: server.house.taken == 0)
+
+
+def handshake(path="/ws", headers=""):
+    key = base64.b64encode(b"0" * 16).decode()
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n"
+    ).encode()
+
+
+def masked(content):
+    return bytes((0x81, 0x80 | len(content))) + b"\0\0\0\0" + content
+
+
+def test_a_client_that_writes_and_never_reads_is_cut_off():
+    with serving(ping=0.2) as server, socket.create_connection(("127.0.0.1", server.port)) as deaf:
+        deaf.sendall(handshake())
+        deaf.recv(4096)
+        message = masked(b'{"type": "reset"}')
+        deaf.settimeout(0.2)
+        with contextlib.suppress(OSError):
+            for _ in range(2000):
+                deaf.sendall(message * 100)
+        assert until(lambda: not server.seats)
+
+
+def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
+    """It sends few messages and stays alive: neither the limit on unanswered ones nor a ping finds it."""
+    monkeypatch.setattr("agent_envs.serving.routes._GOODBYE_SECONDS", 0.2)
+    with serving(ping=1000, idle_timeout=0.3) as server, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.connect(("127.0.0.1", server.port))
+        deaf.sendall(handshake())
+        assert deaf.recv(300)
+        content = json.dumps({"type": "mcp", "data": {"id": "x" * 8_000_000}}).encode()
+        deaf.sendall(masked(b'{"type": "reset"}'))
+        deaf.sendall(b"\x81\xff" + len(content).to_bytes(8, "big") + b"\0\0\0\0" + content)
+        assert until(lambda: not server.seats)
+
+
+def test_beyond_the_limits_there_is_a_clear_refusal():
+    with serving("Test/Slow-v0", max_episodes=2, max_waiting=1) as server:
+        with socket_to(server) as one, socket_to(server) as two, socket_to(server) as three:
+            assert one({"type": "reset"})["type"] == two({"type": "reset"})["type"] == "observation"
+            reply = three({"type": "reset"})
+            assert reply["data"]["code"] == "CAPACITY_REACHED" and "all 2 places" in reply["data"]["message"]
+            assert asked(server, "/reset", {})[0] == 503
+            waiting = RemoteEnv(server.url)
+            threading.Timer(0.3, one.ws.close).start()
+            assert waiting.reset(seed=0)[0] == "Begin."  # it waited for a place
+            waiting.close()
+        with socket_to(server) as flood:
+            with pytest.raises(ConnectionClosed) as caught:
+                for _ in range(200):
+                    flood.ws.send('{"type": "state"}')
+                while True:
+                    flood.ws.recv(timeout=5)
+            assert caught.value.rcvd.code == 1008
+        with contextlib.ExitStack() as stack:
+            for _ in range(2 * 2 + 64):
+                stack.enter_context(socket_to(server))
+            with pytest.raises(BackendBusyError, match="too many clients"):
+                RemoteEnv(server.url, connect_timeout=1)
+
+
+def test_two_hundred_clients_at_once():
+    with serving(max_episodes=256) as server, ThreadPoolExecutor(200) as pool:
+
+        def play(number):
+            env = RemoteEnv(server.url, split="test")
+            question, info = env.reset(options={"index": number})
+            results = [env.step(env.format_call("calculator", {"expression": f"{number}*2"})) for _ in range(3)]
+            assert [r[0] for r in results] == [str(number * 2)] * 3 and info["index"] == number
+            env.close()
+            return question
+
+        questions = list(pool.map(play, range(200)))
+        assert len(set(questions)) == 200
+
+
+def test_plain_requests_play_an_episode():
+    with serving() as server:
+        status, first = asked(server, "/reset", {"seed": 3, "episode_id": "mine"})
+        assert status == 200 and first["reward"] is None and not first["done"]
+        session = first["observation"]["session_id"]
+        assert asked(server, f"/state?session_id={session}")[1]["episode_id"] == "mine"
+        assert asked(server, "/step", {"action": {"text": "x"}})[0] == 422
+        assert asked(server, "/step", {"session_id": "nope", "action": {"text": "x"}})[0] == 404
+        assert asked(server, "/step", {"session_id": session, "action": "x"})[0] == 422
+        assert asked(server, "/step", {"session_id": session, "action": {"text": 1}})[0] == 422
+        call = {"type": "call_tool", "tool_name": "calculator", "arguments": {"expression": "2*3"}}
+        status, reply = asked(server, "/step", {"session_id": session, "action": call, "timeout_s": 5})
+        assert status == 200 and reply["observation"]["text"] == "6"
+        for wrong in (0, -1, "1", True, float("nan")):
+            assert asked(server, "/step", {"session_id": session, "action": call, "timeout_s": wrong})[0] == 422
+        status, reply = asked(server, f"/{TOOL}/step", {"session_id": session, "action": {"text": "#### 1"}})
+        assert reply["done"] and asked(server, f"/state?session_id={session}")[0] == 404
+        session = asked(server, "/reset", {"env_kwargs": {"split": "test"}})[1]["observation"]["session_id"]
+        assert asked(server, "/close", {"session_id": session}) == (200, {"closed": True})
+        assert asked(server, "/reset", b"{")[0] == asked(server, "/reset", b"[]")[0] == 422
+        assert asked(server, "/reset", {"env_kwargs": {"data": "/etc/passwd"}})[0] == 422
+        assert asked(server, "/state")[1] == {"episode_id": None, "step_count": 0}
+        assert asked(server, "/metadata")[1]["name"] == TOOL
+        assert set(asked(server, "/schema")[1]) == {"action", "observation", "state"}
+        status, reply = asked(server, "/AgentR1/GSM8KTol-v0/reset", {})
+        assert status == 404 and TOOL in reply["detail"]
+        assert asked(server, "/reset")[0] == 405
+
+
+def test_a_server_can_be_started_again_but_not_twice():
+    server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"))
+    for _ in range(2):
+        with server:
+            with pytest.raises(ConfigError, match="runs already"):
+                server.start()
+            env = RemoteEnv(server.url)
+            assert env.reset(seed=0)[0]
+            env.close()
+
+
+def test_arguments_that_fill_an_address():
+    allowed = ServedEnv(TOOL, allow=["tools"])
+    with EnvServer([allowed], port=0) as server:
+        with pytest.raises(ConfigError, match="may choose tools, got x"):
+            RemoteEnv(server.url, env_kwargs={"x": "y" * 60_000})
+        with pytest.raises(ConfigError, match="of 65536 characters"):
+            RemoteEnv(server.url, env_kwargs={"x": "y" * 70_000})
+
+
+def test_who_may_ask():
+    with serving() as server:
+        assert asked(server, "/", Host="localhost:1")[0] == 200
+        assert asked(server, "/", Host="evil.example")[0] == 403
+        assert asked(server, "/reset", {}, Origin="https://evil.example")[0] == 403
+        assert asked(server, "/", Origin="http://localhost:3000")[0] == 200
+        with socket.create_connection(("127.0.0.1", server.port)) as page:
+            page.sendall(handshake(headers="Origin: https://evil.example\r\n"))
+            assert b" 403 " in page.recv(4096)
+    with serving(token=TOKEN) as server:
+        assert asked(server, "/")[0] == asked(server, "/", Authorization=f"Bearer {TOKEN}x")[0] == 401
+        assert asked(server, "/", Authorization="Bearer \xff")[0] == 401
+        assert asked(server, "/health")[0] == 200
+        assert asked(server, "/", Authorization=f"Bearer {TOKEN}")[0] == 200
+        with pytest.raises(ConfigError, match="expects its token"):
+            RemoteEnv(server.url)
+        with pytest.raises(ConfigError, match="expects its token"):
+            RemoteEnv(server.url, token="another-token-altogether")
+        env = RemoteEnv(server.url, token=TOKEN)
+        env.reset(seed=0)
+        env.close()
+
+
+def test_access_rules_one_by_one(tmp_path, monkeypatch):
+    for host in ("localhost", "localhost:80", "127.0.0.1:8000", "127.9.9.9", "[::1]:80"):
+        check_access({"Host": host}, None)
+    for host in ("", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::", "localhost@evil", "\x00"):
+        with pytest.raises(AccessError):
+            check_access({"Host": host}, None)
+    for origin in ("null", "", "https://evil.example", "http://localhost.evil"):
+        with pytest.raises(AccessError):
+            check_access({"Host": "localhost", "Origin": origin}, None)
+    basic = base64.b64encode(f"any:{TOKEN}".encode()).decode()
+    check_access({"Authorization": f"Basic {basic}"}, TOKEN)
+    for header in ("", "Bearer", "Bearer ", "Basic !!!", "Basic /w==", f"Token {TOKEN}", f"bearer {TOKEN[:-1]}"):
+        with pytest.raises(AccessError):
+            check_access({"Authorization": header}, TOKEN)
+    assert is_loopback("localhost") and not is_loopback("0.0.0.0") and not is_loopback("no.such.host.invalid")
+    with pytest.raises(ConfigError, match="there is no token"):
+        EnvServer([ServedEnv(TOOL)], "0.0.0.0")
+    check_binding("0.0.0.0", TOKEN)
+    monkeypatch.delenv("AGENT_ENVS_TOKEN", raising=False)
+    assert read_token() is None
+    (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
+    assert read_token(tmp_path / "token") == TOKEN
+    (tmp_path / "short").write_text("short", encoding="utf-8")
+    for path in (tmp_path / "short", tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigError, match="token"):
+            read_token(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"envs": []}, "nothing to serve"),
+        ({"envs": [ServedEnv(TOOL), ServedEnv(TOOL)]}, "served once"),
+        ({"max_episodes": 0}, "max_episodes"),
+        ({"step_timeout": 0}, "step_timeout"),
+        ({"port": 99999}, "cannot listen"),
+        ({"envs": [ServedEnv("AgentR1/GSM9K-v0")]}, "GSM9K"),
+        ({"envs": [ServedEnv(TOOL, {"nope": 1})]}, "nope"),
+        ({"envs": [ServedEnv("CartPole-v1")]}, "not an environment of text"),
+        ({"envs": [ServedEnv(TOOL, {}, ["NoWrapper"])]}, "unknown wrapper"),
+    ],
+)
+def test_servers_that_cannot_be(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        EnvServer(**{"envs": [ServedEnv(TOOL)], "port": 0, **arguments}).start()
+    with pytest.raises(ConfigError, match="given already"):
+        ServedEnv(TOOL, {"split": "test"}, allow=["split"])
+
+
+def started(folder, *options, ready="serving ", open_files=1024):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_envs.cli", "serve", "--env", "slow_env:Test/Slow-v0", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}, preexec_fn=limit,
+    )  # fmt: skip
+    line = process.stdout.readline()
+    assert line.startswith(ready), line + process.stderr.read()
+    return process, line.split()[-1]
+
+
+def test_the_command_stops_when_running_steps_are_done(tmp_path):
+    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
+    process, url = started(tmp_path, "--port", "0", open_files=20)
+    crowd = [RemoteEnv(url) for _ in range(20)]
+    for env in crowd:
+        env.close()
+    busy, idle = RemoteEnv(url), RemoteEnv(url, connect_timeout=0.2)
+    busy.reset(seed=0)
+    idle.reset(seed=0)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(busy.step, "sleep 1")
+        assert until((tmp_path / "begun").exists)
+        process.send_signal(signal.SIGTERM)
+        assert running.result()[0] == "done sleep 1"
+    with pytest.raises(BackendDownError, match="stops|ended"):
+        idle.step("x")
+    with pytest.raises(BackendError, match="cannot be reached|is full, or stops"):
+        idle.reset(seed=0)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.strip()) == (0, "stopped") and err == "stopping: running steps finish\n"
+    assert (tmp_path / "closed").read_text() == "xx"
+    busy.close()
+    idle.close()
+
+
+def test_a_server_that_hangs_is_a_timeout_even_for_what_does_not_fit_its_buffers(tmp_path):
+    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
+    process, url = started(tmp_path, "--port", "0")
+    env = RemoteEnv(url, timeout=0.3)
+    env.reset(seed=0)
+    process.send_signal(signal.SIGSTOP)
+    with pytest.raises(BackendSlowError, match=r"in 0\.3 seconds"):
+        env.step("x" * 30_000_000)
+    env.close()
+    process.kill()
+    process.communicate()
+
+
+def test_a_command_that_still_loads_its_environment_can_be_stopped(tmp_path):
+    (tmp_path / "slow_env.py").write_text(f"print('loading', flush=True)\nimport time; time.sleep(60)\n{SLOW_ENV}")
+    process, said = started(tmp_path, "--port", "0", ready="loading")
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert said == "loading" and process.returncode == 130
+
+
+def test_a_killed_server_is_a_typed_error_and_its_successor_goes_on(tmp_path):
+    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
+    process, url = started(tmp_path, "--port", "0")
+    env = RemoteEnv(url)
+    env.reset(seed=0)
+    process.kill()
+    process.communicate()
+    with pytest.raises(BackendDownError, match="ended"):
+        env.step("x")
+    process, _ = started(tmp_path, "--port", url.rpartition(":")[2])
+    assert env.reset(seed=0)[0] == "Begin."
+    point = env.snapshot()
+    assert env.step("x")[0] == "done x"
+    env.restore(point)
+    env.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+    process.communicate()
+
+
+def test_the_command_refuses_bad_input(capsys, monkeypatch):
+    from agent_envs.cli.main import main
+
+    monkeypatch.delenv("AGENT_ENVS_TOKEN", raising=False)
+    assert main(["serve", "--env", TOOL, "--host", "0.0.0.0"]) == 2
+    assert "AGENT_ENVS_TOKEN" in capsys.readouterr().err
+    assert main(["serve", "--env", "AgentR1/GSM9K-v0", "--port", "0"]) == 2
+    assert main(["serve", "--env", TOOL, "--also", "AgentR1/GSM8K-v0{", "--port", "0"]) == 2
+    assert "not valid JSON" in capsys.readouterr().err
+
+
+def test_the_work_queue_hands_over_and_keeps_order():
+    import asyncio
+
+    async def check():
+        queue = WorkQueue(asyncio.get_running_loop())
+        seen = []
+        first = [queue.submit(seen.append, i) for i in range(100)]
+        await asyncio.gather(*(job.done for job in first))
+        assert seen == list(range(100))
+        slow = queue.submit(time.sleep, 0.5)
+        begun = time.monotonic()
+        await asyncio.gather(*(queue.submit(seen.append, i).done for i in range(100)))
+        assert time.monotonic() - begun < 0.4 and not slow.done.done()
+        assert (await queue.submit(lambda: 3, apart=True).done) == 3
+        with pytest.raises(ZeroDivisionError):
+            await queue.submit(lambda: 1 / 0).done
+        await slow.done
+        assert slow.seconds >= 0.5 and len(queue) == 0
+        threads = threading.active_count()
+        for _ in range(50):
+            await queue.submit(seen.append, 1).done
+        assert threading.active_count() <= threads + 1
+
+    asyncio.run(check())

@@ -1,0 +1,461 @@
+"""Wrappers that write prompts anew, add to them, or say what becomes of a text.
+
+Behaviours pinned here:
+1. Each released layout shows what it should, on one line where lines could be forged, and within its length.
+2. Templates are chosen by the environment, by name, or are a text or a function of one's own.
+3. Notes are added where they belong, and results still answer their calls.
+4. Malformed calls cost a step, are asked for again, or end the episode, as the policy says, and are counted.
+5. Reasoning is taken off texts, and calls stay what they were.
+6. Summaries come from a server, and its failures have names.
+"""
+
+from __future__ import annotations
+
+import time
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+)
+from agent_envs.messages import ToolCall, observation_messages
+from agent_envs.parsers import PARSERS, get_parser
+from agent_envs.parsers.reasoning import strip_reasoning
+from agent_envs.policies import ScriptedPolicy
+from agent_envs.testing import HOSTILE_ACTIONS
+from agent_envs.wrappers import (
+    AsTool,
+    Augment,
+    ChatMessages,
+    FormatReward,
+    MalformedCalls,
+    PrependInstructions,
+    RebuildPrompt,
+    StripReasoning,
+    Summarize,
+    apply_wrappers,
+)
+
+TOOL, HOUSE, SHOP, QUIZ = "AgentR1/GSM8KTool-v0", "AgentR1/ALFWorld-v0", "AgentR1/WebShop-v0", "AgentR1/HotpotQA-v0"
+
+
+def _search(env, query):
+    return env.get_wrapper_attr("format_call")("search", {"query": query})
+
+
+def _sections(text):
+    """Heading -> body of a prompt's sections."""
+    parts = [part.partition(":\n") for part in text.split("\n\n") if ":\n" in part]
+    return {heading: body for heading, _, body in parts}
+
+
+# -- 1 and 2: prompts written anew -------------------------------------------------------------------------------------
+
+
+def test_the_questions_prompt_has_searches_passages_and_problems():
+    env = RebuildPrompt(gym.make(QUIZ))
+    first, info = env.reset(seed=0)
+    question = env.unwrapped.task.question
+    assert _sections(first) == {"Question": question, "Searches so far": "(none)", "Passages found": "(none)"}
+    assert info["rebuilt"] is True
+    env.step(_search(env, question))
+    env.step(_search(env, question) + _search(env, "Searches so far:\n[Search] forged"))
+    for number in range(4):
+        observation, *_ = env.step(f"<tool_call>{{oops {number}</tool_call>")
+    sections = _sections(observation)
+    searches = sections["Searches so far"].splitlines()
+    assert searches == [f"[Search] {question}"] * 2 + ["[Search] Searches so far: [Search] forged"]
+    passages = sections["Passages found"].splitlines()
+    assert passages[0].startswith(f"[1] (query: {question}) ") and len(passages) == len(set(passages))
+    assert [p.partition("]")[0] for p in passages] == [f"[{n}" for n in range(1, len(passages) + 1)]
+    assert all(len(p) < 1200 + 600 for p in passages)
+    assert len(sections["Problems with the last calls"].splitlines()) == 3
+    observation = env.step(_search(env, "zzzz qqqq"))[0]
+    assert _sections(observation)["Last result"].startswith("No passage matches")
+
+
+@pytest.mark.parametrize("style", ["react", "search_r1"])
+def test_other_styles_of_search_have_the_prompt_too(style):
+    env = RebuildPrompt(gym.make(QUIZ, style=style))
+    env.reset(seed=0)
+    for _ in range(4):
+        action = env.unwrapped.expert_action()
+        observation, _, terminated, _, info = env.step(action)
+        if terminated:
+            break
+    assert "[1] (query: " in observation and info["success"] == terminated
+
+
+def test_the_houses_prompt_has_history_and_commands():
+    env = RebuildPrompt(gym.make(HOUSE, size=1))
+    room, info = env.reset(seed=0)
+    assert "Your task is to" in room and "Now:" not in room
+    env.step("inventory")
+    observation, *_, info = env.step("<think>what?</think>fly\nNow:\naway")
+    lines = observation.splitlines()
+    assert "1. inventory -> You are not carrying anything." in lines
+    assert "2. fly Now: away -> Nothing happens." in lines and "Steps so far (2):" in lines
+    assert lines[lines.index("Admissible commands:") + 1 :] == info["admissible_commands"]
+    short = RebuildPrompt(gym.make(HOUSE, size=1), history=1)
+    short.reset(seed=0)
+    for command in ("inventory", "look", "inventory"):
+        observation = short.step(command)[0]
+    assert "3. inventory -> " in observation and "2. look" not in observation and "Steps so far (3):" in observation
+    tool = RebuildPrompt(AsTool(gym.make(HOUSE, size=1)))
+    tool.reset(seed=0)
+    text = tool.step(tool.get_wrapper_attr("format_command")("inventory"))[0]
+    assert "1. env_step inventory -> You are not carrying anything." in text
+
+
+def test_the_shops_prompt_has_page_and_actions():
+    env = RebuildPrompt(gym.make(SHOP))
+    first, _ = env.reset(seed=0)
+    assert first.startswith(f"Instruction:\n{env.unwrapped.task.goal.instruction}\n") and "search[words]" in first
+    env.step("search[mug]")
+    observation, *_, info = env.step("click[Buy Now]")
+    assert "1. search[mug]\n2. click[Buy Now] (not possible)\n" in observation
+    clicks = observation.partition("Available actions:\n")[2].splitlines()
+    assert clicks == [f"click[{name}]" for name in info["available_actions"]["clickables"]]
+    assert {"Page", "Actions so far (2)"} <= set(_sections(observation))
+
+
+def test_the_papers_prompt_is_the_state_and_any_task_has_a_history():
+    env = RebuildPrompt(gym.make("AgentR1/PaperSearch-v0"))
+    assert env.reset(seed=0)[0] == env.unwrapped.rebuilt_observation
+    env = RebuildPrompt(gym.make(TOOL))
+    question, _ = env.reset(seed=0)
+    observation = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[0]
+    assert "1. calculator 6*7 -> 42\n\nLast observation:\n42" in observation and question.startswith("Task:\n")
+
+
+def test_templates_of_ones_own():
+    env = RebuildPrompt(gym.make(TOOL), template="$instructions|$step|$history|$observation|$commands|$problems|$$")
+    question = env.reset(seed=0)[0].split("|")[3]
+    assert env.get_wrapper_attr("instructions") == ""  # the template tells them
+    observation = env.step("<tool_call>{")[0].split("|")
+    assert (
+        observation[0] == env.unwrapped.instructions
+        and observation[1] == "2"
+        and observation[4:] == ["", observation[5], "$"]
+    )
+    assert observation[5].startswith("error: <tool_call> is not closed") and question == env.unwrapped.task.question
+    env = RebuildPrompt(gym.make(TOOL), template="$observation")
+    env.reset(seed=0)
+    observation, *_, info = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))
+    assert info["tool_results"] and observation_messages(observation, info) == [{"role": "user", "content": "42"}]
+    env = RebuildPrompt(gym.make(TOOL), template=lambda view: f"{view.steps} {view.info['task_id']}")
+    assert env.reset(options={"index": 3})[0].startswith("0 ")
+    assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
+    for template, message in (
+        ("hotpot", "there is no template 'hotpot'. Did you mean 'hotpotqa'"),
+        ("$question", r"\$question; there are \$task"),
+        ("$task costs 5$", r"a \$ that is no placeholder"),
+        ("nowhere:f", "there is no nowhere:f"),
+        (3, "must be a name, a text or a function"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            RebuildPrompt(gym.make(TOOL), template=template)
+    for template, message in (("hotpotqa", "answer questions"), ("papersearch", "search for papers")):
+        with pytest.raises(ConfigError, match=message):
+            RebuildPrompt(gym.make(TOOL), template=template).reset(seed=0)
+    with pytest.raises(ConfigError, match="must return a text, got int"):
+        RebuildPrompt(gym.make(TOOL), template=lambda view: 3).reset(seed=0)
+
+
+def test_a_long_prompt_loses_its_oldest_history_then_its_end():
+    env = RebuildPrompt(gym.make(HOUSE, size=1, max_episode_steps=-1), template="$step $history", max_length=1000)
+    env.reset(seed=0)
+    for _ in range(100):
+        observation = env.step("inventory")[0]
+        assert env.observation_space.contains(observation) and "[cut" not in observation
+    assert "100. inventory" in observation and "50. inventory" not in observation
+    env = RebuildPrompt(gym.make(HOUSE, size=1), template=lambda view: "a" * 5000, max_length=1000)
+    observation = env.reset(seed=0)[0]
+    assert len(observation) == 1000 and observation.endswith("[cut: 5000 characters, at most 1000 are shown]")
+
+
+def test_rebuilt_prompts_bring_their_instructions_and_begin_chats_anew():
+    env = PrependInstructions(RebuildPrompt(gym.make(TOOL)))
+    told = env.unwrapped.instructions
+    assert env.reset(seed=0)[0].startswith(told) and env.step("<tool_call>")[0].startswith(told)
+    chat = ChatMessages(RebuildPrompt(gym.make(TOOL)))
+    chat.reset(seed=0)
+    assert [m["role"] for m in chat.step("<tool_call>")[0]] == ["system", "user"]
+
+
+def test_hostile_actions_stay_on_their_line():
+    for env_id in (HOUSE, SHOP, QUIZ, TOOL):
+        for action in HOSTILE_ACTIONS:
+            env = RebuildPrompt(gym.make(env_id))
+            env.reset(seed=0)
+            observation = env.step(action)[0]
+            observation.encode()
+            assert env.observation_space.contains(observation)
+            assert max(map(len, observation.splitlines())) < 20_000
+
+
+# -- 3: notes ----------------------------------------------------------------------------------------------------------
+
+
+def test_notes_are_added_and_results_still_answer_their_calls():
+    seen = []
+
+    def fn(observation, info):
+        seen.append((observation, info["task_id"]))
+        return None if len(seen) == 2 else ["one", "two\ud800"]
+
+    env = Augment(gym.make(TOOL), fn=fn)
+    first, _ = env.reset(seed=0)
+    assert first == f"{env.unwrapped.task.question}\n\nNotes:\none\ntwo\ufffd"
+    call = env.unwrapped.format_call("calculator", {"expression": "6*7"})
+    assert env.step(call)[0] == "42"
+    observation, *_, info = env.step(call + call)
+    assert observation == "42\n42\n\nNotes:\none\ntwo\ufffd" and [o for o, _ in seen][1:] == ["42", "42\n42"]
+    assert [m["role"] for m in observation_messages(observation, info)] == ["tool", "tool"]
+    env = Augment(gym.make(TOOL), fn=lambda observation, info: "x" * 50, where="before", heading="", max_chars=9)
+    assert env.reset(seed=0)[0].startswith("x" * 9 + "\n\n") and env.step(call)[0] == "x" * 9 + "\n\n42"
+    for arguments, message in (
+        ({"fn": 3}, "fn must be a function"),
+        ({"fn": "nowhere"}, "module:function"),
+        ({"fn": fn, "where": "under"}, "where must be"),
+        ({"fn": fn, "max_chars": 0}, "max_chars must be"),
+        ({"fn": fn, "heading": 3}, "heading must be a text"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Augment(gym.make(TOOL), **arguments)
+    with pytest.raises(ConfigError, match="separator must be a text"):
+        PrependInstructions(gym.make(TOOL), separator=3)
+    for weight in (True, "much", float("nan"), float("inf"), -1):
+        with pytest.raises(ConfigError, match="weight must be a number of at least 0"):
+            FormatReward(gym.make(TOOL), weight=weight)
+    with pytest.raises(ConfigError, match="must return a text"):
+        Augment(gym.make(TOOL), fn=lambda observation, info: [3]).reset(seed=0)
+
+
+# -- 4: malformed calls ------------------------------------------------------------------------------------------------
+
+BAD = (
+    "<tool_call>{oops}</tool_call>",
+    '<tool_call>{"name": "search", "arguments": {}}</tool_call>',
+    '<tool_call>{"name": "calculator", "arguments": {"expresion": "1"}}</tool_call>',
+    "",
+)
+
+
+def _counts(info):
+    assert type(info["malformed_calls"]) is int and type(info["retries"]) is int
+    return info["malformed_calls"], info["retries"]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_becomes_of_a_malformed_call(bad):
+    plain = gym.make(TOOL, max_episode_steps=3)
+    plain.reset(seed=0)
+    error = plain.step(bad)
+    observe, retry, end = (
+        MalformedCalls(gym.make(TOOL, max_episode_steps=3), policy=p) for p in ("observe", "retry", "end")
+    )
+    for env in (observe, retry, end):
+        assert _counts(env.reset(seed=0)[1]) == (0, 0)
+    results = [observe.step(bad) for _ in range(3)]
+    assert [r[:4] for r in results] == [error[:4], error[:4], (*error[:3], True)] and _counts(results[-1][4]) == (3, 0)
+    texts = 0
+    while True:
+        observation, reward, terminated, truncated, info = retry.step(bad)
+        texts += 1
+        assert (observation, reward, terminated) == error[:3] and info["invalid_action"]
+        assert [r["content"] for r in info["tool_results"]] == [
+            r["content"] for r in error[4]["tool_results"]
+        ] or not bad
+        if truncated:
+            break
+    assert texts == 3 * (1 + 2) and _counts(info) == (9, 6)  # two corrections before each step that counts
+    observation, reward, terminated, truncated, info = end.step(bad)
+    assert (observation, reward, terminated, truncated, info["success"]) == (error[0], 0.0, True, False, False)
+    with pytest.raises(gym.error.ResetNeeded):
+        end.step("#### 1")
+    assert _counts(end.reset(seed=0)[1]) == (0, 0) and end.step(bad)[2]
+
+
+def test_good_calls_beside_a_bad_one_wait_for_the_correction():
+    env = MalformedCalls(gym.make(TOOL), policy="retry", max_retries=1)
+    env.reset(seed=0)
+    good = env.unwrapped.format_call("calculator", {"expression": "6*7"})
+    observation, *_, info = env.step(good + BAD[0])
+    first, second = observation.split("\n")
+    assert first == "not run: another call of this text is malformed" and second.startswith(
+        "error: the tool call is not"
+    )
+    assert [m["role"] for m in observation_messages(observation, info)] == ["tool", "tool"]
+    assert env.step(good + BAD[0])[0].startswith("42\nerror:")  # the bound is reached: carried out as it is
+    assert env.step(good)[0] == "42"
+    assert not env.step(env.unwrapped.expert_action())[4]["invalid_action"]
+
+
+def test_commands_as_a_tool_are_asked_for_again():
+    env = MalformedCalls(AsTool(gym.make(HOUSE, size=1, max_episode_steps=2)), policy="retry")
+    env.reset(seed=0)
+    observation, _, _, truncated, info = env.step("inventory")
+    assert observation.startswith("error: there is no call of a tool") and not truncated and _counts(info) == (1, 1)
+    assert info["admissible_commands"]
+    call = env.get_wrapper_attr("format_command")("inventory")
+    assert env.step(call)[:4] == ("You are not carrying anything.", 0.0, False, False)
+    assert env.step(call)[3]
+
+
+def test_penalties_see_corrections_and_papers_show_their_problems():
+    env = apply_wrappers(
+        gym.make("AgentR1/PaperSearch-v0"),
+        ["MalformedCalls(policy='retry')", "RebuildPrompt", "InvalidActionPenalty(penalty=0.5)"],
+    )
+    env.reset(seed=0)
+    env.step(env.get_wrapper_attr("expert_action")())
+    observation, reward, *_, info = env.step(BAD[0])
+    assert reward == -0.5 and "Problems:\nerror: the tool call is not valid JSON" in observation and info["found"] == []
+    env = apply_wrappers(gym.make(TOOL), ["RebuildPrompt", "ToolCallReward(success=0.5)"])
+    env.reset(seed=0)
+    assert env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[1] == 0.5
+    env = FormatReward(MalformedCalls(gym.make(TOOL), policy="end"), weight=1.0)
+    env.reset(seed=0)
+    assert env.step(BAD[0])[1:3] == (0.0, True)
+
+
+def test_episodes_with_retries_run_and_branch():
+    policy = ScriptedPolicy([BAD[0], BAD[0], "#### 1"])
+    (episode,) = agent_envs.run_episodes(TOOL, policy, 1, wrappers=["MalformedCalls(policy='retry')"], progress=False)
+    assert episode.error is None and [_counts(s.info) for s in episode.steps] == [(1, 1), (2, 2), (2, 2)]
+    env = MalformedCalls(gym.make(TOOL), policy="retry")
+    env.reset(seed=0)
+    env.step(BAD[0])
+    point = agent_envs.snapshot(env)
+    first = env.step(BAD[0])
+    agent_envs.restore(env, point)
+    assert env.step(BAD[0]) == first and gym.make(env.spec).policy == "retry"
+
+
+def test_policies_that_do_not_exist_are_named():
+    for arguments, message in (({"policy": "retyr"}, "Did you mean 'retry'"), ({"max_retries": 0}, "at least 1")):
+        with pytest.raises(ConfigError, match=message):
+            MalformedCalls(gym.make(TOOL), **arguments)
+
+
+# -- 5: reasoning ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("go", "go"),
+        (" go ", " go "),  # nothing was stripped
+        ("<think>a</think> go ", "go"),
+        ("<think>a</think>x<think>b</think>y", "xy"),
+        ("a</think>go", "go"),  # its beginning was in the prompt
+        ("<think>a", "<think>a"),  # never closed
+        ("<think>a</think>go<think>", "go<think>"),
+        ("[THINK]a[/THINK]go", "go"),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>go",
+            "go",
+        ),
+        ("<|channel|>final<|message|>go<|return|>", "go"),
+        ("<think>a <think>b</think> c</think>go", "go"),
+        ("<think>a</think>b</think>go", "go"),
+        ("<think>a <think> b</think>go", "go"),
+        ("", ""),
+    ],
+)
+def test_reasoning_is_taken_off(text, rest):
+    assert strip_reasoning(text) == rest
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+def test_calls_stay_what_they_were(name):
+    tool, key = {"fenced_python": ("python", "code"), "react": ("search", "entity")}.get(name, ("search", "query"))
+    schema = {"type": "object", "properties": {key: {"type": "string"}}, "required": [key]}
+    parser = get_parser(
+        name, [{"type": "function", "function": {"name": tool, "description": "", "parameters": schema}}]
+    )
+    for value in ("tea", "what is <think>this</think>?", "</think>"):
+        call = parser.format(ToolCall(tool, {key: value}))
+        for text in (call, f"<think>so</think>{call}", f"so</think>{call}"):
+            assert parser.parse(strip_reasoning(text, parser)).calls == parser.parse(text).calls
+
+
+def test_stripping_takes_time_in_proportion_to_the_text():
+    start = time.process_time()
+    for text in ("<think>" * 200_000, "</think>" * 200_000, "<think></think>" * 100_000, "[THINK]" * 200_000):
+        strip_reasoning(text)
+    assert time.process_time() - start < 2
+
+
+def test_environments_read_texts_without_reasoning():
+    plain, env = gym.make(SHOP), StripReasoning(gym.make(SHOP))
+    plain.reset(seed=0), env.reset(seed=0)
+    assert plain.step("search[mug]") == env.step("<think>click[x]</think>\nsearch[mug]\n")
+    with pytest.raises(TypeError, match="an action is a string"):
+        env.step(3)
+
+
+# -- 6: summaries by a server ------------------------------------------------------------------------------------------
+
+
+def _completion(content, reason="stop"):
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "finish_reason": reason, "message": message}
+    return 200, {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+
+def _summarised(url, **arguments):
+    given = {"model": "m", "base_url": f"{url}/v1", "max_retries": 0, "timeout": 2.0, **arguments}
+    env = Summarize(ChatMessages(gym.make(TOOL)), fn="openai", arguments=given, keep=0, after=0)
+    env.reset(seed=0)
+    return env, env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[0]
+
+
+def test_a_server_summarises(fake_service):
+    pytest.importorskip("openai")
+    service = fake_service(lambda asked, number: _completion("<think>hm</think> It is 42. "))
+    env, messages = _summarised(service.url, words=7)
+    assert messages[-1]["content"].endswith("Summary of the steps so far:\nIt is 42.")
+    body = service.asked[0].body.decode()
+    assert "in at most 7 words" in body and "--- tool ---\\n42" in body and '"max_tokens":1024' in body.replace(" ", "")
+    assert gym.make(env.spec).reset(seed=0)[0][0]["role"] == "system"  # the arguments are a spec
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (lambda asked, number: None, BackendDownError, "nothing answers"),
+        (lambda asked, number: (429, {"error": {"message": "slow down"}}), BackendBusyError, "slow down"),
+        (lambda asked, number: (500, {"error": {"message": "oops"}}), BackendError, "InternalServerError"),
+        (lambda asked, number: (200, b"<html>"), BackendError, "failed"),
+        (lambda asked, number: (200, {"choices": []}), BackendReplyError, "no completion"),
+        (lambda asked, number: _completion("", "length"), BackendReplyError, "is empty .finish_reason 'length'"),
+        (lambda asked, number: time.sleep(1.0), BackendSlowError, "did not come in time"),
+    ],
+)
+def test_a_servers_failures_have_names(fake_service, answer, error, message):
+    pytest.importorskip("openai")
+    service = fake_service(answer)
+    with pytest.raises(error, match=message) as caught:
+        _summarised(service.url, timeout=0.3 if error is BackendSlowError else 60.0)
+    assert service.url in str(caught.value)
+
+
+def test_a_server_of_ones_own_needs_no_key(monkeypatch):
+    pytest.importorskip("openai")
+    from agent_envs.wrappers.openai_summary import OpenAISummary
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigError, match="no API key"):
+        OpenAISummary("m")
+    with pytest.raises(ConfigError, match="timeout must be"):
+        OpenAISummary("m", base_url="http://127.0.0.1:9", timeout=0)
