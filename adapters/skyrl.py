@@ -18,10 +18,9 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.episodes.record import to_json_types
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, MissingExtraError, check_release
 from agent_envs.messages import Message, Observation
 from agent_envs.prompts.conversation import Conversation
-from agent_envs.releases import check_release
 from agent_envs.wrapping.specs import make_text_env
 
 try:

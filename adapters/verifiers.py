@@ -19,10 +19,9 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from agent_envs.episodes.record import to_json_types
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError, check_release
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.prompts.conversation import Conversation
-from agent_envs.releases import check_release
 from agent_envs.wrapping.specs import make_text_env
 
 try:

@@ -29,7 +29,12 @@ A bad action is none of these: it is an observation that says what was expected.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
 from typing import Any
 
 __all__ = [
@@ -55,8 +60,12 @@ __all__ = [
     "ToolError",
     "UnknownPaperError",
     "VectorEnvError",
+    "check_release",
     "did_you_mean",
+    "run_command",
 ]
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 class AgentEnvsError(Exception):
@@ -183,11 +192,82 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     """The end of an error message: a close name, or all of them.
 
     >>> did_you_mean("grop", ["gae", "grpo"])
-    " Did you mean 'grpo'? There are: 'gae', 'grpo'."
+    " Did you mean 'grpo'? Available: 'gae', 'grpo'."
     >>> did_you_mean("x", ["gae", "grpo"])
-    " There are: 'gae', 'grpo'."
+    " Available: 'gae', 'grpo'."
     """
     names = list(choices)
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"{hint} There are: {', '.join(map(repr, names))}."
+    return f"{hint} Available: {', '.join(map(repr, names))}."
+
+
+def check_release(package: str, first: str, below: str | None, extra: str) -> None:
+    """Make sure that a release is installed with which this package works.
+
+    Args:
+        package: The distribution's name.
+        first: The oldest release that will do.
+        below: The oldest release after it that will not do, or None where only ``first`` will.
+        extra: The extra of this project that brings one.
+
+    Raises:
+        MissingExtraError: It is not installed.
+        ConfigError: Another release is installed.
+    """
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError as e:
+        raise MissingExtraError(package, extra=extra) from e
+    if found == first or (below is not None and _numbers(first) <= _numbers(found) < _numbers(below)):
+        return
+    good = first if below is None else f"{first} and later releases before {below}"
+    wanted = f"{package}=={first}" if below is None else f"{package}>={first},<{below}"
+    age = "old" if _numbers(found) < _numbers(first) else "new"
+    raise ConfigError(
+        f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it "
+        f"with: pip install '{wanted}' "
+        f"(or 'agent-envs[{extra}]' with the project's constraints file)"
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    """A version's numbers without zeros at the end; pre-releases count as the release that they lead to.
+
+    >>> _numbers("1.20.0rc1")
+    [1, 20]
+    """
+    match = _NUMBERS.match(version)
+    numbers = [int(number) for number in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
+def run_command(action: Callable[[], str]) -> int:
+    """Run a command and write what it returns to standard output.
+
+    Returns:
+        The exit status. 0: done; 1: something it depends on failed, or nobody reads the output any more; 2: bad input;
+        130: interrupted. Errors of this library, and files that cannot be read or written, are one message on standard
+        error, not a traceback.
+    """
+    try:
+        said = action()
+        sys.stdout.write(said if said.endswith("\n") or not said else f"{said}\n")
+        sys.stdout.flush()
+    except AgentEnvsError as e:
+        sys.stderr.write(f"agentr1: {e}\n")
+        return 1 if isinstance(e, BackendError) else 2
+    except KeyboardInterrupt:
+        sys.stderr.write("agentr1: stopped; the same command continues\n")
+        return 130
+    except BrokenPipeError:  # as behind `| head`; what is left is written nowhere when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+        return 1
+    except OSError as e:
+        if e.filename is None:
+            raise
+        sys.stderr.write(f"agentr1: {e.filename}: {e.strerror}\n")
+        return 1 if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else 2
+    return 0

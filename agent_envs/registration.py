@@ -6,7 +6,9 @@ import gymnasium as gym
 
 __all__ = ["ENV_IDS", "register_envs"]
 
-_SPECS: dict[str, dict[str, object]] = {
+_Specs = dict[str, dict[str, object]]
+
+_SPECS: _Specs = {
     "AgentR1/ALFWorld-v0": {"entry_point": "agent_envs.envs.alfworld.env:ALFWorldEnv", "max_episode_steps": 50},
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KEnv", "max_episode_steps": 2},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KToolEnv", "max_episode_steps": 10},
@@ -24,9 +26,7 @@ ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
 """Every task this package registers."""
 
 # What is no task of its own needs arguments: nothing that goes through all ids can make it without them.
-_REMOTE: dict[str, dict[str, object]] = {
-    "AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}
-}
+_REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}
 
 
 def register_envs() -> None:

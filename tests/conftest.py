@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-# Whichever test imports verl first: it reads these once, at import (agent_envs.adapters.verl.config.overrides.environment).
+# Whichever test imports verl first: it reads these once, at import
+# (agent_envs.adapters.verl.config.overrides.environment).
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.run.plugin")

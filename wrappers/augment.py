@@ -8,8 +8,8 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
+from agent_envs.checks import load_function
 from agent_envs.errors import ConfigError
-from agent_envs.loading import load_function
 from agent_envs.messages import join_tool_results
 from agent_envs.spaces import UnicodeText
 from agent_envs.text_env import clean_text

@@ -25,7 +25,8 @@ name                       advantage of    formula, for trajectory i, step t, to
 
 Each function's docstring has its paper, a worked example and what differs from the code that was released; the examples
 are in ``tests/adapters/test_estimators.py`` too. What holds for all: rows that are not valid (padding, broken episodes)
-enter no sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened to 0.
+enter no sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened
+to 0.
 
 Before an estimator: ``process_rewards`` mixes reward components, ``RewardScale`` scales rewards, ``check_log_probs``
 and ``check_episodes`` look at what is not in the rows.

@@ -35,8 +35,8 @@ from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.verl.run.metrics import Record
-from agent_envs.cli.exit_status import run_command
 from agent_envs.episodes.record import Episode
+from agent_envs.errors import run_command
 from agent_envs.policies import TransformersPolicy
 from agent_envs.rollout.many import run_episodes
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError
-from agent_envs.releases import check_release
+from agent_envs.errors import ConfigError, MissingExtraError, check_release
 
 __all__ = ["as_json", "check_version", "make_dataset"]
 

@@ -9,8 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent_envs.cli.exit_status import run_command
-from agent_envs.errors import did_you_mean
+from agent_envs.errors import did_you_mean, run_command
 
 __all__ = ["main"]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.checks import load_function
 from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_env
 from agent_envs.episodes.html import episode_paths, read_records
 from agent_envs.episodes.record import Episode
@@ -21,7 +22,6 @@ from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
 from agent_envs.episodes.statistics import Interval, clustered_mean, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
-from agent_envs.loading import load_function
 
 __all__ = ["Comparison", "add_arguments", "run"]
 

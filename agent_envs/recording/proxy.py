@@ -9,13 +9,12 @@ import threading
 from typing import Any
 
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import ConfigError, DataError, check_release
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.http_errors import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
 from agent_envs.recording.verdict import EpisodeEnd
-from agent_envs.releases import check_release
 from agent_envs.serving.access import AccessError, check_access, check_binding
 
 __all__ = ["RecordingServer"]

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["EnvServer", "RemoteEnv", "ServedEnv"]
 
-_HOMES = {"EnvServer": "server", "RemoteEnv": "remote", "ServedEnv": "served"}
+_HOMES = {"EnvServer": "server", "RemoteEnv": "remote_env", "ServedEnv": "served_env"}
 
 
 def __getattr__(name: str) -> Any:

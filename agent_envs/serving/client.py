@@ -20,8 +20,8 @@ from agent_envs.errors import (
     BackendReplyError,
     BackendSlowError,
     ConfigError,
+    check_release,
 )
-from agent_envs.releases import check_release
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, decode, encode, error_of
 from agent_envs.terminal import plain
 

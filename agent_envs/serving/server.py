@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError
-from agent_envs.releases import check_release
+from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError, check_release
 from agent_envs.serving.access import check_binding
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE
 from agent_envs.serving.queue import PATIENCE, WorkQueue

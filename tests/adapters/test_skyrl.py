@@ -164,7 +164,7 @@ def test_what_cannot_work_says_why():
 
 @pytest.mark.parametrize(("found", "age"), [("0.3.9", "old"), ("0.5.0", "new"), ("1.0", "new")])
 def test_another_release_is_refused(monkeypatch, found, age):
-    from agent_envs.releases import check_release
+    from agent_envs.errors import check_release
 
     monkeypatch.setattr(metadata, "version", lambda name: found)
     with pytest.raises(

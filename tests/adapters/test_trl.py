@@ -623,5 +623,5 @@ def test_import_trl_is_trl(root):
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True, timeout=120
     )
     ours, theirs, version = done.stdout.split()
-    assert "site-packages" in theirs and ours.endswith("adapters/trl/environment.py") and version == trl.__version__
+    assert "site-packages" in theirs and ours.endswith("adapters/trl/__init__.py") and version == trl.__version__
     assert dataclasses.is_dataclass(envs.EnvironmentRecord) and ToolCall("x", {}).name == "x"

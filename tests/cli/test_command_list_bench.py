@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import agent_envs
+from agent_envs.cli import list as list_command
 from agent_envs.cli.bench import measure
-from agent_envs.cli.main import list as list_command
 from agent_envs.cli.main import main
 
 
@@ -59,7 +59,7 @@ def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch,
 def test_other_ids_and_words_that_are_in_none(said):
     text = said("list", "FrozenLake-v1", "webshop")
     assert text.startswith("FrozenLake-v1\n") and "AgentR1/WebShop-v0" in text and text.count("  data") == 1
-    assert "no id has 'nope' in it. There are:" in said("list", "nope", expected=2)
+    assert "no id has 'nope' in it. Available:" in said("list", "nope", expected=2)
     assert "unknown environment 'no_such:Env-v0'" in said("list", "no_such:Env-v0", expected=2)
 
 
@@ -70,7 +70,7 @@ def test_bench_measures_in_a_process_of_its_own(said):
 
 
 def test_bench_tables(said, monkeypatch):
-    from agent_envs.cli.main import bench
+    from agent_envs.cli import bench
 
     monkeypatch.setattr(bench, "_apart", lambda choice, policy, seconds, envs, seed: measure(
         choice, policy, seconds=0.0, envs=2, seed=seed))  # fmt: skip

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.cli.main import main, new_task
+from agent_envs.cli import main, new_task
 
 
 def _run(folder: Path, *command: str, path: Path | None = None) -> str:

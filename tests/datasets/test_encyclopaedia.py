@@ -135,7 +135,7 @@ def test_everything_is_the_same_in_another_process() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"},
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )  # fmt: skip
     here = []
     for split in ("train", "test"):

@@ -202,7 +202,7 @@ def test_a_task_id_with_a_lone_surrogate_has_a_generator() -> None:
 
 def test_public_names_are_sorted_and_light() -> None:
     assert agent_envs.policies.__all__ == sorted(agent_envs.policies.__all__)
-    code = "import sys, agent_envs, agent_envs.policies, agent_envs.rollout.many; print({'openai', 'tqdm'} & set(sys.modules))"
+    code = "import sys, agent_envs.policies, agent_envs.rollout.many; print({'openai', 'tqdm'} & set(sys.modules))"
     root = Path(agent_envs.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True

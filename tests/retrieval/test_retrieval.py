@@ -343,7 +343,8 @@ def write_rows(path, documents):
 
 KILLED = """
 import sys, time
-from agent_envs.retrieval import BM25Retriever, bm25_build
+from agent_envs.retrieval import BM25Retriever
+from agent_envs.retrieval.bm25 import build as bm25_build
 bm25_build.IndexBuilder.__init__.__kwdefaults__["segment_characters"] = 10_000
 flush = bm25_build.IndexBuilder._end_segment
 def slow(self):

@@ -157,7 +157,7 @@ def test_templates_of_ones_own():
         ("hotpot", "there is no template 'hotpot'. Did you mean 'hotpotqa'"),
         ("$question", r"\$question; there are \$task"),
         ("$task costs 5$", r"a \$ that is no placeholder"),
-        ("nowhere:f", "there is no nowhere:f"),
+        ("nowhere:f", "nowhere:f cannot be loaded"),
         (3, "must be a name, a text or a function"),
     ):
         with pytest.raises(ConfigError, match=message):

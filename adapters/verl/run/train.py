@@ -31,9 +31,8 @@ from agent_envs.adapters.verl.config.settings import settle, verl_overrides
 from agent_envs.adapters.verl.run import metrics
 from agent_envs.adapters.verl.run.process import run_verl
 from agent_envs.adapters.verl.run.version import check_version
-from agent_envs.cli.exit_status import run_command
 from agent_envs.episodes.statistics import difference, share
-from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.errors import BackendError, ConfigError, DataError, run_command
 from agent_envs.files import write_text
 from agent_envs.messages import observation_text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_envs.releases import check_release
+from agent_envs.errors import check_release
 
 __all__ = ["EXPECTED_VERL", "check_version"]
 

@@ -28,7 +28,7 @@ from agent_envs.adapters.verl.config.compose import KINDS, compose_preset, part_
 from agent_envs.adapters.verl.config.presets import Preset
 from agent_envs.errors import ConfigError
 
-RECIPES = sorted((Path(__file__).parents[1] / "adapters" / "verl" / "recipes").glob("*.sh"))
+RECIPES = sorted((Path(__file__).parents[3] / "adapters" / "verl" / "recipes").glob("*.sh"))
 Q25, Q15, Q3 = "Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"
 TINY_CLIP = (3e-4, 4e-4, 10.0)
 # task, algorithm, model, prompt and response tokens, steps, (tasks, episodes of each, mini-batches), gamma, KL, clip,

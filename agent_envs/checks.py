@@ -1,0 +1,167 @@
+"""Checks of arguments: each returns the value it was given, or raises a ConfigError that says what was expected.
+
+>>> integer("n", 3, minimum=1)
+3
+>>> choice("layout", "mergd", ("merged", "steps"))
+Traceback (most recent call last):
+    ...
+agent_envs.errors.ConfigError: layout must be one of 'merged', 'steps', got 'mergd'. Did you mean 'merged'?
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import math
+import numbers
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from agent_envs.errors import ConfigError
+
+__all__ = ["boolean", "choice", "integer", "json_object", "load_function", "number", "shown", "string"]
+
+T = TypeVar("T")
+
+_SHOWN = 100  # characters of a rejected value in an error
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: its `repr`, shortened.
+
+    >>> shown("a" * 1000)[-8:]
+    'aaaaa...'
+    """
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}..."
+
+
+def choice(name: str, value: T, choices: Iterable[T]) -> T:
+    """`value`, which must be one of `choices`.
+
+    >>> choice("split", "train", ["train", "test"])
+    'train'
+    """
+    known = list(choices)
+    if any(isinstance(value, bool) == isinstance(one, bool) and value == one for one in known):  # True is not 1 here
+        return value
+    close = (
+        difflib.get_close_matches(value, [k for k in known if isinstance(k, str)], n=1)
+        if isinstance(value, str)
+        else []
+    )
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    expected = f"one of {', '.join(map(repr, known))}" if len(known) != 1 else repr(known[0])
+    raise ConfigError(f"{name} must be {expected}, got {shown(value)}{hint}")
+
+
+def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
+    """`value` as an int, within its bounds (both included). Booleans and floats are rejected.
+
+    >>> integer("k", 0, minimum=1)
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: k must be an integer of at least 1, got 0
+    """
+    if not isinstance(value, bool):
+        try:
+            found = operator.index(value)
+        except TypeError:
+            pass
+        else:
+            if (minimum is None or found >= minimum) and (maximum is None or found <= maximum):
+                return found
+    raise ConfigError(f"{name} must be an integer{_range(minimum, maximum)}, got {shown(value)}")
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+) -> float:
+    """`value` as a float: finite, at least `minimum`, at most `maximum`, larger than `above`.
+
+    >>> number("temperature", 1, minimum=0)
+    1.0
+    >>> number("timeout", float("nan"), above=0)
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: timeout must be a number above 0, got nan
+    """
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+        found = float(value)
+        if (
+            (minimum is None or found >= minimum)
+            and (maximum is None or found <= maximum)
+            and (above is None or found > above)
+        ):
+            return found
+    bounds = f" above {above:g}" if above is not None else ""
+    if above is not None and maximum is not None:
+        bounds += f" and at most {maximum:g}"
+    raise ConfigError(f"{name} must be a number{bounds or _range(minimum, maximum)}, got {shown(value)}")
+
+
+def boolean(name: str, value: object) -> bool:
+    """`value`, which must be True or False."""
+    if isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name} must be True or False, got {shown(value)}")
+
+
+def string(name: str, value: object, *, empty: bool = True) -> str:
+    """`value`, which must be a string, and with ``empty=False`` not an empty one."""
+    if isinstance(value, str) and (value or empty):
+        return value
+    raise ConfigError(f"{name} must be a {'string' if empty else 'non-empty string'}, got {shown(value)}")
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """The JSON object that a command-line option holds.
+
+    >>> json_object("--env-kwargs", '{"data": "official"}')
+    {'data': 'official'}
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as e:
+        raise ConfigError(f"{name} is not valid JSON: {e}: {shown(text)}") from e
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name} must be a JSON object, got {shown(text)}")
+    return found
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """The function or class that ``module:function`` names. Importing runs the module: only for names the user wrote.
+
+    Args:
+        name: The module and the name in it.
+        what: What it is for, as the error calls it.
+
+    >>> load_function("textwrap:dedent", "the template")("  a")
+    'a'
+    """
+    module, separator, attribute = name.partition(":")
+    if not (separator and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ConfigError(f"{what} must be written module:function, got {shown(name)}")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise ConfigError(f"{what} {name} cannot be loaded: {e}") from e
+    if not callable(found):
+        raise ConfigError(f"{what} {name} must be a function or a class, got {type(found).__name__}")
+    return found
+
+
+def _range(minimum: float | None, maximum: float | None) -> str:
+    """The words for a range: " from 1 to 5", " of at least 1", " of at most 5", or none."""
+    if minimum is not None and maximum is not None:
+        return f" from {minimum} to {maximum}"
+    if minimum is not None:
+        return f" of at least {minimum}"
+    return f" of at most {maximum}" if maximum is not None else ""
