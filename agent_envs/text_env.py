@@ -86,8 +86,8 @@ class Snapshot:
 class TextEnv(gym.Env[str, str]):
     """A task whose observations and actions are text.
 
-    A subclass says where its tasks come from (``_open_tasks``), how an episode starts (``_begin``) and what an action
-    does (``_act``); this class draws tasks, keeps the info contract, cleans text and keeps what ``render`` shows.
+    A subclass says where its tasks come from (``open_tasks``), how an episode starts (``begin``) and what an action
+    does (``act``); this class draws tasks, keeps the info contract, cleans text and keeps what ``render`` shows.
     Everything that changes during an episode lives in ``self.state``, so that a snapshot is a copy of it.
 
     Args:
@@ -103,7 +103,7 @@ class TextEnv(gym.Env[str, str]):
     """How to act, for the system message."""
 
     reset_options: ClassVar[tuple[str, ...]] = ("index",)
-    """What ``reset(options=...)`` may hold; with "question" an environment says that it has ``_own_task``."""
+    """What ``reset(options=...)`` may hold; with "question" an environment says that it has ``own_task``."""
 
     def __init__(
         self,
@@ -135,23 +135,23 @@ class TextEnv(gym.Env[str, str]):
 
     # -- what a task implements ----------------------------------------------------------------------------------
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         """The tasks of ``self.split``; called once, at the first reset or count."""
         raise NotImplementedError
 
-    def _begin(self, task: Any) -> tuple[str, Any]:
+    def begin(self, task: Any) -> tuple[str, Any]:
         """The first observation of a task and the state its episode starts in."""
         raise NotImplementedError
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         """Carry out one action on ``self.state``."""
         raise NotImplementedError
 
-    def _own_task(self, question: str) -> Any:
+    def own_task(self, question: str) -> Any:
         """A task that asks a question of the user's own, to which no gold answer is known."""
         raise NotImplementedError
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         """The state as text, without the history that led to it."""
         return self._transcript[0]
 
@@ -187,7 +187,7 @@ class TextEnv(gym.Env[str, str]):
     def tasks(self) -> TaskSource:
         """The tasks of the split."""
         if self._tasks is None:
-            self._tasks = self._open_tasks()
+            self._tasks = self.open_tasks()
         return self._tasks
 
     @property
@@ -230,8 +230,8 @@ class TextEnv(gym.Env[str, str]):
             self._index = int(self.np_random.integers(len(tasks))) if index is None else index
             self._task = tasks[self._index]
         else:
-            self._index, self._task = -1, self._own_task(_checked_question(question, options or {}))
-        observation, self.state = self._begin(self._task)
+            self._index, self._task = -1, self.own_task(_checked_question(question, options or {}))
+        observation, self.state = self.begin(self._task)
         self._over = False
         self._observation = self._fit(observation)
         self._transcript = [self._observation]
@@ -259,7 +259,7 @@ class TextEnv(gym.Env[str, str]):
                 f"The text has {len(action)} characters; at most {MAX_ACTION_LENGTH} are read.", invalid_action=True
             )
         else:
-            outcome = self._act(clean_text(action))
+            outcome = self.act(clean_text(action))
         self._over = outcome.terminated
         self._observation = self._fit(outcome.observation)
         self._transcript += (action, self._observation)
@@ -347,7 +347,7 @@ class TextEnv(gym.Env[str, str]):
             "score": float(outcome.score),
             "success": outcome.success,
             "reward_components": dict(outcome.components),
-            "anchor": self._anchor(),
+            "anchor": self.anchor(),
             **outcome.extra,
         }
 

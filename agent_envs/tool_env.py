@@ -22,7 +22,7 @@ class ToolEnv(TextEnv):
     """A text environment with tools.
 
     A text with calls runs them; their results, in call order, are the observation. A text without a call is the final
-    answer (``_answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info
+    answer (``answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info
     has the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty where no call was made.
 
     Args:
@@ -105,21 +105,21 @@ class ToolEnv(TextEnv):
         self.registry.close()
         super().close()
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         """Judge the final answer."""
         raise NotImplementedError
 
-    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
         """Last word on a step that called tools; for tasks that reward calls."""
         return outcome
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         parsed = self.parser.parse(action)
         if not parsed.calls:
             if not parsed.text.strip():
                 text = self.call_reminder.format(format=self.parser.describe())
                 return Outcome(text, invalid_action=True)
-            return self._answer(parsed.text)
+            return self.answer(parsed.text)
         results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
         shown = _shown(results)
         outcome = Outcome(
@@ -127,7 +127,7 @@ class ToolEnv(TextEnv):
             invalid_action=any(r.invalid for r in results),
             extra={"tool_results": shown},
         )
-        return self._after_tools(action, outcome)
+        return self.after_tools(action, outcome)
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)

@@ -67,13 +67,13 @@ class WaitEnv(ToolEnv):
     def __init__(self, blocking: bool = False, **kwargs: Any) -> None:
         super().__init__(tools=ToolRegistry([tool(_wait, name="wait", blocking=blocking)]), **kwargs)
 
-    def _open_tasks(self) -> WaitTasks:
+    def open_tasks(self) -> WaitTasks:
         return WaitTasks()
 
-    def _begin(self, task: WaitTask) -> tuple[str, Any]:
+    def begin(self, task: WaitTask) -> tuple[str, Any]:
         return "Wait.", None
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         return Outcome("", 1.0, True, success=True)
 
 

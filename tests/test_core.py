@@ -470,13 +470,13 @@ class GuessEnv(TextEnv):
 
     instructions = "Say a number."
 
-    def _open_tasks(self):
+    def open_tasks(self):
         return Tasks()
 
-    def _begin(self, task):
+    def begin(self, task):
         return f"Which number? (task {task.task_id})", {"guesses": []}
 
-    def _act(self, action):
+    def act(self, action):
         self.state["guesses"].append(action)
         right = action == str(self.task.number)
         return Outcome(f"{action!r}: {'yes' if right else 'no'}", reward=float(right), terminated=right,
@@ -494,13 +494,13 @@ class AnswerEnv(ToolEnv):
     def __init__(self, **kwargs):
         super().__init__(tools=ToolRegistry([search]), **kwargs)
 
-    def _open_tasks(self):
+    def open_tasks(self):
         return Tasks()
 
-    def _begin(self, task):
+    def begin(self, task):
         return "question", None
 
-    def _answer(self, text):
+    def answer(self, text):
         return Outcome("over", reward=1.0, terminated=True, success=True, score=1.0)
 
 

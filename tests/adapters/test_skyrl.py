@@ -133,8 +133,8 @@ def test_rows_go_through_a_dataset_and_back(tmp_path):
 def test_what_an_environment_draws_is_in_the_rows_prompt(monkeypatch):
     from agent_envs.envs.gsm8k.env import GSM8KEnv
 
-    begin = GSM8KEnv._begin
-    monkeypatch.setattr(GSM8KEnv, "_begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
+    begin = GSM8KEnv.begin
+    monkeypatch.setattr(GSM8KEnv, "begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
     (row,) = skyrl.make_rows("AgentR1/GSM8K-v0", [0])
     env = skyrl_gym.make("agentr1", extras=row)
     assert env.init(row["prompt"])[0] == row["prompt"]

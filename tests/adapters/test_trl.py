@@ -106,13 +106,13 @@ class JourneyEnv(ToolEnv):
     def __init__(self, **kwargs) -> None:
         super().__init__(tools=ToolRegistry([plan, look_up]), **kwargs)
 
-    def _open_tasks(self) -> Tasks:
+    def open_tasks(self) -> Tasks:
         return Tasks(self.split)
 
-    def _begin(self, task: SimpleNamespace) -> tuple[str, None]:
+    def begin(self, task: SimpleNamespace) -> tuple[str, None]:
         return f"Journey {task.number} of {self.split}", None
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         right = text == "done"
         return Outcome("Right." if right else "Wrong.", reward=float(right), terminated=right, score=1.0, success=right)
 
@@ -284,7 +284,7 @@ def test_rows_name_their_task_and_may_change_the_split():
 
 
 def test_what_an_environment_draws_is_the_same_for_a_group(monkeypatch):
-    monkeypatch.setattr(JourneyEnv, "_begin", lambda self, task: (f"{task.number} {self.np_random.random()}", None))
+    monkeypatch.setattr(JourneyEnv, "begin", lambda self, task: (f"{task.number} {self.np_random.random()}", None))
     cls = envs.environment_class("Test/Journey-v0")
     group = [cls() for _ in range(3)]
     assert len({environment.reset(index=2) for environment in group}) == 1

@@ -182,8 +182,8 @@ def test_a_backend_that_fails_is_an_infrastructure_error(monkeypatch):
 def test_what_an_environment_draws_is_in_the_datasets_prompt(monkeypatch):
     from agent_envs.envs.gsm8k.env import GSM8KEnv
 
-    begin = GSM8KEnv._begin
-    monkeypatch.setattr(GSM8KEnv, "_begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
+    begin = GSM8KEnv.begin
+    monkeypatch.setattr(GSM8KEnv, "begin", lambda self, task: (f"{self.np_random.random()}", begin(self, task)[1]))
     env = vf.load_environment(MODULE, gym_id="AgentR1/GSM8K-v0", num_eval=1)
 
     async def start():

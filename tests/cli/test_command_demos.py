@@ -80,7 +80,7 @@ def test_a_prompt_built_anew_begins_another_row(tmp_path: Path) -> None:
 class _Few(TextEnv):
     """Tasks 0 to 5: the word of task i is i // 2, so that pairs are the same; task 4 has no expert."""
 
-    def _open_tasks(self) -> Any:
+    def open_tasks(self) -> Any:
         class Tasks:
             name, split = "generated", "all"
 
@@ -92,10 +92,10 @@ class _Few(TextEnv):
 
         return Tasks()
 
-    def _begin(self, task: Any) -> tuple[str, None]:
+    def begin(self, task: Any) -> tuple[str, None]:
         return f"Say {task.word}.", None
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         right = action == self.task.word
         return Outcome("", float(right), True, score=float(right), success=right)
 

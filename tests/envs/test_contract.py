@@ -37,13 +37,13 @@ class SayEnv(TextEnv):
 
     instructions = "Say the word."
 
-    def _open_tasks(self):
+    def open_tasks(self):
         return Tasks()
 
-    def _begin(self, task):
+    def begin(self, task):
         return f"Say {task.word}.", []
 
-    def _act(self, action):
+    def act(self, action):
         self.state.append(action)
         right = action == self.task.word
         return Outcome("Right." if right else "No.", float(right), right, score=float(right), success=right)
@@ -58,26 +58,26 @@ class GivesUp(SayEnv):
 
 
 class FallsOver(SayEnv):
-    def _act(self, action):
+    def act(self, action):
         action.encode("latin-1")
-        return super()._act(action)
+        return super().act(action)
 
 
 class ForgetsState(SayEnv):
     seen = 0
 
-    def _act(self, action):
+    def act(self, action):
         self.seen += 1
         return Outcome(f"Action {self.seen}.")
 
 
 class HasNone(SayEnv):
-    def _act(self, action):
+    def act(self, action):
         return Outcome("No.", extra={"best": None})
 
 
 class PassesUnclean(SayEnv):
-    def _act(self, action):
+    def act(self, action):
         return Outcome("No.", reward=float("nan"))
 
 
@@ -107,8 +107,8 @@ def test_the_check_notices_broken_promises(env, problem):
 
 def test_format_reward_pays_for_well_formed_steps_at_the_tasks_end():
     class Strict(SayEnv):
-        def _act(self, action):
-            outcome = super()._act(action)
+        def act(self, action):
+            outcome = super().act(action)
             return Outcome(outcome.observation, outcome.reward, outcome.terminated, invalid_action=action == "bad")
 
     def rewards(*actions, limit=10):

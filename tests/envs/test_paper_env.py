@@ -77,8 +77,8 @@ class OneTask:
 
 def make(backend, task=None, **kwargs):
     class Env(PaperSearchEnv):
-        def _open_tasks(self):
-            super()._open_tasks()
+        def open_tasks(self):
+            super().open_tasks()
             return OneTask(task or PaperTask("t", "deep things", ("Deep A", "Deep B"), date="2023-06"))
 
     env = Env(backend=backend, **{"selector": Judge(), **kwargs})

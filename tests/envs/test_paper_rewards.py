@@ -98,8 +98,8 @@ class Tasks:
 
 
 class TableEnv(PaperSearchEnv):
-    def _open_tasks(self):
-        super()._open_tasks()
+    def open_tasks(self):
+        super().open_tasks()
         return Tasks()
 
 

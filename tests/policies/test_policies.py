@@ -55,13 +55,13 @@ class DoubleEnv(ToolEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(tools=ToolRegistry([double]), **kwargs)
 
-    def _open_tasks(self) -> Tasks:
+    def open_tasks(self) -> Tasks:
         return Tasks()
 
-    def _begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Task) -> tuple[str, Any]:
         return "go", None
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         return Outcome("", float(text == "done"), text == "done", success=text == "done")
 
     def expert_action(self) -> str | None:
@@ -76,13 +76,13 @@ class DoubleEnv(ToolEnv):
 class RoomEnv(TextEnv):
     """Lists what can be done; the last of it ends the episode. It has no expert."""
 
-    def _open_tasks(self) -> Tasks:
+    def open_tasks(self) -> Tasks:
         return Tasks()
 
-    def _begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Task) -> tuple[str, Any]:
         return "a room", None
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         return Outcome("a room", terminated=action == "leave")
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:

@@ -70,13 +70,13 @@ class SumEnv(ToolEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(tools=ToolRegistry([add]), **kwargs)
 
-    def _open_tasks(self) -> Tasks:
+    def open_tasks(self) -> Tasks:
         return Tasks()
 
-    def _begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Task) -> tuple[str, Any]:
         return f"What is 2 + 3? ({task.task_id})", None
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         won = text.strip() == "5"
         return Outcome("", float(won), True, success=won)
 
@@ -447,11 +447,11 @@ def test_nothing_is_left_open_at_exit(server: Server, tmp_path: Path) -> None:
         class Task:
             task_id = "t"
         class Env(TextEnv):
-            def _open_tasks(self):
+            def open_tasks(self):
                 return Tasks([Task()])
-            def _begin(self, task):
+            def begin(self, task):
                 return "go", None
-            def _act(self, action):
+            def act(self, action):
                 return Outcome("done", 1.0, True, success=True)
 
         policy = OpenAIPolicy("m", base_url={server.url!r})

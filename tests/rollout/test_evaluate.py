@@ -383,13 +383,13 @@ class NoSplitEnv(TextEnv):
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode=render_mode)
 
-    def _open_tasks(self) -> Any:
+    def open_tasks(self) -> Any:
         return Seven([f"task {i}" for i in range(7)])
 
-    def _begin(self, task: Any) -> tuple[str, Any]:
+    def begin(self, task: Any) -> tuple[str, Any]:
         return "Go.", None
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         return Outcome("Done.", 1.0, True, success=True)
 
     def expert_action(self) -> str:

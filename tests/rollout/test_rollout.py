@@ -71,15 +71,15 @@ class GuessEnv(TextEnv):
     def close(self) -> None:
         self.closed = True
 
-    def _open_tasks(self) -> Tasks:
+    def open_tasks(self) -> Tasks:
         return Tasks()
 
-    def _begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Task) -> tuple[str, Any]:
         time.sleep(self.slow_reset)
         self.log = []
         return f"Guess {task.task_id}", None
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         self.log.append(action)
         if action.startswith("sleep:"):
             time.sleep(float(action.removeprefix("sleep:")))
@@ -241,7 +241,7 @@ def test_an_exception_is_an_episode_with_its_traceback() -> None:
     episode = run_episode(env, ScriptedPolicy(["x", "crash"]), seed=0)
     assert episode.stop_reason is StopReason.ERROR
     assert episode.error is not None
-    assert "ZeroDivisionError: the env crashed" in episode.error and "in _act" in episode.error
+    assert "ZeroDivisionError: the env crashed" in episode.error and "in act" in episode.error
     assert len(episode.steps) == 1 and episode.steps[0].truncated
     again = run_episode(env, ScriptedPolicy(["5"]), options={"index": 5})
     assert again.success and not GuessEnv.made[0].closed  # the caller's env stays open
@@ -380,11 +380,11 @@ def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
         class Task:
             task_id = "t"
         class HangEnv(TextEnv):
-            def _open_tasks(self):
+            def open_tasks(self):
                 return Tasks([Task()] * 20)
-            def _begin(self, task):
+            def begin(self, task):
                 return "go", None
-            def _act(self, action):
+            def act(self, action):
                 if self._index == 3:
                     threading.Event().wait()
                 return Outcome("done", 1.0, True, success=True)

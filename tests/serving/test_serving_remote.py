@@ -59,13 +59,13 @@ class AwkwardEnv(TextEnv):
     closed = 0
     hold = threading.Event()
 
-    def _open_tasks(self):
+    def open_tasks(self):
         return Words()
 
-    def _begin(self, task):
+    def begin(self, task):
         return "Begin.", []
 
-    def _act(self, action):
+    def act(self, action):
         if action.startswith("sleep"):
             time.sleep(float(action.split()[1]))
         elif action == "hang":
@@ -247,7 +247,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
         RemoteEnv(odd.url, connect_timeout=1)
     from agent_envs.serving import client as connection
 
-    monkeypatch.setattr("agent_envs.releases.metadata.version", lambda package: "9.1")
+    monkeypatch.setattr("agent_envs.errors.metadata.version", lambda package: "9.1")
     connection._check_websockets.cache_clear()
     with pytest.raises(ConfigError, match=r"websockets 15 and later.*found websockets 9\.1"):
         RemoteEnv(server.url)

@@ -59,10 +59,10 @@ class Tasks:
 
 class SlowEnv(TextEnv):
     """Does what it is told."""
-    def _open_tasks(self): return Tasks()
-    def _begin(self, task):
+    def open_tasks(self): return Tasks()
+    def begin(self, task):
         return "Begin.", 0
-    def _act(self, action):
+    def act(self, action):
         kind, _, seconds = action.partition(" ")
         if kind == "sleep":
             open("begun", "w").close()

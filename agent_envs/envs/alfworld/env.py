@@ -142,7 +142,7 @@ class ALFWorldEnv(TextEnv):
         self.expert = expert
         self._seat = Seat(engine)
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         if self.data == "generated":
             return generated_houses(self.split, self.size, self.families)
         return alfworld_games(self.data, self.split, self.families, unsolvable=self.unsolvable)
@@ -163,10 +163,10 @@ class ALFWorldEnv(TextEnv):
             raise TaskIndexError(f"the generated split {self.split!r} has no game {path!r}, as info['game'] names them")
         return int(number[1])
 
-    def _begin(self, task: Game | GeneratedGame) -> tuple[str, State]:
+    def begin(self, task: Game | GeneratedGame) -> tuple[str, State]:
         return self._seat.begin(task)
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         state: State = self.state
         command = self._meant(action) if self.put_alias else action
         admissible = (command if self.strict else command.strip()) in state.commands
@@ -197,7 +197,7 @@ class ALFWorldEnv(TextEnv):
     def _rate(self) -> float:
         return self._seat.rate(self.task, self.state)
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         return self._seat.anchor(self.task, self.state)
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:

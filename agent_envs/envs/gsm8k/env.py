@@ -150,16 +150,16 @@ class GSM8KEnv(_TextSpec, TextEnv):
         self.level = level
         self.reward = reward
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         return _open_gsm8k(self.data, self.split, self.level)
 
-    def _own_task(self, question: str) -> GSM8KTask:
+    def own_task(self, question: str) -> GSM8KTask:
         return _own_gsm8k(question)
 
-    def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, Any]:
+    def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, Any]:
         return task.question, None
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         return _judge(action.rpartition("</think>")[2], self.task.answer, self.reward, whole=action)
 
     def expert_action(self) -> str | None:
@@ -294,27 +294,27 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         self.reward = reward
         self.step_limit = step_limit
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         return _open_gsm8k(self.data, self.split, self.level)
 
-    def _own_task(self, question: str) -> GSM8KTask:
+    def own_task(self, question: str) -> GSM8KTask:
         return _own_gsm8k(question)
 
-    def _begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
+    def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
         return task.question, _Progress()
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         self.state.steps += 1
-        outcome = super()._act(action)
+        outcome = super().act(action)
         if self.reward == "agentr1" and not outcome.terminated:
             paid = _last_number(action, self.task.answer)
             outcome = replace(outcome, reward=paid, components={"last_number": paid})
         return outcome
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         return _judge(text, self.task.answer, self.reward)
 
-    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
         for result in outcome.extra["tool_results"]:
             if result["error"]:
                 self.state.failed = True
@@ -322,7 +322,7 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
                 self.state.observed.append(result["content"])
         return outcome
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         observed = self.state.observed
         return "\n".join([self.task.question, *observed]) if observed else str(self.task.question)
 

@@ -206,7 +206,7 @@ class PaperSearchEnv(ToolEnv):
 
     # -- what is searched ----------------------------------------------------------------------------------------
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector, os.getpid())
@@ -243,15 +243,15 @@ class PaperSearchEnv(ToolEnv):
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
-    def _own_task(self, question: str) -> PaperTask:
+    def own_task(self, question: str) -> PaperTask:
         if self.selector == "gold":
             raise ConfigError("no answers to a query of your own are known to selector='gold'; use selector='lexical'")
         return PaperTask("papersearch/question", question, titles=())
 
-    def _begin(self, task: PaperTask) -> tuple[str, PaperState]:
+    def begin(self, task: PaperTask) -> tuple[str, PaperState]:
         return task.query, PaperState()
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         parsed = self.parser.parse(action)
         state: PaperState = self.state
         state.problems = []
@@ -356,7 +356,7 @@ class PaperSearchEnv(ToolEnv):
     def _metrics(self) -> dict[str, float]:
         return retrieval_metrics([pooled.paper.title for pooled in self.state.ranked()], self.task.titles)
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         pool = sorted(f"{paper_id}{'*' if p.expanded else ''}" for paper_id, p in self.state.pool.items())
         return clean_text("\n".join([self.task.query, *pool]))
 

@@ -153,7 +153,7 @@ class QAEnv(ToolEnv):
 
     # -- what is searched ----------------------------------------------------------------------------------------
 
-    def _open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> TaskSource:
         if self.data == "generated":
             tasks: TaskSource = generated_qa(self.dataset, self.split, self.hops, self.articles)
         else:
@@ -188,10 +188,10 @@ class QAEnv(ToolEnv):
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
-    def _own_task(self, question: str) -> QATask:
+    def own_task(self, question: str) -> QATask:
         return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)
 
-    def _begin(self, task: QATask) -> tuple[str, QAState]:
+    def begin(self, task: QATask) -> tuple[str, QAState]:
         state = QAState()
         if not self.force_first_search:
             return task.question, state
@@ -199,11 +199,11 @@ class QAEnv(ToolEnv):
         state.note(result.content)
         return f"{task.question}\n\n{result.content}", state
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         self.state.turns.append(action)
-        return super()._act(action)
+        return super().act(action)
 
-    def _after_tools(self, action: str, outcome: Outcome) -> Outcome:
+    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
         results = outcome.extra["tool_results"]
         for result in results:
             self.state.note(result["content"])
@@ -217,7 +217,7 @@ class QAEnv(ToolEnv):
             extra={"tool_results": results if self.style == "tool" else []},
         )
 
-    def _answer(self, text: str) -> Outcome:
+    def answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers
         tagged = _last_answer(text) if self.style == "tool" else None
         state.answer = (text if tagged is None else tagged).strip()
@@ -241,7 +241,7 @@ class QAEnv(ToolEnv):
             components={self.reward: reward},
         )
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         state: QAState = self.state
         seen = sorted(title for title in state.pages if title)
         return "\n".join([self.task.question, *seen, *([f"open: {state.page[0]}"] if state.page[0] else [])])

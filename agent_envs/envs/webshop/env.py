@@ -191,7 +191,7 @@ class WebShopEnv(TextEnv):
 
     # -- what is shopped -----------------------------------------------------------------------------------------
 
-    def _open_tasks(self) -> WebShopTasks:
+    def open_tasks(self) -> WebShopTasks:
         catalog = self._open_catalog()
         drawn = prices_of(self.prices) if self.prices is not None else {}
         nouns = open_tagger(self.tagger)
@@ -214,7 +214,7 @@ class WebShopEnv(TextEnv):
     def tasks(self) -> WebShopTasks:
         """The goals of the split, or of the one that the goal being played is in."""
         if self._tasks is None:
-            self._tasks = self._open_tasks()
+            self._tasks = self.open_tasks()
         return self._played or self._tasks  # type: ignore[return-value]
 
     @property
@@ -263,12 +263,12 @@ class WebShopEnv(TextEnv):
             raise ConfigError(f"options['goal'] must be an integer, got {number!r}")
         return super().reset(seed=seed, options={"index": self._turn_to(int(number))})
 
-    def _begin(self, task: WebShopTask) -> tuple[str, Session]:
+    def begin(self, task: WebShopTask) -> tuple[str, Session]:
         session = self.site.start(str(task.number), task.goal.instruction)
         self._page = self.site.page(session)
         return page_text(self._page, session, self.mode), session
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         session: Session = self.state
         name, argument = parse_action(action)
         bought = False
@@ -316,7 +316,7 @@ class WebShopEnv(TextEnv):
         size = len(self.site.catalog)
         return map(int, self.np_random.choice(size, size=min(count, size), replace=False))
 
-    def _anchor(self) -> str:
+    def anchor(self) -> str:
         session: Session = self.state
         text = page_text(self.page, session, "text")
         return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())]))
