@@ -62,6 +62,7 @@ __all__ = [
     "VectorEnvError",
     "check_release",
     "did_you_mean",
+    "first_line",
     "run_command",
 ]
 
@@ -200,6 +201,11 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"{hint} Available: {', '.join(map(repr, names))}."
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not blank, or the error's type where it has no text."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def check_release(package: str, first: str, below: str | None, extra: str) -> None:

@@ -15,9 +15,9 @@ from gymnasium.error import ResetNeeded
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
-from agent_envs.terminal import plain
+from agent_envs.text import clean_text, plain
 
-__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv", "clean_text"]
+__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv"]
 
 MAX_ACTION_LENGTH = 1 << 22
 """Characters an action may have. Longer ones are answered like any other bad action."""
@@ -366,21 +366,6 @@ def _checked_question(question: Any, options: Mapping[str, Any]) -> str:
     if options.get("index") is not None:
         raise ConfigError("options hold an index or a question, not both")
     return clean_text(question)
-
-
-def clean_text(text: str) -> str:
-    """``text`` with lone surrogates, which no encoding can carry, replaced by U+FFFD.
-
-    >>> clean_text("a\\ud800b")
-    'a\\ufffdb'
-    """
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _render(transcript: list[str], start: int = 0) -> str:

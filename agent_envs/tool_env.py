@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
-from agent_envs.text_env import MAX_ACTION_LENGTH, Outcome, TextEnv, clean_text
+from agent_envs.text import clean_text
+from agent_envs.text_env import MAX_ACTION_LENGTH, Outcome, TextEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.registry import ToolResult
 

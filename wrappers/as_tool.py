@@ -15,7 +15,8 @@ from gymnasium.utils import RecordConstructorArgs
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
-from agent_envs.text_env import MAX_ACTION_LENGTH, clean_text
+from agent_envs.text import clean_text
+from agent_envs.text_env import MAX_ACTION_LENGTH
 from agent_envs.tool_env import MAX_NAME_LENGTH
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult

@@ -12,7 +12,7 @@ from agent_envs.checks import load_function
 from agent_envs.errors import ConfigError
 from agent_envs.messages import join_tool_results
 from agent_envs.spaces import UnicodeText
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 from agent_envs.wrapping.order import check_order
 
 __all__ = ["Augment"]

@@ -14,7 +14,7 @@ from agent_envs.parsers import get_parser
 from agent_envs.parsers.base import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.spaces import MessagesSpace
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 from agent_envs.wrapping.order import check_order
 
 __all__ = ["ChatMessages", "action_parser"]

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 from agent_envs.checks import load_function
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.spaces import UnicodeText
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrappers.context import check_count
 from agent_envs.wrappers.templates import PLACEHOLDERS, TEMPLATES, PromptView, TurnView, shown_action, template_for

@@ -14,7 +14,7 @@ import gymnasium as gym
 from agent_envs.checks import load_function
 from agent_envs.errors import AgentEnvsError, BackendError, BackendReplyError, ConfigError
 from agent_envs.messages import Message
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, check_count, copied, split_exchanges
 
 __all__ = ["Summarize"]

@@ -21,7 +21,7 @@ from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.verl.run.metrics import Record, append_records, write_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.statistics import difference, share
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, first_line
 from agent_envs.files import write_text
 from agent_envs.policies.local.loading import context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
@@ -174,7 +174,7 @@ def _device(name: str) -> str:
     try:
         torch.zeros(1, device=name)
     except (AssertionError, NotImplementedError, RuntimeError) as e:
-        raise ConfigError(f"there is no device {name!r} here: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"there is no device {name!r} here: {first_line(e)}") from e
     return name
 
 
@@ -189,7 +189,7 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
         try:
             model = AutoModelForTokenClassification.from_pretrained(path, dtype=torch.float32, num_labels=1)
         except (OSError, ValueError) as e:
-            raise ConfigError(f"{path} cannot be a critic: {str(e).splitlines()[0]}") from e
+            raise ConfigError(f"{path} cannot be a critic: {first_line(e)}") from e
     return model.to(device).eval()
 
 

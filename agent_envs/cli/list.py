@@ -14,7 +14,7 @@ import gymnasium as gym
 from agent_envs.cli.env_arguments import EnvChoice
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS
-from agent_envs.terminal import plain
+from agent_envs.text import plain
 
 __all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
 from agent_envs.cli.play_session import Session
 from agent_envs.errors import ConfigError
-from agent_envs.terminal import tolerant_streams
+from agent_envs.policies.terminal import tolerant_streams
 
 __all__ = ["add_arguments", "run"]
 

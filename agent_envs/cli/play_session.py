@@ -18,8 +18,9 @@ from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
 from agent_envs.files import append_line
 from agent_envs.messages import latest_words, observation_text
+from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.rollout.one import env_name
-from agent_envs.terminal import plain, read_text, show, tool_lines
+from agent_envs.text import plain
 
 __all__ = ["COMMANDS", "Session"]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
 from agent_envs.files import numbered_lines, replacing
 from agent_envs.messages import ToolCall, latest_words, observation_text
 from agent_envs.parsers.detect import parse_recorded
@@ -273,7 +273,7 @@ def _decoder(tokenizer: str) -> Any:
     try:
         loaded = AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as e:
-        raise ConfigError(f"--tokenizer {tokenizer}: not a tokenizer: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"--tokenizer {tokenizer}: not a tokenizer: {first_line(e)}") from e
 
     @functools.cache
     def piece(token: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
-from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, first_line
 from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.base import Response
 from agent_envs.prompts.builder import PromptBuilder
@@ -221,7 +221,7 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {first_line(e)}") from e
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:

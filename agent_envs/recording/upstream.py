@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
-from agent_envs.terminal import plain
+from agent_envs.text import plain
 
 if TYPE_CHECKING:
     import aiohttp

@@ -13,7 +13,7 @@ from typing import Any
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped, pass_at_k
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.terminal import plain
+from agent_envs.text import plain
 
 __all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
 

@@ -23,7 +23,7 @@ from agent_envs.errors import (
     check_release,
 )
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, decode, encode, error_of
-from agent_envs.terminal import plain
+from agent_envs.text import plain
 
 __all__ = ["Connection", "RefusedError", "StaleError", "socket_url"]
 

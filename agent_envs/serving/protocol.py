@@ -21,7 +21,7 @@ from agent_envs.errors import (
     ConfigError,
     MissingExtraError,
 )
-from agent_envs.terminal import plain
+from agent_envs.text import plain
 
 __all__ = [
     "MAX_ADDRESS",

@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 from agent_envs.registration import ENV_IDS
 from agent_envs.wrapping.specs import apply_wrappers
 
@@ -87,7 +87,7 @@ class ServedEnv:
         except gym.error.UnregisteredEnv as e:
             raise ConfigError(f"unknown environment {self.name!r}.{did_you_mean(self.name, ENV_IDS)}") from e
         except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as e:
-            raise ConfigError(f"{self.name} cannot be made: {str(e).splitlines()[0] if str(e) else e!r}") from e
+            raise ConfigError(f"{self.name} cannot be made: {first_line(e)}") from e
         return apply_wrappers(env, self.wrappers)
 
 

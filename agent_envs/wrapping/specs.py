@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 from agent_envs.registration import ENV_IDS
 from agent_envs.wrapping.order import check_stock
 
@@ -153,13 +153,13 @@ def make_text_env(env_id: str, env_kwargs: Mapping[str, Any], wrappers: Iterable
     try:
         env = gym.make(env_id, **env_kwargs)
     except gym.error.DependencyNotInstalled as e:
-        raise ConfigError(f"{env_id} cannot be made: {_first_line(e)}") from e
+        raise ConfigError(f"{env_id} cannot be made: {first_line(e)}") from e
     except ModuleNotFoundError as e:
-        raise ConfigError(f"unknown environment {env_id!r}: {_first_line(e)}") from e
+        raise ConfigError(f"unknown environment {env_id!r}: {first_line(e)}") from e
     except gym.error.Error as e:
         raise ConfigError(f"unknown environment {env_id!r}.{_meant(env_id)}") from e
     except TypeError as e:
-        raise ConfigError(f"{env_id} does not take these arguments: {_first_line(e)}") from e
+        raise ConfigError(f"{env_id} does not take these arguments: {first_line(e)}") from e
     env = apply_wrappers(env, wrappers)
     if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
         env.close()
@@ -177,7 +177,3 @@ def _meant(env_id: str) -> str:
         if known.rpartition("/")[2].partition("-v")[0].lower() == bare:
             return f" Did you mean {known!r}?"
     return did_you_mean(env_id, ENV_IDS)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]

@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 from agent_envs.datasets.files import read_rows
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 
 __all__ = [
     "ANY_PRICE",

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
 from agent_envs.errors import DataError
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 
 __all__ = ["Catalog", "Goal", "HumanInstruction", "Product", "parse_prices", "product_from_row", "search_text"]
 

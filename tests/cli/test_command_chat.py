@@ -151,7 +151,7 @@ def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys)
 
 
 def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
-    from agent_envs.terminal import read_text, tolerant_streams
+    from agent_envs.policies.terminal import read_text, tolerant_streams
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xff\r\nlast"), encoding="utf-8", newline="\n"))
     tolerant_streams()

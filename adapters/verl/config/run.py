@@ -13,7 +13,7 @@ import numpy as np
 
 import agent_envs
 from agent_envs.adapters.verl.config.presets import Preset, get_preset
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.wrapping.specs import apply_wrappers
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "build",
     "check_reset",
     "choose_tasks",
-    "first_line",
     "make_env",
 ]
 
@@ -251,10 +250,6 @@ def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
     while len(drawn) < wanted:
         drawn.extend(pool[rng.permutation(len(pool))].tolist())
     return drawn[:wanted]
-
-
-def first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def build(

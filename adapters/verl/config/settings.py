@@ -10,8 +10,8 @@ from typing import Any
 
 from agent_envs.adapters.verl.config.overrides import base_overrides, cpu_overrides
 from agent_envs.adapters.verl.config.presets import Preset
-from agent_envs.adapters.verl.config.run import Paths, RunConfig, first_line
-from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
+from agent_envs.adapters.verl.config.run import Paths, RunConfig
+from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean, first_line
 
 __all__ = ["Settled", "quoted", "settle", "verl_overrides"]
 

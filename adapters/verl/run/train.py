@@ -32,7 +32,7 @@ from agent_envs.adapters.verl.run import metrics
 from agent_envs.adapters.verl.run.process import run_verl
 from agent_envs.adapters.verl.run.version import check_version
 from agent_envs.episodes.statistics import difference, share
-from agent_envs.errors import BackendError, ConfigError, DataError, run_command
+from agent_envs.errors import BackendError, ConfigError, DataError, first_line, run_command
 from agent_envs.files import write_text
 from agent_envs.messages import observation_text
 
@@ -168,7 +168,7 @@ def _check_model(model: str, *, fetch: bool) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as e:
-        raise ConfigError(f"--model {model}: not a Hugging Face model folder: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: {first_line(e)}") from e
     if not tokenizer.chat_template:
         raise ConfigError(
             f"--model {model}: its tokenizer has no chat template; use an instruction-tuned model, or put a "

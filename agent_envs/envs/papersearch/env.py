@@ -49,7 +49,8 @@ from agent_envs.retrieval.papers import (
     open_backend,
     open_selector,
 )
-from agent_envs.text_env import Outcome, TaskSource, clean_text
+from agent_envs.text import clean_text
+from agent_envs.text_env import Outcome, TaskSource
 from agent_envs.tool_env import MAX_NAME_LENGTH, ToolEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.registry import ToolResult

@@ -11,7 +11,7 @@ from agent_envs.envs.papersearch.reward import OK, REPEATED, UNKNOWN
 from agent_envs.errors import ToolError, UnknownPaperError
 from agent_envs.messages import ToolSpec
 from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
-from agent_envs.text_env import clean_text
+from agent_envs.text import clean_text
 from agent_envs.tools import Tool
 
 __all__ = [

@@ -29,7 +29,8 @@ from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward
 from agent_envs.envs.webshop.site import Page, Session, Site, parse_action
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.files import write_text
-from agent_envs.text_env import Outcome, Snapshot, TextEnv, clean_text
+from agent_envs.text import clean_text
+from agent_envs.text_env import Outcome, Snapshot, TextEnv
 
 __all__ = ["WebShopEnv"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, first_line
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.sampling import SamplingParams
@@ -47,7 +47,7 @@ def load_model(
     try:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{name!r} is no Hugging Face causal language model: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"{name!r} is no Hugging Face causal language model: {first_line(e)}") from e
     return model.to(device).eval()
 
 

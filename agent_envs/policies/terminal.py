@@ -1,4 +1,4 @@
-"""A person at the terminal: untrusted text is shown without doing anything there, and lines are read."""
+"""Talking to a person at the terminal: show untrusted text safely and read their lines."""
 
 from __future__ import annotations
 
@@ -8,41 +8,31 @@ import sys
 from collections.abc import Sequence
 
 from agent_envs.messages import ToolSpec
+from agent_envs.text import plain
 
-__all__ = ["plain", "read_text", "show", "tolerant_streams", "tool_lines"]
-
-
-def plain(text: str) -> str:
-    """``text`` with every character but line breaks that could move, hide or recolour others as an escape.
-
-    >>> plain("a\\x1b[2Jb\\nc\\u202e")
-    'a\\\\x1b[2Jb\\nc\\\\u202e'
-    """
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in text)
+__all__ = ["read_text", "show", "tolerant_streams", "tool_lines"]
 
 
 def show(text: str) -> None:
-    """Write untrusted text and a line break to standard output."""
+    """Write untrusted text to standard output, with a line break."""
     sys.stdout.write(plain(text) + "\n")
     sys.stdout.flush()
 
 
 def tolerant_streams() -> None:
-    """Bytes that are no text are read as U+FFFD, and what the terminal cannot show is written as an escape."""
+    """Read undecodable bytes as U+FFFD, and write characters the terminal cannot encode as escapes."""
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
 
 
 def read_text(prompt: str) -> str:
-    """What the person writes: a line, or several where all but the last end in a backslash.
+    """Read what the person writes: one line, continued on the next while it ends in a backslash.
 
-    A line that comes from a pipe or a file is shown, so that what is on the screen can be read.
+    Lines from a pipe or a file are echoed, so that the screen shows the whole conversation.
 
     Raises:
-        EOFError: There are no more lines.
+        EOFError: The input has ended.
     """
     lines = [_read_line(prompt)]
     while lines[-1].endswith("\\"):
@@ -53,8 +43,8 @@ def read_text(prompt: str) -> str:
 
 def _read_line(prompt: str) -> str:
     if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):  # a Python without it: lines are typed whole
-            import readline  # noqa: F401  arrow keys and history
+        with contextlib.suppress(ImportError):  # not every Python has it
+            import readline  # noqa: F401  for arrow keys and history
 
         return input(prompt)
     sys.stdout.write(prompt)
@@ -69,7 +59,7 @@ def _read_line(prompt: str) -> str:
 
 
 def tool_lines(tools: Sequence[ToolSpec]) -> str:
-    """The tools for a person to read, one a line.
+    """List the tools for a person to read, one per line.
 
     >>> parameters = {"type": "object", "properties": {"query": {}}}
     >>> function = {"name": "search", "description": "Find texts.", "parameters": parameters}
