@@ -20,7 +20,7 @@ from agent_envs.envs.papersearch.reward import f1
 from agent_envs.episodes.html import episode_paths
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import numbered_lines
-from agent_envs.retrieval.papers.base import title_key
+from agent_envs.retrieval.papers.paper import title_key
 
 __all__ = [
     "DEPTHS",

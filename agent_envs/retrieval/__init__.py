@@ -1,6 +1,5 @@
 """Search over a corpus: BM25 without Java, Lucene itself, dense vectors, a server; all behind one protocol."""
 
-from agent_envs.retrieval.base import Hit, Retriever, StaticRetriever
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import document_title, read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
@@ -8,6 +7,7 @@ from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.http.server import SearchServer
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.opening import open_retriever
+from agent_envs.retrieval.retriever import Hit, Retriever, StaticRetriever
 
 __all__ = [
     "BM25Retriever",

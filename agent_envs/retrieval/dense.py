@@ -13,8 +13,8 @@ import numpy as np
 from tqdm import tqdm
 
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError, did_you_mean
-from agent_envs.retrieval.base import Hit, check_request
 from agent_envs.retrieval.corpus import row_contents, row_id
+from agent_envs.retrieval.retriever import Hit, check_request
 from agent_envs.retrieval.storage import (
     DocumentStore,
     FileWriter,

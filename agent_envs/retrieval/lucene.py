@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError
-from agent_envs.retrieval.base import Hit, check_request
 from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
+from agent_envs.retrieval.retriever import Hit, check_request
 
 __all__ = ["LuceneRetriever", "build_index", "load_pyserini"]
 

@@ -1,62 +1,70 @@
-"""A retriever from what a user writes down: a folder, a file, an address. One of each per process."""
+"""Opens retrievers by what a user writes (a folder, a file, an address), and shares each within the process."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.retrieval.base import Retriever
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
+from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
+from agent_envs.retrieval.retriever import Retriever
 
-__all__ = ["open_retriever"]
+__all__ = ["open_once", "open_retriever"]
+
+T = TypeVar("T")
 
 _lock = threading.Lock()
-_opened: dict[tuple[object, ...], Retriever] = {}
+_opened: dict[tuple[int, Hashable], Any] = {}
+
+
+def open_once(key: Hashable, opener: Callable[[], T]) -> T:
+    """Return the object with this key, which `opener` makes the first time that a process asks for it."""
+    own_key = (os.getpid(), key)
+    with _lock:
+        if own_key not in _opened:
+            _opened[own_key] = opener()
+        found: T = _opened[own_key]
+    return found
 
 
 def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
-    """The retriever for a source; the same one each time it is asked for, as long as the source stays as it is.
+    """Return the retriever for a source; the same one each time, until the source changes.
 
     Args:
-        source: "http://..." (a search server), the folder of an index (BM25's or Lucene's), or a corpus: a .jsonl file
-            or a folder of them, which is indexed in a temporary folder first, by every process anew. For a large corpus
-            build an index once with `agentr1 index`.
-        progress: Whether to show a progress bar if a corpus has to be indexed.
+        source: "http://..." (a search server), the folder of an index (BM25 or Lucene), or a corpus: a .jsonl file or a
+            folder of them. Every process indexes a corpus anew, in a temporary folder; build the index of a large one
+            once with `agentr1 index`.
+        progress: Whether to show a progress bar while a corpus is indexed.
 
     Raises:
-        DataError: Nothing is there, or it cannot be used.
-        ConfigError: An address that is none.
+        DataError: The source does not exist or cannot be used.
+        ConfigError: The address is invalid.
     """
     text = os.fspath(source)
     if "://" in text:
         if not text.startswith(("http://", "https://")):
             raise ConfigError(f"cannot open {text!r}: expected http://, https:// or a path")
-        key: tuple[object, ...] = (text,)
-    else:
-        try:
-            path = Path(text).expanduser().resolve()
-        except (OSError, RuntimeError, ValueError) as e:
-            raise DataError(f"{text[:100]!r} is no usable path: {e}") from e
-        seen = path / "index.json" if path.is_dir() and (path / "index.json").exists() else path
-        try:
-            stat = seen.stat()
-        except OSError as e:
-            raise DataError(f"there is no corpus and no index at {text}") from e
-        key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino)
-    key = (*key, os.getpid())
-    with _lock:
-        if key not in _opened:
-            _opened[key] = HTTPRetriever(text) if "://" in text else _open_path(path, progress)
-        return _opened[key]
+        return open_once(text, lambda: HTTPRetriever(text))
+    try:
+        path = Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as e:
+        raise DataError(f"{text[:100]!r} is not a valid path: {e}") from e
+    manifest = path / "index.json"
+    try:
+        stat = (manifest if manifest.exists() else path).stat()
+    except OSError as e:
+        raise DataError(f"there is no corpus and no index at {text}") from e
+    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return open_once(key, lambda: _open_path(path, progress))
 
 
 def _open_path(path: Path, progress: bool) -> Retriever:
-    from agent_envs.retrieval.corpus import read_corpus
-
     if path.is_dir() and (path / "index.json").exists():
         return BM25Retriever.open(path)
     if path.is_dir() and any(path.glob("segments_*")):

@@ -20,8 +20,8 @@ from agent_envs.datasets.papersearch.rows import TASK
 from agent_envs.datasets.papersearch.sources import paper_rows, paper_source_files
 from agent_envs.datasets.prepare import data_dir
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.retrieval.papers.corpus import PaperRow
 from agent_envs.retrieval.papers.local import LocalPapers
+from agent_envs.retrieval.papers.paper import PaperRow
 
 __all__ = ["corpus_papers", "data_papers", "generated_papers"]
 

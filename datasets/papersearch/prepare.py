@@ -12,8 +12,8 @@ from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query
 from agent_envs.datasets.papersearch.sources import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import DataError, MissingExtraError
-from agent_envs.retrieval.papers.corpus import read_papers, write_papers
 from agent_envs.retrieval.papers.local import LocalPapers
+from agent_envs.retrieval.papers.paper import read_papers, write_papers
 
 __all__ = ["prepare_papers", "trainer_rows"]
 

@@ -21,8 +21,7 @@ from agent_envs.datasets.files import Stamp, file_stamps, find_files, read_rows
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import DataError, TaskIndexError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
-from agent_envs.retrieval.papers.corpus import PaperRow
-from agent_envs.retrieval.papers.ids import arxiv_date, arxiv_id
+from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
 from agent_envs.text import clean_text
 
 __all__ = ["SUFFIXES", "QueryRow", "QueryRows", "is_query", "query_row", "query_rows", "read_queries"]

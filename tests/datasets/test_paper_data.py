@@ -19,7 +19,7 @@ from agent_envs.datasets.papersearch.rows import query_row, query_rows
 from agent_envs.datasets.papersearch.sources import bibliography_title, paper_rows, paper_source_files
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key, within_date
-from agent_envs.retrieval.papers.ids import plain_arxiv_id
+from agent_envs.retrieval.papers.paper import plain_arxiv_id
 
 ENV = "AgentR1/PaperSearch-v0"
 ROW = {"question": "Which?", "answer": ["A", "B"], "answer_arxiv_id": ["2001.00001v2", "2001.00002"], "qid": "q"}

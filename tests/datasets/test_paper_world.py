@@ -26,8 +26,8 @@ from agent_envs.datasets.papersearch.generated.writer import generate_papersearc
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key
-from agent_envs.retrieval.papers.corpus import paper_row, read_papers
 from agent_envs.retrieval.papers.local import LocalPapers
+from agent_envs.retrieval.papers.paper import paper_row, read_papers
 
 SPLITS = ("train", "validation", "test")
 ENGLISH = set(

@@ -184,7 +184,7 @@ def test_down():
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     begin = time.perf_counter()
-    with pytest.raises(BackendError, match="failed 3 times; at last: ConnectionRefusedError"):
+    with pytest.raises(BackendError, match="failed 3 times; the last error: ConnectionRefusedError"):
         HTTPRetriever(url, retries=2, backoff=0.05).search("x")
     assert 0.15 <= time.perf_counter() - begin < 5
     assert not HTTPRetriever(url, retries=0).health()

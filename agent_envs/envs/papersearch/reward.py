@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from agent_envs.retrieval.papers.base import title_key
+from agent_envs.retrieval.papers.paper import title_key
 
 __all__ = [
     "CALL_REWARDS",

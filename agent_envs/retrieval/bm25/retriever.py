@@ -25,9 +25,9 @@ import numpy as np
 
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
-from agent_envs.retrieval.base import Hit, check_request
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import corpus_files, read_lines
+from agent_envs.retrieval.retriever import Hit, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
 __all__ = ["BM25Retriever"]

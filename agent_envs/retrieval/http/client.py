@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError
-from agent_envs.retrieval.base import Hit, check_request
 from agent_envs.retrieval.http.pool import HTTPPool, short
+from agent_envs.retrieval.retriever import Hit, check_request
 
 __all__ = ["HTTPRetriever"]
 

@@ -1,11 +1,9 @@
-"""Requests over HTTP to one server: kept connections, time limits, retries, a pace, an error for each way to fail."""
+"""HTTP requests to one server, with reused connections, timeouts, retries, a pace, and an error for each failure."""
 
 from __future__ import annotations
 
 import base64
-import email.utils
 import http.client
-import math
 import os
 import socket
 import ssl
@@ -18,19 +16,21 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from agent_envs._version import __version__
+from agent_envs.checks import integer, number
 from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
+from agent_envs.retrieval.http.retry_after import retry_after
 
-__all__ = ["HTTPPool", "Reply", "short"]
+__all__ = ["HTTPPool", "HTTPReply", "short"]
 
 _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
 _MAX_RESPONSE = 64 << 20
-_LONGEST = 1e6  # seconds; sockets refuse what is far longer
-_WHOLE = 6.0  # an answer that trickles in may take this many times as long as each wait for bytes
+_LONGEST = 1e6  # seconds; sockets refuse timeouts that are much longer
+_TIMEOUTS_PER_REPLY = 6.0  # a reply that trickles in may take this many times the timeout
 
 
-class Reply(NamedTuple):
-    """What a server answered."""
+class HTTPReply(NamedTuple):
+    """A server's reply."""
 
     status: int
     """The status code."""
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
 
 
 class _RetryError(Exception):
-    """This attempt failed in a way that another may not."""
+    """An attempt failed, and another one may succeed."""
 
     def __init__(self, message: str, kind: type[BackendError], wait: float = 0.0) -> None:
         super().__init__(message)
@@ -48,24 +48,23 @@ class _RetryError(Exception):
 
 
 class HTTPPool:
-    """Asks one server. Connections are kept open and used again, each by one thread at a time.
+    """Sends requests to one server. Connections stay open and are reused, each by one thread at a time.
 
-    A request that finds the server down, busy (429, 502, 503, 504), or too slow is made again after a pause that
-    doubles each time, or the longer one that the server asks for (`Retry-After`), which all threads then keep. So
-    requests have to be ones that do no harm when said twice. Encrypted requests go through the proxy that the
-    environment names.
+    If the server is down, busy (429, 502, 503, 504) or too slow, the request is sent again after a pause that doubles
+    each time. If the server asks for a longer pause (`Retry-After`), all threads keep to it. Requests must therefore be
+    safe to repeat. HTTPS requests go through the proxy that the environment variables name.
 
     Args:
-        url: The server, such as "http://127.0.0.1:8000"; a path in it goes before every other.
-        timeout: Seconds for one attempt to connect, and for each wait for bytes; an attempt ends after six times that.
-        retries: How many more attempts after the first.
+        url: The server, such as "http://127.0.0.1:8000"; its path is a prefix of every request's.
+        timeout: Seconds to connect, and to wait for each piece of a reply; a whole reply may take six times as long.
+        retries: Number of attempts after the first.
         backoff: Seconds before the second attempt.
         headers: Sent with every request.
-        interval: Seconds from the begin of one request to that of the next, over all threads.
-        max_wait: The longest pause, in seconds, that a server may ask for; a longer one is an error at once.
+        interval: Least seconds between the starts of two requests, over all threads.
+        max_wait: The longest pause in seconds that the server may ask for; a longer one is an error at once.
 
     Raises:
-        ConfigError: The address or a number cannot be used.
+        ConfigError: The address or a number is invalid.
     """
 
     def __init__(
@@ -83,20 +82,17 @@ class HTTPPool:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as e:
-            raise ConfigError(f"not the address of a server: {url!r} ({e})") from e
+            raise ConfigError(f"{url!r} is not the address of a server: {e}") from e
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"not the address of a server: {url!r}; expected something like 'http://127.0.0.1:8000'")
+            raise ConfigError(f"{url!r} is not the address of a server; expected one like 'http://127.0.0.1:8000'")
         if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ConfigError(f"the address of {parts.hostname!r} has a login, a query or a fragment; expected none")
-        numbers = (timeout, retries, backoff, interval, max_wait)
-        if not (timeout > 0 and min(numbers) >= 0 and max(numbers) <= _LONGEST):
-            raise ConfigError(
-                "expected timeout > 0 and retries, backoff, interval, max_wait >= 0, all of them at most "
-                f"{_LONGEST:.0f}; got {', '.join(map(str, numbers))}"
-            )
+            raise ConfigError(f"the address of {parts.hostname!r} must not contain a login, a query or a fragment")
         self.url = url.rstrip("/")
-        self.timeout, self.retries, self.backoff = timeout, retries, backoff
-        self.interval, self.max_wait = interval, max_wait
+        self.timeout = number("timeout", timeout, above=0, maximum=_LONGEST)
+        self.retries = integer("retries", retries, minimum=0)
+        self.backoff = number("backoff", backoff, minimum=0, maximum=_LONGEST)
+        self.interval = number("interval", interval, minimum=0, maximum=_LONGEST)
+        self.max_wait = number("max_wait", max_wait, minimum=0, maximum=_LONGEST)
         self._https = parts.scheme == "https"
         self._host, self._port, self._prefix = parts.hostname, port, parts.path.rstrip("/")
         self._headers = {"User-Agent": f"agent-envs/{__version__}", **(headers or {})}
@@ -118,21 +114,21 @@ class HTTPPool:
         self._start()
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         _close(self._idle)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """The answer to a request, whatever its status, unless that says to come again.
+    def request(self, method: str, path: str, body: bytes | None = None) -> HTTPReply:
+        """Return the reply to a request. Statuses that call for a retry are retried; all others are returned.
 
         Args:
             method: "GET" or "POST".
-            path: What follows the address, with its query.
+            path: Path below the server's address, with its query.
             body: Bytes to send.
 
         Raises:
-            BackendDownError: Nothing answers, or the answer breaks off.
-            BackendSlowError: The answer takes too long.
-            BackendBusyError: The server says so, after the last attempt or for longer than `max_wait`.
+            BackendDownError: The server does not answer, or breaks off its reply.
+            BackendSlowError: The reply takes too long.
+            BackendBusyError: The server is still busy at the last attempt, or asks to wait longer than `max_wait`.
         """
         for attempt in range(self.retries + 1):
             if attempt:
@@ -149,11 +145,11 @@ class HTTPPool:
                 with self._lock:
                     self._next = max(self._next, time.monotonic() + e.wait)
         raise failure.kind(
-            f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; at last: {failure}"
+            f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; the last error: {failure}"
         ) from failure.__cause__
 
     def _keep_pace(self) -> None:
-        """Wait for this thread's turn."""
+        """Wait until the interval, or the pause that the server asked for, is over."""
         with self._lock:
             begin = max(self._next, time.monotonic())
             if self.interval or self._next:
@@ -161,17 +157,17 @@ class HTTPPool:
         while (wait := begin - time.monotonic()) > 0:
             time.sleep(wait)
 
-    def _exchange(self, method: str, path: str, data: bytes | None) -> Reply:
-        """One attempt. A kept connection that the server has closed in the meantime does not count as one."""
+    def _exchange(self, method: str, path: str, data: bytes | None) -> HTTPReply:
+        """Make one attempt. A reused connection that the server has closed meanwhile does not count."""
         while True:
-            connection, kept = self._connection()
+            connection, reused = self._connection()
             try:
                 connection.request(method, path, data, self._headers)
                 response = connection.getresponse()
                 content = self._read(response)
             except (OSError, http.client.HTTPException) as e:
                 connection.close()
-                if kept and isinstance(e, (http.client.RemoteDisconnected, ConnectionError)):
+                if reused and isinstance(e, (http.client.RemoteDisconnected, ConnectionError)):
                     continue
                 kind = BackendSlowError if isinstance(e, TimeoutError) else BackendDownError
                 raise _RetryError(f"{type(e).__name__}: {e}", kind) from e
@@ -181,18 +177,19 @@ class HTTPPool:
             if connection.sock is not None:
                 self._idle.append(connection)
             if response.status in _BUSY:
-                wait = _retry_after(response.headers.get("Retry-After"))
-                raise _RetryError(f"status {response.status}: {short(content)}", BackendBusyError, wait)
-            return Reply(response.status, content)
+                raise _RetryError(
+                    f"status {response.status}: {short(content)}", BackendBusyError, retry_after(response.headers)
+                )
+            return HTTPReply(response.status, content)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
-        end = time.monotonic() + _WHOLE * self.timeout
+        end = time.monotonic() + _TIMEOUTS_PER_REPLY * self.timeout
         chunks, size = [], 0
         while size <= _MAX_RESPONSE and (chunk := response.read1(_CHUNK)):
             chunks.append(chunk)
             size += len(chunk)
             if time.monotonic() > end:
-                raise TimeoutError(f"the answer was not complete after {_WHOLE * self.timeout:g} seconds")
+                raise TimeoutError(f"the reply was not complete after {_TIMEOUTS_PER_REPLY * self.timeout:g} seconds")
         content = b"".join(chunks)
         if response.length and size <= _MAX_RESPONSE:
             raise http.client.IncompleteRead(content, response.length)
@@ -200,7 +197,7 @@ class HTTPPool:
         return content
 
     def _encrypted(self) -> http.client.HTTPSConnection:
-        """A connection with TLS, through a proxy where the environment names one."""
+        """Return a TLS connection, through a proxy if the environment names one."""
         context = ssl.create_default_context()
         proxy = _proxy_of(self._host)
         if proxy is None or proxy.hostname is None:
@@ -209,12 +206,12 @@ class HTTPPool:
             proxy.hostname, proxy.port or 80, timeout=self.timeout, context=context
         )
         login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}" if proxy.username else ""
-        given = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
-        connection.set_tunnel(self._host, self._port or 443, headers=given)
+        headers = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+        connection.set_tunnel(self._host, self._port or 443, headers=headers)
         return connection
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """A connection, and whether it was used before. Those of a parent process are left to it."""
+        """Return a connection, and whether it was used before. A forked process does not use its parent's."""
         if self._pid != os.getpid():
             _close(self._idle)
             self._start()
@@ -227,38 +224,20 @@ class HTTPPool:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self.timeout)
         try:
             connection.connect()
-            # A small request must not wait for the acknowledgement of the one before.
+            # A small request must not wait until the previous one is acknowledged.
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
-            pass  # the request meets the same error, and reports it
+            pass  # the request will fail with the same error and report it
         return connection, False
 
 
 def _proxy_of(host: str) -> SplitResult | None:
-    """The proxy that the environment (`https_proxy`, `no_proxy`) names for encrypted requests to a host."""
+    """Return the proxy that `https_proxy` and `no_proxy` name for HTTPS requests to a host, if any."""
     proxy = urllib.request.getproxies().get("https")
     if not proxy or urllib.request.proxy_bypass(host):
         return None
     parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     return parts if parts.hostname else None
-
-
-def _retry_after(text: str | None) -> float:
-    """The seconds that a Retry-After header asks for, as a number or a date; 0 where it asks for none.
-
-    >>> _retry_after("2"), _retry_after("soon"), _retry_after(None), _retry_after("Thu, 01 Jan 1970 00:00:00 GMT")
-    (2.0, 0.0, 0.0, 0.0)
-    """
-    if text is None:
-        return 0.0
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return 0.0
-    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
 
 
 def _close(connections: list[http.client.HTTPConnection]) -> None:
@@ -267,7 +246,7 @@ def _close(connections: list[http.client.HTTPConnection]) -> None:
 
 
 def short(content: object) -> str:
-    """The begin of an answer, for error messages.
+    """Return the beginning of a reply, for error messages.
 
     >>> short(b"<html>"), short({"a": 1})
     ('<html>', "{'a': 1}")

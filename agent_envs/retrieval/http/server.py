@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from agent_envs.errors import AgentEnvsError, ConfigError
-from agent_envs.retrieval.base import Retriever
+from agent_envs.retrieval.retriever import Retriever
 
 __all__ = ["SearchServer"]
 

@@ -4,8 +4,8 @@ A backend has `search(query, k, before)`, `expand(paper_id)` and `get(paper_id)`
 `scores(query, papers)` (`Selector`). What names a user may write for them is in `agent_envs.retrieval.papers.opening`.
 """
 
-from agent_envs.retrieval.papers.base import Paper, PaperBackend, Selector, normal_date, title_key, within_date
 from agent_envs.retrieval.papers.opening import open_backend, open_selector
+from agent_envs.retrieval.papers.paper import Paper, PaperBackend, Selector, normal_date, title_key, within_date
 from agent_envs.retrieval.papers.selectors import CachedSelector, GoldSelector, LexicalSelector
 
 __all__ = [

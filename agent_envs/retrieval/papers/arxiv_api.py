@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
-from agent_envs.retrieval.http.pool import Reply, short
-from agent_envs.retrieval.papers.base import Paper, date_number, normal_date, within_date
-from agent_envs.retrieval.papers.ids import arxiv_id, plain_arxiv_id
+from agent_envs.retrieval.http.pool import HTTPReply, short
+from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, plain_arxiv_id, within_date
 from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, semantic_scholar
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options
 from agent_envs.retrieval.papers.store import ReplyStore
@@ -95,7 +94,7 @@ class ArxivAPI:
     def _page(self, query: dict[str, Any], wanted: str = "") -> tuple[list[Paper], int, int]:
         query |= {"sortBy": "relevance", "sortOrder": "descending"}
 
-        def read(reply: Reply) -> tuple[list[Paper], int, int]:
+        def read(reply: HTTPReply) -> tuple[list[Paper], int, int]:
             page = read_feed(reply, wanted)
             if not page[2] and query["start"] < page[1]:
                 raise _EmptyPageError(f"arXiv sent an empty page at {query['start']} of {page[1]} results")
@@ -132,7 +131,7 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
     return f"({text}) AND submittedDate:[199101010000 TO {day[:4]}{month}{last}2359]"
 
 
-def read_feed(reply: Reply, wanted: str = "") -> tuple[list[Paper], int, int]:
+def read_feed(reply: HTTPReply, wanted: str = "") -> tuple[list[Paper], int, int]:
     """The papers of an Atom feed, how many there are in all, and how many entries this feed has.
 
     Args:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
-from agent_envs.retrieval.http.pool import Reply, short
-from agent_envs.retrieval.papers.base import Paper
+from agent_envs.retrieval.http.pool import HTTPReply, short
+from agent_envs.retrieval.papers.paper import Paper
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
 
 __all__ = ["PROMPT_FIELDS", "ClassifierSelector", "classifier_selector", "fill_prompt", "read_prompt"]
@@ -78,10 +78,10 @@ class ClassifierSelector:
     def _body(self, texts: list[str]) -> dict[str, Any]:
         return {"input": texts, **({"model": self._model} if self._model else {})}
 
-    def _reader(self, count: int) -> Callable[[Reply], list[tuple[dict[str, Any], float]]]:
+    def _reader(self, count: int) -> Callable[[HTTPReply], list[tuple[dict[str, Any], float]]]:
         """Understands a reply to so many texts: each one's result and score, in the order of the texts."""
 
-        def read(reply: Reply) -> list[tuple[dict[str, Any], float]]:
+        def read(reply: HTTPReply) -> list[tuple[dict[str, Any], float]]:
             payload = read_json(reply, self._service.url)
             data = payload.get("data") if isinstance(payload, dict) else None
             if not isinstance(data, list) or len(data) != count:

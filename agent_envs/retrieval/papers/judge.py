@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from agent_envs.errors import BackendReplyError, ConfigError
-from agent_envs.retrieval.http.pool import Reply, short
-from agent_envs.retrieval.papers.base import Paper
+from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.classifier import fill_prompt, read_prompt
+from agent_envs.retrieval.papers.paper import Paper
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
 
 __all__ = ["JudgeSelector", "judge_selector", "read_score"]
@@ -78,7 +78,7 @@ class JudgeSelector:
         }
         return self._service.post("/chat/completions", body, self._read)
 
-    def _read(self, reply: Reply) -> float:
+    def _read(self, reply: HTTPReply) -> float:
         payload = read_json(reply, self._service.url)
         try:
             content = payload["choices"][0]["message"]["content"]

@@ -21,8 +21,7 @@ import numpy as np
 
 from agent_envs.errors import ConfigError, DataError, UnknownPaperError
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
-from agent_envs.retrieval.papers.base import Paper, date_number, normal_date
-from agent_envs.retrieval.papers.corpus import PaperRow
+from agent_envs.retrieval.papers.paper import Paper, PaperRow, date_number, normal_date
 from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
 
 __all__ = ["LocalPapers"]

@@ -17,8 +17,8 @@ from typing import Any
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import write_text
 from agent_envs.retrieval.papers.arxiv_api import arxiv_backend
-from agent_envs.retrieval.papers.base import PaperBackend
-from agent_envs.retrieval.papers.http_papers import http_backend
+from agent_envs.retrieval.papers.http_api import http_backend
+from agent_envs.retrieval.papers.paper import PaperBackend
 from agent_envs.retrieval.papers.semantic_scholar import semantic_scholar_backend
 from agent_envs.retrieval.papers.store import NOTE, ReplyStore
 

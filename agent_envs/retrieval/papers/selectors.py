@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.analysis.analyzer import analyze
-from agent_envs.retrieval.papers.base import Paper, Selector, title_key
+from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
 
 __all__ = ["CachedSelector", "GoldSelector", "LexicalSelector", "lexical_selector"]
 

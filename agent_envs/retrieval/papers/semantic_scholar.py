@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
-from agent_envs.retrieval.http.pool import Reply, short
-from agent_envs.retrieval.papers.base import Paper, normal_date, within_date
-from agent_envs.retrieval.papers.ids import arxiv_id, safe_id
+from agent_envs.retrieval.http.pool import HTTPReply, short
+from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, safe_id, within_date
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options, read_json
 from agent_envs.retrieval.papers.store import ReplyStore
 
@@ -95,7 +94,7 @@ class SemanticScholar:
     def get(self, paper_id: str) -> Paper:
         """The paper with an arXiv id, a paperId, or any id that the API takes, such as "CorpusID:1"."""
 
-        def read(reply: Reply) -> Paper:
+        def read(reply: HTTPReply) -> Paper:
             paper = read_paper(self._json(reply, paper_id), self._service.url)
             if paper is None:
                 raise UnknownPaperError(f"there is no paper {paper_id!r}")
@@ -123,7 +122,7 @@ class SemanticScholar:
                 found.setdefault(paper.id, paper)
         return list(found.values())[:limit]
 
-    def _page(self, reply: Reply, begin: int, paper_id: str | None) -> tuple[list[Paper], int | None]:
+    def _page(self, reply: HTTPReply, begin: int, paper_id: str | None) -> tuple[list[Paper], int | None]:
         payload = self._json(reply, paper_id)
         papers = read_listed(payload, self._service.url)
         after = payload.get("next") if isinstance(payload, dict) else None
@@ -131,7 +130,7 @@ class SemanticScholar:
             raise BackendReplyError(f"{self._service.url} says that {after!r:.80} follows {begin}")
         return papers, after
 
-    def _json(self, reply: Reply, paper_id: str | None) -> Any:
+    def _json(self, reply: HTTPReply, paper_id: str | None) -> Any:
         if reply.status == 404 and paper_id is not None:
             raise UnknownPaperError(f"there is no paper {paper_id!r}")
         return read_json(reply, self._service.url)

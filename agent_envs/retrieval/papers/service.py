@@ -17,7 +17,7 @@ from agent_envs.errors import (
     UnknownPaperError,
     did_you_mean,
 )
-from agent_envs.retrieval.http.pool import HTTPPool, Reply, short
+from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply, short
 from agent_envs.retrieval.papers.store import ReplyStore
 
 __all__ = ["SERVICE_OPTIONS", "Service", "cache_folder", "parse_options", "read_json"]
@@ -122,7 +122,7 @@ class Service:
             store = ReplyStore(cache)
         return cls(url, store=store, recording=recording, offline=offline, **{**pool, **given})
 
-    def get(self, path: str, params: Mapping[str, object], read: Callable[[Reply], T]) -> T:
+    def get(self, path: str, params: Mapping[str, object], read: Callable[[HTTPReply], T]) -> T:
         """What `read` makes of the answer to a GET request.
 
         Args:
@@ -139,7 +139,7 @@ class Service:
         query = urlencode({key: _clean(str(value)) for key, value in params.items()}, quote_via=quote)
         return self._ask("GET", f"{path}?{query}" if query else path, None, read)
 
-    def post(self, path: str, body: object, read: Callable[[Reply], T], *, keep: bool = True) -> T:
+    def post(self, path: str, body: object, read: Callable[[HTTPReply], T], *, keep: bool = True) -> T:
         """What `read` makes of the answer to a POST request with a JSON body; as `get`.
 
         Args:
@@ -150,16 +150,16 @@ class Service:
         """
         return self._ask("POST", path, _json(body), read, keep)
 
-    def kept(self, path: str, body: object, read: Callable[[Reply], T]) -> T | None:
+    def kept(self, path: str, body: object, read: Callable[[HTTPReply], T]) -> T | None:
         """What the kept answer to a POST request gives, None without one; as `post`, but nobody is asked."""
         return self._from_store("POST", self.url + path, _json(body), read)
 
     def keep(self, path: str, body: object, content: object) -> None:
         """Keep an answer to a POST request that came as a part of another, where replies are kept."""
         if self._store is not None:
-            self._store.put("POST", self.url + path, _json(body), Reply(200, _json(content)))
+            self._store.put("POST", self.url + path, _json(body), HTTPReply(200, _json(content)))
 
-    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[Reply], T], keep: bool = True) -> T:
+    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T], keep: bool = True) -> T:
         url = self.url + path
         if keep:
             value = self._from_store(method, url, body, read)
@@ -176,7 +176,7 @@ class Service:
             self._store.put(method, url, body, reply)
         return value
 
-    def _from_store(self, method: str, url: str, body: bytes | None, read: Callable[[Reply], T]) -> T | None:
+    def _from_store(self, method: str, url: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T | None:
         if self._store is None:
             return None
         try:
@@ -198,7 +198,7 @@ class Service:
             return None  # from another version of the service: asked for again
 
 
-def read_json(reply: Reply, service: str) -> Any:
+def read_json(reply: HTTPReply, service: str) -> Any:
     """The JSON of a reply with status 200.
 
     Raises:

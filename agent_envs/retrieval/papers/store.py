@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import write_text
-from agent_envs.retrieval.http.pool import Reply
+from agent_envs.retrieval.http.pool import HTTPReply
 
 __all__ = ["ReplyStore", "canonical_url"]
 
@@ -46,7 +46,7 @@ class ReplyStore:
             raise ConfigError(f"{str(folder)!r} is no usable folder: {e}") from e
         self._others: dict[str, Path] | None = None
 
-    def get(self, method: str, url: str, body: bytes | None = None) -> Reply | None:
+    def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
         """The reply kept for a request, None if there is none.
 
         Raises:
@@ -61,7 +61,7 @@ class ReplyStore:
             path = other
         return _read(path)[1]
 
-    def put(self, method: str, url: str, body: bytes | None, reply: Reply) -> None:
+    def put(self, method: str, url: str, body: bytes | None, reply: HTTPReply) -> None:
         """Keep a reply, in the place of one that is there.
 
         Raises:
@@ -96,14 +96,14 @@ def _key(method: str, url: str, body: bytes | None) -> str:
     return hashlib.sha256(request.encode()).hexdigest()[:40]
 
 
-def _read(path: Path) -> tuple[str, Reply]:
+def _read(path: Path) -> tuple[str, HTTPReply]:
     """A file's key and reply."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
         request = row.get("request")
         key = _key(row.get("method", "GET"), row["url"], None if request is None else request.encode())
         content = base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()
-        return key, Reply(int(row["status_code"]), content)
+        return key, HTTPReply(int(row["status_code"]), content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise DataError(
             f"{path}: expected a kept reply, an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "

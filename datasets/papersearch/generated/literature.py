@@ -26,7 +26,7 @@ from agent_envs.datasets.papersearch.generated import words
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.retrieval.papers import Paper
-from agent_envs.retrieval.papers.corpus import PaperRow
+from agent_envs.retrieval.papers.paper import PaperRow
 
 __all__ = ["HIDDEN", "PLAIN", "SURVEY", "SYNONYM", "Literature", "PlannedPaper", "Topic", "literature"]
 

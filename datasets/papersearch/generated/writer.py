@@ -16,7 +16,7 @@ from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import ConfigError
-from agent_envs.retrieval.papers.corpus import write_papers
+from agent_envs.retrieval.papers.paper import write_papers
 
 __all__ = ["generate_papersearch"]
 

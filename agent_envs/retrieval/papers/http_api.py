@@ -14,9 +14,8 @@ import os
 from urllib.parse import quote
 
 from agent_envs.errors import ConfigError, UnknownPaperError, did_you_mean
-from agent_envs.retrieval.http.pool import Reply
-from agent_envs.retrieval.papers.base import Paper, within_date
-from agent_envs.retrieval.papers.ids import arxiv_id, safe_id
+from agent_envs.retrieval.http.pool import HTTPReply
+from agent_envs.retrieval.papers.paper import Paper, arxiv_id, safe_id, within_date
 from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, read_listed
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
 from agent_envs.retrieval.papers.store import ReplyStore
@@ -104,7 +103,7 @@ class HTTPPapers:
         """The paper with this id; only the shape "graph" has an address for that."""
         return self._graph.get(paper_id)
 
-    def _read(self, reply: Reply, may_miss: bool) -> list[Paper]:
+    def _read(self, reply: HTTPReply, may_miss: bool) -> list[Paper]:
         if reply.status == 404 and may_miss:
             raise UnknownPaperError("there is no such paper")
         return read_listed(read_json(reply, self._service.url), self._service.url)

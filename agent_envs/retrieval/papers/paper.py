@@ -1,0 +1,328 @@
+"""Papers: the record, its ids and dates, rows of a file, and what backends and selectors of paper search offer.
+
+A file of papers has one JSON object a line, {"id", "title", "abstract", "date", "citations": [], "references": []}.
+Citations and references are ids of other papers; either may be missing, and an edge given on one side counts for both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from agent_envs.errors import DataError
+from agent_envs.files import numbered_lines, replacing
+from agent_envs.retrieval.corpus import corpus_files, row_id
+
+__all__ = [
+    "Paper",
+    "PaperBackend",
+    "PaperRow",
+    "Selector",
+    "arxiv_date",
+    "arxiv_id",
+    "date_number",
+    "normal_date",
+    "paper_row",
+    "plain_arxiv_id",
+    "read_papers",
+    "safe_id",
+    "title_key",
+    "within_date",
+    "write_papers",
+]
+
+_DATE = re.compile(r"\s*(\d{4})(?:[-/.]?(\d{2})(?:[-/.]?(\d{2}))?)?(?:[T ].*)?\s*", re.DOTALL)
+_NEW = r"\d{4}\.\d{4,5}"
+_OLD = r"[a-z-]+(?:\.[A-Z]{2})?/\d{7}"
+_PLAIN = re.compile(rf"({_NEW}|{_OLD})(?:v\d+)?")
+_WRITTEN = re.compile(
+    rf"\s*(?:https?://(?:\w+\.)*arxiv\.org/(?:abs|pdf|html)/|arxiv:\s*)?({_NEW}|{_OLD})(?:v\d+)?(?:\.pdf)?/?\s*",
+    re.IGNORECASE,
+)
+_SAFE = re.compile(r"[\w:;()<>@+~,=-][\w:;()<>@+~,=./-]{0,300}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper as a backend gives it."""
+
+    id: str
+    """Its name at the backend: what `expand` and `get` take. Never empty."""
+    title: str
+    """Its title, in one line."""
+    abstract: str = ""
+    """Its abstract, "" where the backend has none."""
+    date: str = ""
+    """Day of publication, "2024-05-31", "2024-05" or "2024", as far as it is known; "" where it is not."""
+
+
+@runtime_checkable
+class PaperBackend(Protocol):
+    """Where papers come from. Safe to use from several threads; one is shared by all environments of a process.
+
+    Every method raises BackendError where the service or the index behind it is down, too slow, refuses, or answers in
+    another shape than expected, and never returns part of an answer instead. No answer is an empty list.
+    """
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for a network: they then run in threads, side by side."""
+        ...
+
+    def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
+        """The best k papers for a query, best first.
+
+        Args:
+            query: Any text. One with nothing to search for finds nothing.
+            k: How many, at least 1.
+            before: A date as in `Paper.date`: leave out what was published after it. A paper without a date stays.
+        """
+        ...
+
+    def expand(self, paper_id: str) -> list[Paper]:
+        """The papers that a paper refers to, then those that cite it; each once, and not the paper itself.
+
+        Raises:
+            UnknownPaperError: There is no such paper. (A paper without citations and references gives [].)
+        """
+        ...
+
+    def get(self, paper_id: str) -> Paper:
+        """The paper with this id.
+
+        Raises:
+            UnknownPaperError: There is no such paper.
+        """
+        ...
+
+
+@runtime_checkable
+class Selector(Protocol):
+    """How well papers fit a query. Safe to use from several threads."""
+
+    def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
+        """A number from 0 to 1 for each paper, in their order; the same for the same query and paper.
+
+        Raises:
+            BackendError: What judges is down or answers in another shape. Nothing of that answer is remembered.
+        """
+        ...
+
+
+@lru_cache(maxsize=1 << 14)
+def title_key(title: str) -> str:
+    """What two titles are compared by: their letters, in lower case.
+
+    >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
+    'bertpretrainingofdeeptransformersv'
+
+    One letter has several spellings, and they count as one:
+
+    >>> title_key("Plecha\\u0301c\\u030c's e\\ufb03cient seas") == title_key("Plech\\u00e1\\u010d's efficient seas")
+    True
+
+    A title without letters is compared as it stands, but for spaces:
+
+    >>> title_key(" 2 + 2 ")
+    '2+2'
+    """
+    letters = "".join(filter(str.isalpha, unicodedata.normalize("NFKC", title))).lower()
+    return letters or "".join(title.split())
+
+
+def normal_date(text: object) -> str:
+    """A date in the form of `Paper.date`.
+
+    >>> normal_date("20231024"), normal_date("2023-10-24T17:59:00Z"), normal_date("2023-10"), normal_date(2023)
+    ('2023-10-24', '2023-10-24', '2023-10', '2023')
+    >>> normal_date(None), normal_date("")
+    ('', '')
+
+    Raises:
+        DataError: It is no date.
+    """
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return ""
+    match = _DATE.fullmatch(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    if match is None or not (match[2] is None or 1 <= int(match[2]) <= 12) or int(match[3] or 1) not in range(1, 32):
+        raise DataError(f"expected a date such as '2023-10-24', '20231024', '2023-10' or '2023', got {text!r:.80}")
+    return "-".join(part for part in match.groups() if part is not None)
+
+
+def date_number(date: str, *, latest: bool = False) -> int:
+    """A date of `Paper.date`'s form as a whole number that sorts: yyyymmdd; 0 where it is unknown.
+
+    >>> date_number("2023-10-24"), date_number("2023"), date_number("2023", latest=True), date_number("")
+    (20231024, 20230000, 20239999, 0)
+
+    Args:
+        date: The date.
+        latest: Whether what is missing counts as its latest instead of its earliest.
+    """
+    if not date:
+        return 0
+    digits = date.replace("-", "")
+    return int(digits.ljust(8, "9" if latest else "0"))
+
+
+def within_date(date: str, before: str | None) -> bool:
+    """Whether a paper of this date may be shown for a query of the date `before`: it is not published after it.
+
+    What is known of both decides; a paper or a query without a date lets everything pass.
+
+    >>> within_date("2023-10-24", "2023-10-24"), within_date("2023-10-25", "2023-10-24"), within_date("2023", "2023-01")
+    (True, False, True)
+    >>> within_date("2023-12-31", "2023"), within_date("", "2023"), within_date("2023", None)
+    (True, True, True)
+    """
+    return not before or date_number(date) <= date_number(before, latest=True)
+
+
+# -- ids -----------------------------------------------------------------------------------------------------------
+
+
+def plain_arxiv_id(text: str) -> str:
+    """An arXiv id without its version, "" for what is none.
+
+    >>> plain_arxiv_id("2104.12255v1"), plain_arxiv_id("astro-ph/0601001"), plain_arxiv_id("abc")
+    ('2104.12255', 'astro-ph/0601001', '')
+    """
+    match = _PLAIN.fullmatch(text)
+    return match[1] if match else ""
+
+
+def arxiv_id(text: str) -> str:
+    """The arXiv id that a text is, in any of the usual forms, without its version; "" for other texts.
+
+    >>> [arxiv_id(t) for t in ("arXiv:2009.02040v3", "http://arxiv.org/pdf/2103.14030", "PMID:38697206")]
+    ['2009.02040', '2103.14030', '']
+    """
+    match = _WRITTEN.fullmatch(text)
+    return match[1] if match else ""
+
+
+def arxiv_date(name: str) -> str:
+    """The month that an arXiv id tells, "" for other ids.
+
+    >>> arxiv_date("2009.02040"), arxiv_date("astro-ph/9901001"), arxiv_date("CorpusID:1"), arxiv_date("2099.00001")
+    ('2020-09', '1999-01', '', '')
+    """
+    if not plain_arxiv_id(name):
+        return ""
+    year, month = (name.rpartition("/")[2][begin : begin + 2] for begin in (0, 2))
+    if not 1 <= int(month) <= 12:
+        return ""
+    return f"{'19' if int(year) > 90 else '20'}{year}-{month}"
+
+
+def safe_id(text: str) -> bool:
+    """Whether an id may stand in the path of an address: it leads nowhere else.
+
+    >>> safe_id("10.2139/ssrn.2250500"), safe_id("CorpusID:1"), safe_id("../admin"), safe_id("a?b"), safe_id("")
+    (True, True, False, False, False)
+    """
+    return _SAFE.fullmatch(text) is not None and not any(part in ("", ".", "..") for part in text.split("/"))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PaperRow:
+    """A paper with its edges."""
+
+    paper: Paper
+    """The paper."""
+    references: tuple[str, ...] = ()
+    """Ids of the papers that it refers to."""
+    citations: tuple[str, ...] = ()
+    """Ids of the papers that cite it."""
+
+
+def paper_row(row: Mapping[str, Any], where: object) -> PaperRow:
+    """A row of a papers.jsonl. Abstract, date and edges may be missing or null; spaces and line breaks become spaces.
+
+    >>> row = paper_row({"id": 7, "title": "On\\n  Parsing", "date": "20240531", "references": ["a", 8]}, "row 1")
+    >>> row.paper.id, row.paper.title, row.paper.date, row.references
+    ('7', 'On Parsing', '2024-05-31', ('a', '8'))
+
+    Raises:
+        DataError: It has no id or no title, or something is of another type; the message names `where`.
+    """
+    doc_id = row_id(row, where)
+    texts = {}
+    for key in ("title", "abstract"):
+        text = row.get(key)
+        if not isinstance(text, str) and (text is not None or key == "title"):
+            raise DataError(f"{where}: {key!r} has to be a string, got {text!r:.80}")
+        texts[key] = " ".join((text or "").split())
+    try:
+        date = normal_date(row.get("date"))
+    except DataError as e:
+        raise DataError(f"{where}: {e}") from e
+    paper = Paper(doc_id, texts["title"], texts["abstract"], date)
+    return PaperRow(paper, _ids(row, "references", where), _ids(row, "citations", where))
+
+
+def _ids(row: Mapping[str, Any], key: str, where: object) -> tuple[str, ...]:
+    ids = row.get(key)
+    if ids is None:
+        return ()
+    if not isinstance(ids, list) or not all(isinstance(i, (str, int)) and not isinstance(i, bool) for i in ids):
+        raise DataError(f"{where}: {key!r} has to be a list of ids, got {ids!r:.80}")
+    return tuple(map(str, ids))
+
+
+def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
+    """The papers of a .jsonl file (.gz too) or of a folder of them, read as they are asked for.
+
+    Raises:
+        DataError: Nothing is there, or a line is no paper; the message names file and line.
+    """
+    for path in corpus_files(Path(source)):
+        for number, line in numbered_lines(path):
+            where = f"{path}, line {number}"
+            yield paper_row(_parse(line, where), where)
+
+
+def _parse(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{where}: not JSON ({e})") from e
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: expected an object with id and title, got {type(row).__name__}")
+    return row
+
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def write_papers(rows: Iterable[PaperRow], path: str | os.PathLike[str]) -> int:
+    """Write a papers.jsonl, which appears whole or not at all; how many papers it has."""
+    count = 0
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", errors="replace") as file:
+        for row in rows:
+            paper = row.paper
+            file.write(
+                _encode(
+                    {
+                        "id": paper.id,
+                        "title": paper.title,
+                        "abstract": paper.abstract,
+                        "date": paper.date,
+                        "citations": row.citations,
+                        "references": row.references,
+                    }
+                )
+                + "\n"
+            )
+            count += 1
+    return count
