@@ -32,9 +32,9 @@ from torch.nn.utils.rnn import pad_sequence
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
+from agent_envs.adapters.metrics_log import Record
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
-from agent_envs.adapters.verl.run.metrics import Record
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
 from agent_envs.policies import TransformersPolicy

@@ -17,12 +17,12 @@ from transformers import AutoModelForTokenClassification
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
+from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.adapters.verl.run.metrics import Record, append_records, write_records
 from agent_envs.episodes.record import Episode
+from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, first_line
-from agent_envs.files import write_text
 from agent_envs.policies.local.loading import context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.wrapping.specs import make_text_env
@@ -60,14 +60,15 @@ class Run:
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss)
         self.pool, self.held_out = task_pools(config)
-        self._keep_settings()
+        settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
+        keep_settings(self.folder / "settings.json", settings)
         checkpoint = self.folder / "checkpoint"
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to go on from, or None."""
         self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
         """Iterations done."""
         # what lies after the checkpoint is played again
-        self.records: list[Record] = [r for r in _read(self.folder / "metrics.jsonl") if r["step"] <= self.step]
+        self.records: list[Record] = [r for r in read_records(self.folder / "metrics.jsonl") if r["step"] <= self.step]
         """The lines of metrics.jsonl."""
         write_records(self.folder / "metrics.jsonl", self.records)
 
@@ -112,7 +113,7 @@ class Run:
         if "actor/ratio/moved" in record and (notice := self._watch.update(record["actor/ratio/moved"])):
             _log.warning("%s", notice)
         self.records.append(record)
-        append_records(self.folder / "metrics.jsonl", [record])
+        append_record(self.folder / "metrics.jsonl", record)
 
     def save(self, number: int) -> None:
         """Write a checkpoint where one is due; it appears whole, in the place of the last one."""
@@ -132,21 +133,6 @@ class Run:
             target.rename(old)
         parts.rename(target)
         shutil.rmtree(old, ignore_errors=True)
-
-    def _keep_settings(self) -> None:
-        settings = {k: v for k, v in dataclasses.asdict(self.config).items() if k not in _MAY_CHANGE}
-        settings = json.loads(json.dumps(settings))
-        path = self.folder / "settings.json"
-        if not path.exists():
-            write_text(path, json.dumps(settings, indent=1) + "\n")
-            return
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
-        if changed:
-            raise ConfigError(
-                f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, "
-                "or delete it"
-            )
 
     def _start_model(self) -> str:
         """The model to start from; a tiny one is made and taught the format where none is named."""
@@ -209,13 +195,6 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
         return sizes[0], np.arange(0)
     drawn = np.random.default_rng(config.seed).permutation(sizes[1])
     return sizes[0], drawn[: config.eval_tasks]
-
-
-def _read(path: Path) -> list[Record]:
-    if not path.exists():
-        return []
-    whole = path.read_text(encoding="ascii")
-    return [json.loads(line) for line in whole[: whole.rfind("\n") + 1].splitlines()]
 
 
 def about(episodes: Sequence[Episode]) -> Record:

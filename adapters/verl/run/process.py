@@ -19,11 +19,12 @@ from types import FrameType
 from tqdm import tqdm
 
 import agent_envs
+from agent_envs.adapters.metrics_log import append_record
 from agent_envs.adapters.verl.config.overrides import environment
 from agent_envs.adapters.verl.config.presets import Preset
 from agent_envs.adapters.verl.config.run import Paths, RunConfig
 from agent_envs.adapters.verl.config.settings import quoted
-from agent_envs.adapters.verl.run import metrics
+from agent_envs.adapters.verl.run.verl_log import read_log
 from agent_envs.errors import BackendError
 
 __all__ = ["last_error", "run_verl"]
@@ -104,9 +105,9 @@ def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, lo
     with tqdm(total=config.steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
         while True:
             ended = process.poll() is not None
-            records, offset = metrics.read_log(log, offset)
-            metrics.append_records(paths.metrics, records)
+            records, offset = read_log(log, offset)
             for record in records:
+                append_record(paths.metrics, record)
                 bar.set_description("training")
                 for key, name in _SHOWN.items():
                     if record.get(key) is not None:

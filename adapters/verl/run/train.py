@@ -9,14 +9,13 @@ command continues a run that was stopped. verl runs in a process of its own: wha
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
+from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.presets import PRESETS, Preset
 from agent_envs.adapters.verl.config.run import (
     Paths,
@@ -28,12 +27,12 @@ from agent_envs.adapters.verl.config.run import (
     make_env,
 )
 from agent_envs.adapters.verl.config.settings import settle, verl_overrides
-from agent_envs.adapters.verl.run import metrics
 from agent_envs.adapters.verl.run.process import run_verl
+from agent_envs.adapters.verl.run.verl_log import join_logs
 from agent_envs.adapters.verl.run.version import check_version
+from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line, run_command
-from agent_envs.files import write_text
 from agent_envs.messages import observation_text
 
 __all__ = ["DESCRIPTION", "add_arguments", "main", "run"]
@@ -125,8 +124,8 @@ def run(arguments: argparse.Namespace) -> str:
     if options["dry_run"]:
         return _explained(config, preset) + settled.yaml
     tasks = choose_tasks(config, preset, tasks_per_step=settled.tasks_per_step)
-    with _locked(paths):
-        _remember(paths, config)
+    with locked_folder(paths.out):
+        keep_settings(paths.run, {**config.settings(), "steps": config.steps}, may_change={"steps"})
         if config.model is None and not paths.model.exists():
             _make_model(config, preset, tasks, paths.model)
         records = _train(config, preset, tasks, paths, model)
@@ -176,35 +175,6 @@ def _check_model(model: str, *, fetch: bool) -> None:
         )
 
 
-@contextmanager
-def _locked(paths: Paths) -> Iterator[None]:
-    try:
-        paths.out.mkdir(parents=True, exist_ok=True)
-        file = (paths.out / ".lock").open("w")
-    except OSError as e:
-        raise ConfigError(f"--out {paths.out}: not a folder that can be written to: {e.strerror}") from e
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise ConfigError(f"another process is training in {paths.out}; wait for it or choose another --out") from e
-        yield
-
-
-def _remember(paths: Paths, config: RunConfig) -> None:
-    """Write the run's settings, or compare them with those of the run that is to be continued."""
-    settings = config.settings()
-    if paths.run.exists():
-        before = json.loads(paths.run.read_text(encoding="utf-8"))
-        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in settings.items() if before.get(k) != v]
-        if changed:
-            raise ConfigError(
-                f"{paths.out} holds a run with other settings ({'; '.join(changed)}); "
-                "choose another --out, or delete it"
-            )
-    write_text(paths.run, json.dumps({**settings, "steps": config.steps}, indent=1) + "\n")
-
-
 def _make_model(config: RunConfig, preset: Preset, tasks: Tasks, folder: Path) -> None:
     from agent_envs.adapters.tiny.warm_start import make_warm_model
 
@@ -227,12 +197,12 @@ def _make_model(config: RunConfig, preset: Preset, tasks: Tasks, folder: Path) -
     )
 
 
-def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model: str) -> list[metrics.Record]:
+def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model: str) -> list[Record]:
     from agent_envs.adapters.verl.run.task_rows import make_rows, write_rows
 
     resumed_from = _last_checkpoint(paths)
     starts = _past_starts(paths)
-    records = metrics.collect(starts)
+    records = join_logs(starts)
     if resumed_from < config.steps or not any(r["step"] >= config.steps and "val/success" in r for r in records):
         held_out = [(tasks.validation_split, tasks.validation), *filter(None, (tasks.unseen,))]
         for path, sets, phase in (
@@ -253,15 +223,15 @@ def _train(config: RunConfig, preset: Preset, tasks: Tasks, paths: Paths, model:
         paths.starts.mkdir(exist_ok=True)
         log = paths.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
         # What lies after the checkpoint is played again.
-        records = metrics.collect([*starts, (resumed_from, log)])
-        metrics.write_records(paths.metrics, records)
+        records = join_logs([*starts, (resumed_from, log)])
+        write_records(paths.metrics, records)
         validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
         overrides = settle(verl_overrides(config, preset, model=model, validate_first=not validated)).overrides
         try:
             run_verl(config, preset, paths, overrides, log, resumed_from)
         finally:
-            records = metrics.collect([*starts, (resumed_from, log)])
-            metrics.write_records(paths.metrics, records)
+            records = join_logs([*starts, (resumed_from, log)])
+            write_records(paths.metrics, records)
             _draw(config, paths, records)
     else:
         _draw(config, paths, records)
@@ -301,14 +271,14 @@ def _caption(config: RunConfig) -> str:
     )
 
 
-def _draw(config: RunConfig, paths: Paths, records: Sequence[metrics.Record]) -> None:
+def _draw(config: RunConfig, paths: Paths, records: Sequence[Record]) -> None:
     from agent_envs.adapters.verl.run.curve import draw_curve
 
     title = f"{config.env}, {config.algo}, {config.preset}, seed {config.seed}"
     draw_curve(paths.curve, records, title=title, caption=_caption(config))
 
 
-def _summary(config: RunConfig, paths: Paths, records: Sequence[metrics.Record]) -> str:
+def _summary(config: RunConfig, paths: Paths, records: Sequence[Record]) -> str:
     lines = [_caption(config).replace("\n", " ")]
     held_out = [r for r in records if r.get("val/success") is not None]
     if held_out:

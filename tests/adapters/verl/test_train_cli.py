@@ -3,7 +3,7 @@
 Behaviours pinned here:
 1. An unknown id, algorithm, preset, split, data path, wrapper or setting is exit status 2 and one line that names it.
 2. A model folder without a chat template is refused before anything starts.
-3. A run is continued only with the settings it was begun with; two processes never share one.
+3. A run is resumed only with the settings it started with.
 4. Held-out tasks are none of the training tasks; a longer run begins like a shorter one.
 5. `import agent_envs.cli` imports no trainer.
 """
@@ -26,7 +26,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
 from agent_envs.adapters.verl.config.run import Paths, build, choose_tasks
 from agent_envs.adapters.verl.config.settings import _compose, settle, verl_overrides
 from agent_envs.adapters.verl.run.process import last_error, run_verl
-from agent_envs.adapters.verl.run.train import _locked, _remember
+from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.errors import ConfigError
 
 ENV = "AgentR1/GSM8KTool-v0"
@@ -194,14 +194,11 @@ def test_swapping_the_preset_changes_nothing_else(
 def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     first, _ = build(**_options(out=out, steps=5))
-    paths = Paths(first.out)
-    with _locked(paths):
-        _remember(paths, first)
-        _remember(paths, build(**_options(out=out, steps=50))[0])  # longer: the same run
-        with pytest.raises(ConfigError, match=r"holds a run with other settings \(seed was 0, now 1\)"):
-            _remember(paths, build(**_options(out=out, seed=1))[0])
-        with pytest.raises(ConfigError, match="another process is training"), _locked(paths):
-            pass
+    path = Paths(first.out).run
+    keep_settings(path, first.settings())
+    keep_settings(path, build(**_options(out=out, steps=50))[0].settings())  # longer: the same run
+    with pytest.raises(ConfigError, match=r"holds a run with other settings \(seed was 0, now 1\)"):
+        keep_settings(path, build(**_options(out=out, seed=1))[0].settings())
 
 
 def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> None:

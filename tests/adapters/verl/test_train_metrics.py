@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.adapters.verl.run.metrics import append_records, collect, read_log, write_records
+from agent_envs.adapters.metrics_log import append_record, read_records, write_records
+from agent_envs.adapters.verl.run.verl_log import join_logs, read_log
 from agent_envs.episodes.statistics import Interval, difference, share
 
 
@@ -20,7 +21,7 @@ def _log(path: Path, lines: list[tuple[int, dict[str, float]]], torn: str = "") 
 def test_a_later_start_replaces_what_it_plays_again(tmp_path: Path) -> None:
     first = _log(tmp_path / "a", [(0, {"v": 0}), (1, {"r": 1}), (2, {"r": 2}), (3, {"r": 3})], torn='{"step": 4, "da')
     second = _log(tmp_path / "b", [(3, {"r": 30}), (4, {"r": 40})])
-    records = collect([(0, first), (2, second)])
+    records = join_logs([(0, first), (2, second)])
     assert records == [
         {"step": 0, "v": 0},
         {"step": 1, "r": 1},
@@ -33,12 +34,12 @@ def test_a_later_start_replaces_what_it_plays_again(tmp_path: Path) -> None:
 def test_validation_after_a_resume_joins_the_step_it_belongs_to(tmp_path: Path) -> None:
     first = _log(tmp_path / "a", [(1, {"r": 1}), (2, {"r": 2})])
     second = _log(tmp_path / "b", [(2, {"v": 0.5}), (3, {"r": 3})])
-    assert collect([(0, first), (2, second)])[1] == {"step": 2, "r": 2, "v": 0.5}
+    assert join_logs([(0, first), (2, second)])[1] == {"step": 2, "r": 2, "v": 0.5}
 
 
 def test_a_fresh_start_forgets_one_without_a_checkpoint(tmp_path: Path) -> None:
     first = _log(tmp_path / "a", [(0, {"v": 1}), (1, {"r": 1})])
-    assert collect([(0, first), (0, tmp_path / "missing")]) == [{"step": 0, "v": 1}]
+    assert join_logs([(0, first), (0, tmp_path / "missing")]) == [{"step": 0, "v": 1}]
 
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
@@ -53,9 +54,9 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
 def test_records_are_json_whatever_the_numbers(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write_records(path, [{"step": 1, "a": math.nan}])
-    append_records(path, [{"step": 2, "a": math.inf, "b": 1.5}])
+    append_record(path, {"step": 2, "a": math.inf, "b": 1.5})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{"step": 1, "a": None}, {"step": 2, "a": None, "b": 1.5}]
+    assert lines == read_records(path) == [{"step": 1, "a": None}, {"step": 2, "a": None, "b": 1.5}]
     assert list(tmp_path.iterdir()) == [path]
 
 

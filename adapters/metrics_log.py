@@ -1,0 +1,43 @@
+"""The file metrics.jsonl of a training run: one JSON object per step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent_envs.files import append_line, write_text
+
+__all__ = ["Record", "append_record", "read_records", "write_records"]
+
+Record = dict[str, Any]
+"""The metrics of one step, by name."""
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the records of a file, none if it does not exist. A last line cut off by a kill is left out.
+
+    >>> read_records(Path("no-such-file.jsonl"))
+    []
+    """
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="ascii")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write all records; the file appears whole or not at all."""
+    write_text(path, "".join(f"{_line(record)}\n" for record in records))
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one record as a whole line."""
+    append_line(path, _line(record))
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    # JSON has no NaN: a value that could not be computed is null.
+    return json.dumps({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()})
