@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_envs.files import append_line, write_text
+from agent_envs.files import JSONLines
 
 __all__ = ["Record", "append_record", "read_records", "write_records"]
 
@@ -22,22 +21,19 @@ def read_records(path: Path) -> list[Record]:
     >>> read_records(Path("no-such-file.jsonl"))
     []
     """
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="ascii")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [record for _, record in JSONLines(path).after()] if path.exists() else []
 
 
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write all records; the file appears whole or not at all."""
-    write_text(path, "".join(f"{_line(record)}\n" for record in records))
+    JSONLines(path).replace(map(_row, records))
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
     """Append one record as a whole line."""
-    append_line(path, _line(record))
+    JSONLines(path).append(_row(record))
 
 
-def _line(record: Mapping[str, Any]) -> str:
+def _row(record: Mapping[str, Any]) -> Record:
     # JSON has no NaN: a value that could not be computed is null.
-    return json.dumps({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()})
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}

@@ -1,24 +1,30 @@
-"""Files that appear whole or not at all, lines that do, and files that are read line by line, packed or not."""
+"""Reading and writing files so that neither a killed process nor another writer leaves them broken, on any platform."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import gzip
+import json
 import os
 import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
-__all__ = ["append_line", "end_of_whole_lines", "numbered_lines", "replacing", "write_text"]
+__all__ = ["FileLock", "JSONLines", "numbered_lines", "replacing", "write_text"]
+
+_LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, each with its number; what ends in .gz is unpacked.
+    """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
     Raises:
         DataError: The file cannot be read; the message names it.
@@ -32,72 +38,205 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"{path} cannot be read: {e}") from e
 
 
-def append_line(path: str | os.PathLike[str], line: str) -> None:
-    """Add a line to a file, whole or not at all; any number of threads and processes may do so at once.
+class JSONLines:
+    """A file of JSON objects, one a line, that threads and processes may add to and read at the same time.
 
-    The half line that a killed process left at the end is cut off first. Folders on the way are made.
-
-    Raises:
-        OSError: It cannot be written; the file is as it was.
+    Use it wherever a program keeps a file of records (episodes, metrics, calls), so that all of them survive in the
+    same way: rows are written whole or not at all, under a lock on the file, and a process killed while it writes
+    leaves at most a half line at the end, which readers skip and the next writer removes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "rows.jsonl")
-    ...     _ = path.write_text('{"a": 1}\\n{"a"')
-    ...     append_line(path, '{"a": 2}')
-    ...     path.read_text().split()
-    ['{"a":', '1}', '{"a":', '2}']
+    ...     rows = JSONLines(Path(folder, "run", "metrics.jsonl"))
+    ...     rows.append({"step": 1}, {"step": 2})
+    ...     with rows.path.open("a") as file:
+    ...         _ = file.write('{"st')
+    ...     rows.append({"step": 3})
+    ...     list(rows)
+    [{'step': 1}, {'step': 2}, {'step': 3}]
+
+    Args:
+        path: The file. Writers create it and its folders; readers also take a packed one (``.gz``).
     """
-    data = f"{line}\n".encode()
-    file = _open_locked(Path(path))
-    try:
-        size = os.fstat(file).st_size
-        end = end_of_whole_lines(file, size)
-        if end < size:
-            os.ftruncate(file, end)
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(file, data[written:], end + written)
-        except BaseException:
-            os.ftruncate(file, end)
-            raise
-    finally:
-        os.close(file)  # and with it goes the lock
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def append(self, *rows: Mapping[str, Any]) -> None:
+        """Add rows at the end, all of them or none.
+
+        Raises:
+            OSError: The file cannot be written; it is as it was.
+        """
+        data = memoryview("".join(_line(row) for row in rows).encode())
+        with FileLock(self.path) as lock:
+            file = lock.file
+            end = _end_of_whole_lines(file)
+            file.truncate(end)
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except BaseException:
+                file.truncate(end)
+                raise
+
+    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the whole file anew; until that is done, readers see the old rows.
+
+        Raises:
+            OSError: The file cannot be written; it is as it was.
+        """
+        with replacing(self.path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(map(_line, rows))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Read the rows one at a time; raises what `numbered` raises."""
+        return (row for _, row in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Read the rows one at a time, each with its line number for error messages.
+
+        Raises:
+            DataError: The file cannot be read, or a line is not a JSON object; names the file and the line.
+        """
+        for number, line in numbered_lines(self.path):
+            try:
+                row = json.loads(line.decode("utf-8-sig", "replace"))
+            except (ValueError, RecursionError) as e:
+                if not line.endswith(b"\n"):
+                    return  # a writer was killed here, or is still writing
+                raise DataError(f"{self.path}, line {number}: not valid JSON: {e}") from e
+            yield number, _object(row, f"{self.path}, line {number}")
+
+    def after(self, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Read the rows that begin at a byte offset or later, each with the offset of the next one.
+
+        A last line without its line break is left for a later call.
+
+        Raises:
+            OSError: The file cannot be opened.
+            DataError: A line is not a JSON object; names the file and the offset.
+        """
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                where = f"{self.path}, the line at byte {offset}"
+                offset += len(line)
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as e:
+                    raise DataError(f"{where}: not valid JSON: {e}") from e
+                yield offset, _object(row, where)
 
 
-def _open_locked(path: Path) -> int:
-    """The file, open and locked against other writers; made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
-                return file
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)  # somebody put another file in its place meanwhile
+def _line(row: Mapping[str, Any]) -> str:
+    return f"{json.dumps(row)}\n"
 
 
-def end_of_whole_lines(file: int, size: int) -> int:
-    """Where the last line that ends, ends (bytes)."""
-    end, block = size, 1
+def _object(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: expected a JSON object, got {shown(row)}")
+    return row
+
+
+def _end_of_whole_lines(file: FileIO) -> int:
+    """Return the offset after a file's last line break."""
+    end, block = file.seek(0, os.SEEK_END), 1  # a file that ends as it should takes one read of one byte
     while end:
         start = max(0, end - block)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end, block = start, 1 << 16
     return 0
 
 
+class FileLock:
+    """A file that is locked against other threads and processes until it is closed or the process ends.
+
+    Args:
+        path: The file; it is created, with its folders, where it is missing. Once locked it is open in ``file``, for
+            reading and appending.
+        wait: Whether to wait while another process holds the lock.
+
+    Raises:
+        BlockingIOError: Another process holds the lock, and ``wait`` is false.
+        OSError: The file cannot be opened for writing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, FileLock(Path(folder, "lock")):
+    ...     try:
+    ...         FileLock(Path(folder, "lock"), wait=False)
+    ...     except BlockingIOError:
+    ...         "held by another"
+    'held by another'
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, wait: bool = True) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            self.file: FileIO = path.open("a+b", buffering=0)
+            try:
+                _lock(self.file.fileno(), wait)
+                if path.exists() and os.path.samestat(os.fstat(self.file.fileno()), path.stat()):
+                    return
+            except BaseException:
+                self.file.close()
+                raise
+            self.close()  # another file has taken the path meanwhile: lock that one
+
+    def close(self) -> None:
+        """Release the lock."""
+        if not self.file.closed:
+            _unlock(self.file.fileno())
+            self.file.close()
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    import msvcrt
+
+    def _lock(file: int, wait: bool) -> None:
+        while True:
+            os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+                return
+            except OSError as e:
+                if not wait:
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from e
+            time.sleep(0.01)
+
+    def _unlock(file: int) -> None:
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined]
+
+else:
+
+    def _lock(file: int, wait: bool) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+    def _unlock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a child forked meanwhile has the file open as well
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which takes its place at the end and is removed after an error.
+    """Replace a file in one step: yields a temporary path beside it, which is moved to ``path`` at the end.
 
-    Folders on the way are made. Readers see the file as it was or as it will be; of two writers the last one wins.
+    Readers see the old file or the new one, never a part. After an error the old one stays. Of two writers at once the
+    last one wins. Missing folders are created.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +246,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     'whole'
 
     Raises:
-        OSError: The path is a folder, or there is no writing to it; names ``path``.
+        OSError: ``path`` is a folder, or cannot be written.
     """
     target = Path(path)
     if target.is_dir():
@@ -126,6 +265,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` in UTF-8."""
+    """Write ``text`` in UTF-8; the file appears whole or not at all."""
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", newline="\n")

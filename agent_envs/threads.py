@@ -206,4 +206,5 @@ def _reset_after_fork() -> None:
     _lock, _loop, _loop_pid, _idle = threading.Lock(), None, None, []
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -16,7 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.files import append_line
+from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec
 from agent_envs.policies.base import Response
 from agent_envs.rollout.one import env_name
@@ -168,7 +168,7 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         )
         target = self._target()
         try:
-            append_line(target, episode.to_json())
+            JSONLines(target).append(episode.to_dict())
         except OSError as e:
             raise BackendError(f"RecordEpisodes: an episode cannot be added to {target}: {e}") from e
 

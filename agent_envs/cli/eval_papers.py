@@ -19,7 +19,7 @@ from typing import Any
 from agent_envs.envs.papersearch.reward import f1
 from agent_envs.episodes.html import episode_paths
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import numbered_lines
+from agent_envs.files import JSONLines
 from agent_envs.retrieval.papers.paper import title_key
 
 __all__ = [
@@ -85,15 +85,8 @@ def read_scored_episodes(path: Path) -> Iterator[ScoredEpisode]:
         DataError: The file cannot be read, or a line is no episode of paper search; names the file and the line. A last
             line that was cut off is left out.
     """
-    for number, line in numbered_lines(path):
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            if not line.endswith(b"\n"):  # a run that was killed while it wrote
-                break
-            raise DataError(f"{where}: not an episode of paper search, not even JSON: {e}") from e
-        yield _scored(row, where)
+    for number, row in JSONLines(path).numbered():
+        yield _scored(row, f"{path}, line {number}")
 
 
 def _scored(row: Any, where: str) -> ScoredEpisode:

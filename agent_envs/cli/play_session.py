@@ -16,7 +16,7 @@ from agent_envs import branching
 from agent_envs.cli.play_choices import Argument, Choice, choices, in_columns
 from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
-from agent_envs.files import append_line
+from agent_envs.files import JSONLines
 from agent_envs.messages import latest_words, observation_text
 from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.rollout.one import env_name
@@ -293,7 +293,7 @@ class Session:
                 stop_reason=reason if self._over else StopReason.CUT,
             )
             try:
-                append_line(self._save, episode.to_json())
+                JSONLines(self._save).append(episode.to_dict())
             except OSError as e:
                 raise BackendError(f"the episode cannot be added to {self._save}: {e}") from e
         self._turns = []

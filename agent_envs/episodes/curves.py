@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agent_envs.checks import shown
 from agent_envs.episodes.html import episode_paths, read_records
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import numbered_lines
+from agent_envs.files import JSONLines, numbered_lines
 
 __all__ = ["MEASURES", "Configuration", "Measure", "Run", "Spread", "correlation", "group_runs", "read_run", "spread"]
 
@@ -113,15 +114,14 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _read_metrics(path: Path, run: Run) -> None:
-    for number, line in numbered_lines(path):
+    for number, record in JSONLines(path).numbered():
         try:
-            record = json.loads(line)
             step = int(record["step"])
             trials = int((record.get("val/episodes") or 0) + (record.get("val/lost_episodes") or 0))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
-            if not line.endswith(b"\n"):  # a run that was killed while it wrote
-                break
-            raise DataError(f"{path}, line {number}: expected the metrics of a step, with 'step': {line[:80]!r}") from e
+            raise DataError(
+                f"{path}, line {number}: expected the metrics of a step, with 'step': {shown(record)}"
+            ) from e
         for measure in MEASURES:
             for phase, keys in (("training", measure.training), ("held-out", measure.held_out)):
                 value = next((record[key] for key in keys if isinstance(record.get(key), (int, float))), math.nan)

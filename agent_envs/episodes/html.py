@@ -24,7 +24,7 @@ from typing import Any
 
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
-from agent_envs.files import numbered_lines, replacing
+from agent_envs.files import JSONLines, replacing
 from agent_envs.messages import ToolCall, latest_words, observation_text
 from agent_envs.parsers.detect import parse_recorded
 
@@ -64,15 +64,9 @@ def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             that was cut off is left out.
     """
     for path in paths:
-        for number, line in numbered_lines(path):
-            try:
-                record = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError) as e:
-                if not line.endswith(b"\n"):  # a run that was killed while it wrote
-                    break
-                raise DataError(f"{path}:{number}: not a line of JSON: {e}") from e
-            if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
-                raise DataError(f"{path}:{number}: not an episode: expected an object with steps")
+        for number, record in JSONLines(path).numbered():
+            if not isinstance(record.get("steps"), list):
+                raise DataError(f"{path}, line {number}: not an episode: expected an object with steps")
             yield record
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, DataError
-from agent_envs.files import end_of_whole_lines, numbered_lines, replacing, write_text
+from agent_envs.files import FileLock, JSONLines, write_text
 
 __all__ = ["EpisodeLog"]
 
@@ -42,22 +41,18 @@ class EpisodeLog:
     def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
         self.folder = Path(folder)
         self.path = self.folder / "episodes.jsonl"
+        self._rows = JSONLines(self.path)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / ".lock").open("w")
+            self._lock = FileLock(self.folder / ".lock", wait=False)
+        except BlockingIOError as e:
+            raise ConfigError(
+                f"another process is at work in {self.folder}; wait for it or choose another folder"
+            ) from e
         except OSError as e:
             raise ConfigError(f"{self.folder}: not a folder that can be written to: {e.strerror}") from e
-        self._file: int | None = None
         try:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as e:
-                raise ConfigError(
-                    f"another process is at work in {self.folder}; wait for it or choose another folder"
-                ) from e
             self._remember(json.loads(json.dumps(dict(settings), default=str)))
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            self._cut_torn_line()
+            self._rows.append()  # creates the file, or cuts off a half line
         except BaseException:
             self.close()
             raise
@@ -68,11 +63,10 @@ class EpisodeLog:
         Raises:
             DataError: A line is no episode; names the file and the line.
         """
-        for number, line in numbered_lines(self.path):
+        for number, row in self._rows.numbered():
             try:
-                row = json.loads(line)
                 yield Episode.from_dict(row), row
-            except (ValueError, RecursionError) as e:
+            except ValueError as e:
                 raise DataError(f"{self.path}, line {number}: not an episode: {e}") from e
 
     def append(self, episode: Episode, **beside: Any) -> None:
@@ -81,16 +75,8 @@ class EpisodeLog:
         Raises:
             BackendError: The file cannot be written: the disk is full, say.
         """
-        assert self._file is not None
-        line = json.dumps({**episode.to_dict(), **beside}).encode("ascii") + b"\n"
-        before = os.fstat(self._file).st_size
         with _writing(self.path):
-            try:
-                while line:
-                    line = line[os.write(self._file, line) :]
-            except OSError:
-                os.ftruncate(self._file, before)  # or the next one would follow half a line
-                raise
+            self._rows.append({**episode.to_dict(), **beside})
 
     def drop(self, unwanted: Callable[[Episode], bool]) -> int:
         """Remove episodes; how many. The file is replaced at once, so a kill leaves the old or the new one.
@@ -99,15 +85,17 @@ class EpisodeLog:
             BackendError: The new one cannot be written.
         """
         dropped = 0
-        with _writing(self.path), replacing(self.path) as partial, partial.open("w", encoding="ascii") as file:
+
+        def kept() -> Iterator[dict[str, Any]]:
+            nonlocal dropped
             for episode, row in self.read():
                 if unwanted(episode):
                     dropped += 1
                 else:
-                    file.write(json.dumps(row) + "\n")
-        assert self._file is not None
-        os.close(self._file)
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+                    yield row
+
+        with _writing(self.path):
+            self._rows.replace(kept())
         return dropped
 
     def save(self, name: str, data: Mapping[str, Any]) -> None:
@@ -121,9 +109,6 @@ class EpisodeLog:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
         self._lock.close()
 
     def __enter__(self) -> EpisodeLog:
@@ -155,14 +140,6 @@ class EpisodeLog:
                 f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, or, "
                 f"where the difference does not matter, change it in {path}"
             )
-
-    def _cut_torn_line(self) -> None:
-        """Remove what follows the last line break: a process was killed while it wrote."""
-        assert self._file is not None
-        size = os.fstat(self._file).st_size
-        end = end_of_whole_lines(self._file, size)
-        if end < size:
-            os.ftruncate(self._file, end)
 
 
 @contextmanager

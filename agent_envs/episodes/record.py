@@ -7,13 +7,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agent_envs.errors import DataError
-from agent_envs.files import replacing
+from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec, latest_words, observation_text
 
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
@@ -248,9 +247,7 @@ def to_json_types(value: Any) -> Any:
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
     """Write one episode a line. The file appears whole or not at all."""
-    with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
-        for episode in episodes:
-            file.write(episode.to_json() + "\n")
+    JSONLines(path).replace(episode.to_dict() for episode in episodes)
 
 
 def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
@@ -261,13 +258,8 @@ def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
     Raises:
         DataError: A line is not an episode; names the file and the line.
     """
-    with Path(path).open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield Episode.from_dict(json.loads(line))
-            except (ValueError, RecursionError) as e:
-                if isinstance(e, json.JSONDecodeError) and not line.endswith("\n"):
-                    return
-                raise DataError(f"{os.fspath(path)}, line {number}: not an episode: {e}") from e
+    for number, row in JSONLines(path).numbered():
+        try:
+            yield Episode.from_dict(row)
+        except ValueError as e:
+            raise DataError(f"{os.fspath(path)}, line {number}: not an episode: {e}") from e

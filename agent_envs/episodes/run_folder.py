@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import write_text
+from agent_envs.files import FileLock, write_text
 
 __all__ = ["keep_settings", "locked_folder"]
 
@@ -22,19 +22,14 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         ConfigError: The folder cannot be written to, or another process is using it.
     """
-    import fcntl
-
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / ".lock").open("w")
+        lock = FileLock(path / ".lock", wait=False)
+    except BlockingIOError as e:
+        raise ConfigError(f"another process is using {path}; wait for it or choose another folder") from e
     except OSError as e:
         raise ConfigError(f"cannot write to the folder {path}: {e.strerror}") from e
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise ConfigError(f"another process is using {path}; wait for it or choose another folder") from e
+    with lock:
         yield path
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.record import Episode, to_json_types
+from agent_envs.episodes.record import Episode
 from agent_envs.errors import DataError
-from agent_envs.files import append_line
+from agent_envs.files import JSONLines
 
-__all__ = ["EndedEpisodes", "append_record", "records"]
+__all__ = ["EndedEpisodes"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +34,7 @@ class EndedEpisodes:
 
     def __init__(self, path: Path, index: Path) -> None:
         self._path, self._index = path, index
+        self._rows, self._entries = JSONLines(path), JSONLines(index)
         self._digests: dict[str, str | None] = {}
         self._end = 0  # bytes of the file that have been taken in
         if not path.exists():
@@ -61,11 +61,11 @@ class EndedEpisodes:
         Raises:
             OSError: It cannot be written; it has not ended then.
         """
-        append_record(self._path, record.to_dict())
+        self._rows.append(record.to_dict())
         begin, self._end = self._end, self._path.stat().st_size
         self._digests[record.episode_id] = digest
         try:
-            append_record(self._index, _entry(record.episode_id, digest, begin, self._end))
+            self._entries.append(_entry(record.episode_id, digest, begin, self._end))
         except OSError as e:
             _log.warning("%s cannot be written, the next start reads all episodes: %s", self._index, e)
 
@@ -73,7 +73,7 @@ class EndedEpisodes:
         """Take in the index; whether it fits the file as far as it goes."""
         entry, size = None, self._path.stat().st_size
         try:
-            for _, entry in records(self._index):
+            for _, entry in self._entries.after():
                 if entry["begin"] != self._end or not self._end < entry["end"] <= size:
                     return False
                 self._digests[entry["episode_id"]], self._end = entry["ended_by"], entry["end"]
@@ -91,45 +91,15 @@ class EndedEpisodes:
     def _read_on(self) -> None:
         """Take in what the index lacks."""
         found = []
-        for end, record in records(self._path, self._end):
+        for end, record in self._rows.after(self._end):
             try:
                 name, digest = record["episode_id"], record["reset_info"].get("ended_by")
             except (KeyError, TypeError, AttributeError) as e:
                 raise DataError(f"{self._path} holds a line that is no episode: {e!r}") from e
-            found.append(json.dumps(_entry(name, digest, self._end, end)))
+            found.append(_entry(name, digest, self._end, end))
             self._digests[name], self._end = digest, end
         if found:
-            append_line(self._index, "\n".join(found))
-
-
-def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record to a file, whole or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    append_line(path, json.dumps(to_json_types(record)))
-
-
-def records(path: Path, begin: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records of a file from a byte on, each with the byte where its line ends.
-
-    One at a time, but for a last line that a killed process did not finish.
-
-    Raises:
-        DataError: Another line cannot be read.
-    """
-    with path.open("rb") as file:
-        file.seek(begin)
-        for line in file:
-            if not line.endswith(b"\n"):
-                _log.warning("%s: a last line of %d bytes was not finished and is dropped", path, len(line))
-                return
-            begin += len(line)
-            try:
-                yield begin, json.loads(line)
-            except (ValueError, RecursionError) as e:
-                raise DataError(f"{path}, the line that ends at byte {begin}: not JSON: {e}") from e
+            self._entries.append(*found)
 
 
 def _entry(episode_id: str, digest: str | None, begin: int, end: int) -> dict[str, Any]:

@@ -6,7 +6,6 @@ that have. A process that is killed loses no call that was answered: the next on
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -15,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.record import Episode, Step
+from agent_envs.episodes.record import Episode, Step, to_json_types
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.recording.ended_episodes import EndedEpisodes, append_record, records
+from agent_envs.files import FileLock, JSONLines
+from agent_envs.recording.ended_episodes import EndedEpisodes
 from agent_envs.recording.verdict import EpisodeEnd
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
@@ -73,15 +73,11 @@ class EpisodeStore:
         self.open: dict[str, OpenEpisode] = {}
         self._lock = threading.Lock()
         try:
-            (self.folder / "open").mkdir(parents=True, exist_ok=True)
-            self._guard = (self.folder / "open" / ".lock").open("w")
+            self._guard = FileLock(self.folder / "open" / ".lock", wait=False)
+        except BlockingIOError as e:
+            raise ConfigError(f"another process records into {folder}; name another folder") from e
         except OSError as e:
             raise ConfigError(f"{folder} cannot be written: {e}") from e
-        try:
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            self._guard.close()
-            raise ConfigError(f"another process records into {folder}; name another folder") from e
         try:
             self._ended = EndedEpisodes(self.path, self.folder / "open" / ".ended")
             for path in sorted((self.folder / "open").glob("*.jsonl")):
@@ -113,8 +109,8 @@ class EpisodeStore:
             if known is None:
                 name = hashlib.sha256(episode_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
                 known = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl", group_id, index)
-                append_record(
-                    known.path, {"kind": "episode", "episode_id": episode_id, "group_id": group_id, "index": index}
+                JSONLines(known.path).append(
+                    {"kind": "episode", "episode_id": episode_id, "group_id": group_id, "index": index}
                 )
                 self.open[episode_id] = known
                 return known
@@ -125,7 +121,7 @@ class EpisodeStore:
             if (group_id is not None and known.group_id is None) or (index is not None and known.index is None):
                 known.group_id, known.index = known.group_id or group_id, index if known.index is None else known.index
                 named = {"episode_id": episode_id, "group_id": known.group_id, "index": known.index}
-                append_record(known.path, {"kind": "episode", **named})
+                JSONLines(known.path).append({"kind": "episode", **named})
         return known
 
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
@@ -137,7 +133,9 @@ class EpisodeStore:
         """
         with episode.lock:
             self._check_open(episode)
-            append_record(episode.path, {"kind": "call", "number": number, "rows": rows, "tools": tools})
+            JSONLines(episode.path).append(
+                to_json_types({"kind": "call", "number": number, "rows": rows, "tools": tools})
+            )
             episode.steps += len(rows)
             episode.touched = time.monotonic()
 
@@ -147,7 +145,7 @@ class EpisodeStore:
             if episode.over:
                 return
             failure = {"call": number, "error": error} | ({} if partial is None else {"partial": partial})
-            append_record(episode.path, {"kind": "failure", "failure": failure})
+            JSONLines(episode.path).append({"kind": "failure", "failure": failure})
             episode.failed += 1
             episode.touched = time.monotonic()
 
@@ -161,7 +159,7 @@ class EpisodeStore:
         with episode.lock:
             self._check_open(episode)
             record = self._build(episode, end)
-            append_record(episode.path, {"kind": "end", "end": end.to_dict()})
+            JSONLines(episode.path).append({"kind": "end", "end": end.to_dict()})
             self._keep(record, end.digest)
             episode.over = True
             episode.path.unlink(missing_ok=True)
@@ -193,7 +191,7 @@ class EpisodeStore:
         """The record of an episode, its steps in the order in which their calls came."""
         calls, failures = [], []
         tools: dict[str, Any] = {}
-        for _, line in records(episode.path):
+        for _, line in JSONLines(episode.path).after():
             if line["kind"] == "call":
                 calls.append(line)
             elif line["kind"] == "failure":
@@ -233,7 +231,7 @@ class EpisodeStore:
 
     def _read_open(self, path: Path) -> None:
         """An episode that an earlier process left; one that was being ended is brought to its end."""
-        lines = [line for _, line in records(path)]
+        lines = [line for _, line in JSONLines(path).after()]
         if not lines:
             path.unlink()
             return

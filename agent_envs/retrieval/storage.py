@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.files import FileLock
 
 __all__ = [
     "Blob",
@@ -201,13 +202,11 @@ def _empty(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    import fcntl
-
-    with (folder / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise BackendError(f"another process is building in {folder}") from e
+    try:
+        lock = FileLock(folder / "lock", wait=False)
+    except BlockingIOError as e:
+        raise BackendError(f"another process is building in {folder}") from e
+    with lock:
         yield
 
 

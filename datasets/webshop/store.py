@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from agent_envs.datasets.webshop.generated import wording as webshop_wording
 from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import FileLock
 from agent_envs.retrieval.storage import new_folder
 
 __all__ = ["check_catalog", "convert", "open_catalog"]
@@ -150,7 +151,7 @@ def _cached(source: GeneratedShop | ReleasedFiles, again: Again, progress: bool 
         pass
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _waited_for(folder.with_suffix(".lock")):
+        with FileLock(folder.with_suffix(".lock")):
             try:
                 return ProductStore(folder, again)  # another process was faster
             except DataError:
@@ -165,20 +166,11 @@ def _cached(source: GeneratedShop | ReleasedFiles, again: Again, progress: bool 
             return ProductStore(place, again)
 
 
-@contextmanager
-def _waited_for(path: Path, *, wait: bool = True) -> Iterator[None]:
-    import fcntl
-
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-
-
 def _remove_others(folder: Path, about: dict[str, Any]) -> None:
     """Remove the stores of the same source that were made of other contents or by other code, and what is left of
     conversions that were killed."""
     for partial in folder.parent.glob("*.partial"):
-        with suppress(BlockingIOError), _waited_for(partial.with_suffix(".lock"), wait=False):  # nobody builds it
+        with suppress(BlockingIOError), FileLock(partial.with_suffix(".lock"), wait=False):  # nobody builds it
             shutil.rmtree(partial, ignore_errors=True)
     for other in folder.parent.glob("*/index.json"):
         if other.parent.suffix == ".partial":  # being built

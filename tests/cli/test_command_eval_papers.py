@@ -129,7 +129,8 @@ def test_other_lines_are_named(tmp_path, capsys, line):
     path = write(tmp_path / "a.jsonl", episode([("A", 1)]), line)
     assert main(["eval-papers", path]) == 2
     said = capsys.readouterr().err
-    assert "a.jsonl, line 2: not an episode of paper search" in said and "\x1b" not in said
+    what = {"{": "not valid JSON", "3": "expected a JSON object", "[]": "expected a JSON object"}
+    assert f"a.jsonl, line 2: {what.get(line, 'not an episode of paper search')}" in said and "\x1b" not in said
 
 
 def test_episodes_without_answers_are_told(tmp_path, capsys):

@@ -211,8 +211,8 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     good = _episode().to_json()
     out = tmp_path / "page.html"
     for text, message in [
-        (f"{good}\nno json\n", "a.jsonl:2: not a line of JSON"),
-        (f"{good}\n[1]\n", "a.jsonl:2: not an episode"),
+        (f"{good}\nno json\n", "a.jsonl, line 2: not valid JSON"),
+        (f"{good}\n[1]\n", "a.jsonl, line 2: expected a JSON object, got [1]"),
         (good.replace('"reset_info"', '"reset"') + "\n", "episode 1 lacks a field"),
     ]:
         (tmp_path / "a.jsonl").write_text(text)

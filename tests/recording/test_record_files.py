@@ -19,8 +19,8 @@ import pytest
 
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import JSONLines
 from agent_envs.recording import EpisodeEnd, EpisodeStore
-from agent_envs.recording import ended_episodes as ended
 
 ROW = {"observation": [{"role": "user", "content": "?"}], "action": "a", "info": {"call": 0}}
 ROW |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
@@ -45,16 +45,16 @@ def opened(folder):
 @contextmanager
 def bytes_read(monkeypatch, folder):
     """How many bytes of the file of episodes are read as records."""
-    read, records = [0], ended.records
+    read, after = [0], JSONLines.after
 
-    def counted(path, begin=0):
-        for end, record in records(path, begin):
-            read[0] += end - begin if path == folder / "episodes.jsonl" else 0
-            begin = end
+    def counted(rows, offset=0):
+        for end, record in after(rows, offset):
+            read[0] += end - offset if rows.path == folder / "episodes.jsonl" else 0
+            offset = end
             yield end, record
 
     with monkeypatch.context() as patch:
-        patch.setattr(ended, "records", counted)
+        patch.setattr(JSONLines, "after", counted)
         yield read
 
 
@@ -111,7 +111,7 @@ def test_an_index_that_does_not_fit_counts_for_nothing(tmp_path, change):
 def test_a_file_of_something_else_is_refused(tmp_path):
     for content in (b'{"a": 1}\n', b"[]\n", b"{\n", b"[" * 100_000 + b"\n"):
         (tmp_path / "episodes.jsonl").write_bytes(content)
-        with pytest.raises(DataError, match="no episode|not JSON"):
+        with pytest.raises(DataError, match="no episode|not valid JSON|expected a JSON object"):
             EpisodeStore(tmp_path)
         EpisodeStore(tmp_path / "other").close()  # and the folder is not locked for ever
     (tmp_path / "file").write_bytes(b"")
@@ -155,8 +155,8 @@ def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
     with opened(tmp_path) as store:
         play(store, "one")
         with monkeypatch.context() as patch:
-            write = ended.append_line
-            patch.setattr(ended, "append_line", lambda path, line: write(path, line) if path.suffix else fail())
+            append = JSONLines.append
+            patch.setattr(JSONLines, "append", lambda rows, row: append(rows, row) if rows.path.suffix else fail())
             play(store, "two")
         play(store, "three")
     assert "the next start reads all episodes" in caplog.text

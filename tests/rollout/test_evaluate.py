@@ -204,7 +204,7 @@ def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
     with EpisodeLog(tmp_path / "other", {}), pytest.raises(ConfigError, match="another process is at work"):
         EpisodeLog(tmp_path / "other", {})
     (tmp_path / "run" / "episodes.jsonl").write_bytes(b"[1]\n" + first)
-    with pytest.raises(DataError, match="line 1: not an episode"):
+    with pytest.raises(DataError, match="line 1: expected a JSON object"):
         play()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "episodes.jsonl").write_bytes(first)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 import agent_envs
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import BackendError, ConfigError, DataError
-from agent_envs.files import append_line
+from agent_envs.files import JSONLines
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.wrappers import RecordEpisodes
 
@@ -188,11 +189,11 @@ def test_branches_are_episodes_of_their_own(tmp_path):
 
 _WRITER = """
 import sys
-from agent_envs.files import append_line
+from agent_envs.files import JSONLines
 path, name, size, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 sys.stdout.write("ready\\n"); sys.stdout.flush()
 for i in range(count):
-    append_line(path, '{"writer": "%s", "number": %d, "fill": "%s"}' % (name, i, name * size))
+    JSONLines(path).append({"writer": name, "number": i, "fill": name * size})
 """
 
 
@@ -214,7 +215,7 @@ def test_processes_share_a_file_and_killing_them_breaks_no_line(tmp_path):
     for process in [*killed, steady]:
         process.wait(60)
         process.stdout.close()
-    append_line(path, '{"writer": "d", "number": 0}')
+    JSONLines(path).append({"writer": "d", "number": 0})
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for name in "abc":
         numbers = [row["number"] for row in rows if row["writer"] == name]
@@ -237,32 +238,29 @@ def test_a_half_line_is_left_out_by_readers_and_cut_off_by_the_next_writer(tmp_p
 def test_threads_share_a_file(tmp_path):
     path = tmp_path / "rows"
     threads = [
-        threading.Thread(target=lambda n=n: [append_line(path, f"{n} {i} " + "x" * 5000) for i in range(50)])
+        threading.Thread(target=lambda n=n: [JSONLines(path).append({"n": n, "x": "x" * 5000}) for _ in range(50)])
         for n in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    lines = path.read_text().splitlines()
-    assert len(lines) == 200 and {len(line.split()) for line in lines} == {3}
+    assert sorted(row["n"] for row in JSONLines(path)) == sorted([*range(4)] * 50)
 
 
-def test_a_full_disk_is_an_error_that_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_that_leaves_the_file_as_it_was(tmp_path):
     env = RecordEpisodes(gym.make("AgentR1/GSM8K-v0"), tmp_path)
     agent_envs.run_episode(env, ExpertPolicy(), seed=0)
     path = tmp_path / "episodes.jsonl"
-    before, write = path.read_bytes(), os.pwrite
-
-    def full(file, data, offset):
-        if offset > len(before):
-            raise OSError(28, "No space left on device")
-        return write(file, data[:10], offset)
-
-    monkeypatch.setattr(os, "pwrite", full)
+    before = path.read_bytes()
     env.reset(seed=1)
-    with pytest.raises(BackendError, match="No space left"):
-        env.step("#### 1")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        with pytest.raises(BackendError, match="File too large"):
+            env.step("#### 1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
 
 

@@ -6,25 +6,23 @@ start that was killed may leave a torn last line, and steps after its last check
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from agent_envs.adapters.metrics_log import Record
+from agent_envs.files import JSONLines
 
 __all__ = ["join_logs", "read_log"]
 
 
 def read_log(path: Path, offset: int = 0) -> tuple[list[Record], int]:
     """Return the complete lines of a log from byte `offset` on, and the offset after them."""
-    if not path.exists():
-        return [], offset
-    with path.open("rb") as file:
-        file.seek(offset)
-        text = file.read()
-    whole = text[: text.rfind(b"\n") + 1]
-    entries = [json.loads(line) for line in whole.splitlines()]
-    return [{"step": int(entry["step"]), **entry["data"]} for entry in entries], offset + len(whole)
+    records: list[Record] = []
+    if path.exists():
+        for end, entry in JSONLines(path).after(offset):
+            records.append({"step": int(entry["step"]), **entry["data"]})
+            offset = end
+    return records, offset
 
 
 def join_logs(starts: Iterable[tuple[int, Path]]) -> list[Record]:

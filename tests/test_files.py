@@ -1,0 +1,100 @@
+"""Files that processes share and kills do not break.
+
+1. A forked child that inherits the lock's file does not hold the lock once the parent has released it.
+2. Where there is no fcntl (Windows), files are locked and written through msvcrt, with the same results.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from agent_envs.errors import DataError
+from agent_envs.files import FileLock, JSONLines
+
+
+@pytest.mark.parametrize("line", ["[1]", "3", "null", "{", "[" * 100_000])
+def test_a_line_that_is_no_object_is_named(tmp_path, line):
+    rows = JSONLines(tmp_path / "rows.jsonl")
+    rows.path.write_text(f'{{"a": 1}}\n\n{line}\n{{"a": 2}}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 3: (not valid JSON|expected a JSON object, got)"):
+        list(rows)
+    with pytest.raises(DataError, match=r"the line at byte 0"):
+        rows.path.write_text(f"{line}\n")
+        list(rows.after())
+
+
+def test_rows_after_an_offset(tmp_path):
+    rows = JSONLines(tmp_path / "rows.jsonl")
+    rows.append({"a": 1})
+    ((end, row),) = rows.after()
+    assert (end, row) == (rows.path.stat().st_size, {"a": 1})
+    with rows.path.open("a") as file:
+        file.write('{"a": ')
+    assert list(rows.after(end)) == [] and list(rows) == [{"a": 1}]
+    with rows.path.open("a") as file:
+        file.write("2}\n")
+    assert [row for _, row in rows.after(end)] == [{"a": 2}]
+
+
+def test_replacing_rows_leaves_the_old_ones_after_an_error(tmp_path):
+    rows = JSONLines(tmp_path / "rows.jsonl")
+    rows.append({"a": 1})
+    with pytest.raises(TypeError):
+        rows.replace([{"a": 2}, {"a": object()}])
+    assert list(rows) == [{"a": 1}] and [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+    rows.replace({"a": n} for n in (2, 3))
+    assert list(rows) == [{"a": 2}, {"a": 3}]
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    read, write = os.pipe()
+    with FileLock(tmp_path / "lock"):
+        child = os.fork()
+        if not child:
+            os.close(write)
+            os.read(read, 1)  # until the parent closes its end
+            os._exit(0)
+    FileLock(tmp_path / "lock", wait=False).close()
+    os.close(write)
+    os.waitpid(child, 0)
+    os.close(read)
+
+
+_WINDOWS = """
+import fcntl, os, sys, types
+import gymnasium, subprocess  # which look at once which platform this is
+
+def locking(file, mode, count):  # as Windows does it: at the file's position, and failing where it is locked
+    assert os.lseek(file, 0, os.SEEK_CUR) > 1 << 30 and count == 1
+    fcntl.flock(file, fcntl.LOCK_UN if mode == 0 else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+sys.modules["fcntl"] = None
+sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_UNLCK=0, LK_NBLCK=2)
+for name in ("fork", "register_at_fork", "pread", "pwrite", "O_CLOEXEC"):
+    delattr(os, name)
+
+from agent_envs.files import FileLock, JSONLines
+from concurrent.futures import ThreadPoolExecutor
+
+rows = JSONLines(sys.argv[1])
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(lambda n: rows.append({"n": n}), range(40)))
+assert sorted(row["n"] for row in rows) == [*range(40)]
+with FileLock(rows.path):
+    try:
+        FileLock(rows.path, wait=False)
+    except BlockingIOError:
+        print("locked")
+FileLock(rows.path, wait=False).close()
+"""
+
+
+def test_without_fcntl(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WINDOWS, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "locked\n", "")
