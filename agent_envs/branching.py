@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 
 from agent_envs.errors import ConfigError
+from agent_envs.layers import layers
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["EnvSnapshot", "Forgetful", "restore", "snapshot", "tried"]
@@ -105,13 +106,10 @@ def tried(env: gym.Env[Any, str]) -> Iterator[None]:
 
 
 def _chain(env: gym.Env[Any, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, Any, Any]]]:
-    wrappers = []
-    while isinstance(env, gym.Wrapper):
-        wrappers.append(env)
-        env = env.env
-    if not isinstance(env, TextEnv):
-        raise ConfigError(f"only a TextEnv can be branched, got {type(env).__name__}")
-    return env, wrappers
+    *wrappers, base = layers(env)
+    if not isinstance(base, TextEnv):
+        raise ConfigError(f"only a TextEnv can be branched, got {type(base).__name__}")
+    return base, wrappers  # type: ignore[return-value]
 
 
 def _state(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -105,6 +105,9 @@ class TextEnv(gym.Env[str, str]):
     reset_options: ClassVar[tuple[str, ...]] = ("index",)
     """What ``reset(options=...)`` may hold; with "question" an environment says that it has ``own_task``."""
 
+    prompt_templates: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
+    """Functions that turn a `PromptView` into a prompt, by name and the default first; `RebuildPrompt` uses them."""
+
     def __init__(
         self,
         *,
@@ -154,6 +157,17 @@ class TextEnv(gym.Env[str, str]):
     def anchor(self) -> str:
         """The state as text, without the history that led to it."""
         return self._transcript[0]
+
+    def available_actions(self) -> list[str] | None:
+        """Return the actions that can be taken now, as a policy would write them, or None if they cannot be listed.
+
+        Three dots stand for free text: ``search[...]`` means ``search[`` followed by any words and ``]``.
+        """
+        return None
+
+    def prompt_state(self) -> dict[str, Any]:
+        """Return what a rebuilt prompt may show of the current state, as plain data: str, int, float, list and dict."""
+        return {}
 
     def expert_action(self) -> str | None:
         """The next action of a solver that wins from here, or None where there is no such solver."""

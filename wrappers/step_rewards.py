@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolSpec
+from agent_envs.layers import offered_tools
 
 __all__ = ["InvalidActionPenalty", "StepPenalty", "ToolCallReward"]
 
@@ -130,7 +130,7 @@ class ToolCallReward(_StepReward):
         super().__init__(env, success=success, error=error, tool=tool, limit=limit)
         if error > 0:
             raise ConfigError(f"ToolCallReward: error must be at most 0: a failed call must not pay, got {error}")
-        names = [spec["function"]["name"] for spec in _offered(env)]
+        names = [spec["function"]["name"] for spec in offered_tools(env)]
         if not names or (tool is not None and tool not in names):
             has = f"has the tools {', '.join(names)}" if names else "has no tools"
             raise ConfigError(f"ToolCallReward: the environment {has}" + (f", not {tool!r}" if tool else ""))
@@ -153,15 +153,3 @@ class ToolCallReward(_StepReward):
                 self._rewarded += 1
                 part += self.success
         return part
-
-
-def _offered(env: gym.Env[Any, Any]) -> list[ToolSpec]:
-    """The tools of an environment, told in words or not (``PrependInstructions``); empty where there are none."""
-    while True:
-        try:
-            tools = env.get_wrapper_attr("tools")
-        except AttributeError:
-            return []
-        if tools or not isinstance(env, gym.Wrapper):
-            return list(tools)
-        env = env.env

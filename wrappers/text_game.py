@@ -108,6 +108,10 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._state = self._show(observation)
         return self._state, float(reward), terminated, truncated, self._info(info, invalid=False, over=terminated)
 
+    def available_actions(self) -> list[str]:
+        """Return the names of the actions."""
+        return list(self.names)
+
     def _number(self, action: str) -> int | None:
         text = action.strip().lower()
         if text in self._numbers:

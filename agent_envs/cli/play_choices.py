@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+
+from agent_envs.layers import available_actions, offered_tools
 
 __all__ = ["Argument", "Choice", "choices", "in_columns"]
 
@@ -57,46 +58,20 @@ class Choice:
     """What has to be asked first."""
 
 
-def choices(env: gym.Env[Any, str], info: Mapping[str, Any]) -> list[Choice]:
-    """The actions that an environment offers: the tools' calls, or the commands that its info lists."""
-    tools = _tools(env)
-    commands = _commands(info)
-    if tools and commands and env.has_wrapper_attr("format_command"):
-        as_call = env.get_wrapper_attr("format_command")
-        return [Choice(c.label, functools.partial(_written, as_call, c), c.arguments) for c in commands]
-    if tools and env.has_wrapper_attr("format_call"):
-        return [_call(env, tool["function"]) for tool in tools]
-    return commands
+def choices(env: gym.Env[Any, str]) -> list[Choice]:
+    """Return the actions that an environment offers: those it lists, or calls of its tools."""
+    actions = available_actions(env)
+    if actions is None:
+        return [_call(env, tool["function"]) for tool in offered_tools(env) if env.has_wrapper_attr("format_call")]
+    write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
+    return [_command(action, write) for action in actions]
 
 
-def _tools(env: gym.Env[Any, str]) -> list[Any]:
-    """The tools on offer, also where a wrapper tells them in words and has none for a chat template."""
-    tools: list[Any] = env.get_wrapper_attr("tools") if env.has_wrapper_attr("tools") else []
-    return _tools(env.env) if not tools and isinstance(env, gym.Wrapper) else tools
-
-
-def _commands(info: Mapping[str, Any]) -> list[Choice]:
-    """What ALFWorld's and WebShop's infos list; each of WebShop's clickables is clicked on."""
-    if isinstance(listed := info.get("admissible_commands"), (list, tuple)):
-        return [_command(str(command)) for command in listed]
-    page = info.get("available_actions")
-    if isinstance(page, (list, tuple)):
-        return [_command(str(command)) for command in page]
-    if not isinstance(page, Mapping):
-        return []
-    offered = [_command(f"click[{text}]") for text in page.get("clickables", ()) if text != "search"]
-    if page.get("has_search_bar"):
-        search = Choice("search[words]", lambda values: f"search[{values['words']}]", (Argument("words"),))
-        offered.insert(0, search)
-    return offered
-
-
-def _written(as_call: Callable[[str], str], command: Choice, values: dict[str, Any]) -> str:
-    return as_call(command.write(values))
-
-
-def _command(text: str) -> Choice:
-    return Choice(text, lambda values: text)
+def _command(action: str, write: Callable[[str], str]) -> Choice:
+    before, dots, after = action.partition("...")
+    if not dots:
+        return Choice(action, lambda values: write(action))
+    return Choice(action, lambda values: write(f"{before}{values['text']}{after}"), (Argument("text"),))
 
 
 def _call(env: gym.Env[Any, str], function: Mapping[str, Any]) -> Choice:

@@ -268,7 +268,7 @@ class Session:
             self._act(action)
 
     def _offer(self) -> None:
-        self._choices = [] if self._over else choices(self._env, self._info)
+        self._choices = [] if self._over else choices(self._env)
 
     def _end(self) -> None:
         """Count the episode at hand, and save it, if anything was done in it."""

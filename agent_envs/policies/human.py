@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.errors import EmptyGeneration
+from agent_envs.layers import available_actions
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.base import Response
 from agent_envs.policies.terminal import read_text, show, tool_lines
@@ -39,19 +40,19 @@ class HumanPolicy:
             self.show(instructions)
         if tools:
             self.show(f"Tools:\n{tool_lines(tools)}\n{_example(env)}")
-        return _HumanActor(self)
+        return _HumanActor(self, env)
 
 
 class _HumanActor:
-    def __init__(self, policy: HumanPolicy) -> None:
+    def __init__(self, policy: HumanPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
+        self._env = env
 
     def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         policy = self._policy
         policy.show(f"\n{observation_text(observation)}")
-        commands = info.get("admissible_commands", [])
-        if commands:
-            policy.show(f"Commands: {', '.join(map(str, commands))}")
+        if actions := available_actions(self._env):
+            policy.show(f"Commands: {', '.join(actions)}")
         while True:
             try:
                 text = policy.ask("> ")

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.errors import ConfigError
+from agent_envs.layers import available_actions
 from agent_envs.messages import Observation
 from agent_envs.policies.base import episode_rng
 
@@ -21,8 +22,8 @@ _TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
 class RandomPolicy:
     """Plays at random.
 
-    One of ``info["admissible_commands"]`` where an environment lists them; else, where it has tools, mostly a
-    well-formed call with random arguments; else a sample of the action space.
+    An action is one of the environment's ``available_actions()`` that take no free text. If there are none, it is most
+    often a well-formed call of a tool with random arguments, and without tools a sample of the action space.
 
     What an episode plays depends on ``seed`` and the task alone, so a run is the same whatever the
     concurrency.
@@ -54,6 +55,7 @@ class _RandomActor:
         # The environment's own space goes on from episode to episode.
         self._space = copy.deepcopy(env.action_space)
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
+        self._write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
         self._rng: np.random.Generator | None = None
 
     def fork(self, number: int) -> _RandomActor:
@@ -64,9 +66,9 @@ class _RandomActor:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])
             self._space.seed(int(self._rng.integers(2**31)))
-        commands = info.get("admissible_commands", [])
-        if commands:
-            return str(commands[self._rng.integers(len(commands))])
+        actions = [action for action in available_actions(self._env) or () if "..." not in action]
+        if actions:
+            return self._write(actions[self._rng.integers(len(actions))])
         if self._tools and self._rng.random() < _CALL_SHARE:
             function = self._tools[self._rng.integers(len(self._tools))]
             arguments = random_value(function["parameters"], self._rng)

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -33,6 +33,7 @@ from agent_envs.errors import (
     RunBudgetSpent,
     TokenLimitReached,
 )
+from agent_envs.layers import layers
 from agent_envs.policies.base import Action, Actor, Policy, Response
 from agent_envs.threads import run_in_thread
 
@@ -185,7 +186,7 @@ class EpisodeRun:
         self._reset_info = _copied(info)
         self._instructions = env.get_wrapper_attr("instructions")
         self._tools = tuple(env.get_wrapper_attr("tools"))
-        self._recorders = [layer for layer in _layers(env) if isinstance(layer, Recorder)]
+        self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
         actor = self._policy.start(env)
         while not self._abandoned:
             self.step_started = time.monotonic()
@@ -293,14 +294,6 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
         run.abandon()
         raise
     return run.episode()
-
-
-def _layers(env: gym.Env[Any, str]) -> Iterator[gym.Env[Any, str]]:
-    """The wrappers from the outermost to the environment itself."""
-    while isinstance(env, gym.Wrapper):
-        yield env
-        env = env.env
-    yield env
 
 
 def env_name(env: gym.Env[Any, Any] | None) -> str:

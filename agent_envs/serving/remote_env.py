@@ -160,6 +160,20 @@ class RemoteEnv(TextEnv):
             value: str = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"]
         return value
 
+    def available_actions(self) -> list[str] | None:
+        """Return the actions that can be taken now, or None if they cannot be listed."""
+        actions = self._played("available_actions", {}).get("value")
+        if actions is None or (isinstance(actions, list) and all(isinstance(action, str) for action in actions)):
+            return actions
+        raise BackendReplyError(f"{self._url}: expected a list of actions, got {actions!r:.200}")
+
+    def prompt_state(self) -> dict[str, Any]:
+        """Return what a rebuilt prompt may show of the state on the server."""
+        state = self._played("prompt_state", {}).get("value")
+        if not isinstance(state, dict):
+            raise BackendReplyError(f"{self._url}: expected the prompt's state as an object, got {state!r:.200}")
+        return state
+
     def expert_action(self) -> str | None:
         """The next action of the environment's expert."""
         return self._value(self._played("expert_action", {}))

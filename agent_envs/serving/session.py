@@ -14,6 +14,7 @@ from gymnasium.error import ResetNeeded
 from agent_envs import branching
 from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.layers import available_actions, prompt_state
 from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, generator_of, logged, state_of
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.server_state import FullError, House, surface
@@ -68,6 +69,8 @@ class Session:
             "expert_action": self._expert_action,
             "demo_action": self._demo_action,
             "format_call": self._format_call,
+            "available_actions": lambda data: {"value": available_actions(self._made())},
+            "prompt_state": lambda data: {"value": prompt_state(self._made())},
             "snapshot": self._snapshot,
             "restore": self._restore,
         }

@@ -6,12 +6,12 @@ what of it is kept. Wrappers that only add to the reward go anywhere above the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 
 from agent_envs.errors import ConfigError
+from agent_envs.layers import layers
 from agent_envs.spaces import MessagesSpace, UnicodeText
 
 __all__ = ["ORDER", "REFUSED", "check_order", "check_stock", "stack_names"]
@@ -138,7 +138,7 @@ def check_stock(env: gym.Env[Any, Any]) -> None:
     """
     if not isinstance(env.unwrapped.action_space, UnicodeText):
         return
-    for layer in _layers(env):
+    for layer in layers(env):
         if type(layer).__module__.startswith("gymnasium.") and type(layer).__name__ in REFUSED:
             name = type(layer).__name__
             raise ConfigError(
@@ -153,13 +153,8 @@ def stack_names(env: gym.Env[Any, Any]) -> list[str]:
     ['PassiveEnvChecker', 'OrderEnforcing', 'TimeLimit', 'TimeLimit']
     """
     known = {*ORDER, *_REWARDS}
-    names = []
-    for layer in _layers(env):
-        names.append(next((c.__name__ for c in type(layer).__mro__ if c.__name__ in known), type(layer).__name__))
-    return names[::-1]
-
-
-def _layers(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
-    while isinstance(env, gym.Wrapper):
-        yield env
-        env = env.env
+    *wrappers, _ = layers(env)
+    return [
+        next((c.__name__ for c in type(wrapper).__mro__ if c.__name__ in known), type(wrapper).__name__)
+        for wrapper in reversed(wrappers)
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
+from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.registration import ENV_IDS
 from agent_envs.wrapping.order import check_stock
 
@@ -104,9 +104,7 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
         wrapper, arguments = parse_wrapper(spec)
         try:
             env = wrapper(env, **arguments)
-        except AgentEnvsError:
-            raise
-        except (AssertionError, TypeError, ValueError) as e:
+        except (AssertionError, ConfigError, TypeError, ValueError) as e:
             raise ConfigError(f"wrapper {spec!r}: {e}") from e
         check_stock(env)
     return env

@@ -157,16 +157,16 @@ def test_after_the_end_nothing_is_played(play):
 
 def test_choices_of_the_environments():
     env = gym.make("AgentR1/WebShop-v0")
-    _, info = env.reset(seed=0)
-    (search,) = choices(env, info)
-    assert search.label == "search[words]" and search.write({"words": "red lamp"}) == "search[red lamp]"
-    info = env.step("search[red lamp]")[4]
-    assert choices(env, info)[0].write({}) == "click[back to search]"
+    env.reset(seed=0)
+    (search,) = choices(env)
+    assert search.label == "search[...]" and search.write({"text": "red lamp"}) == "search[red lamp]"
+    env.step("search[red lamp]")
+    assert choices(env)[0].write({}) == "click[back to search]"
     env = agent_envs.wrappers.AsTool(gym.make("AgentR1/ALFWorld-v0", size=1))
     _, info = env.reset(seed=0)
-    offered = choices(env, info)
+    offered = choices(env)
     assert offered[0].label == info["admissible_commands"][0] and '"env_step"' in offered[0].write({})
-    assert choices(gym.make("AgentR1/GSM8K-v0"), {}) == []
+    assert choices(gym.make("AgentR1/GSM8K-v0")) == []
     assert Argument("x", "integer").read(" 3") == 3 and Argument("x", "array").read("[1]") == [1]
     for kind, text in (("integer", "x"), ("integer", "true"), ("integer", "1.5"), ("boolean", "1"), ("object", "[]")):
         with pytest.raises(ValueError):

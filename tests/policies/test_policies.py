@@ -85,8 +85,8 @@ class RoomEnv(TextEnv):
     def act(self, action: str) -> Outcome:
         return Outcome("a room", terminated=action == "leave")
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        return {**super()._info(outcome), "admissible_commands": ["look", "wait", "leave"]}
+    def available_actions(self) -> list[str]:
+        return ["look", "wait", "say ...", "leave"]
 
 
 gym.register("Test/Double-v0", DoubleEnv, max_episode_steps=8)

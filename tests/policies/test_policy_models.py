@@ -442,7 +442,10 @@ def test_a_person_sees_inert_text_and_acts(monkeypatch, capsys):
     class Rude(Talk):
         def reset(self, **kwargs):
             _, info = super().reset(**kwargs)
-            return "\x1b[2Jclear \u202e", {**info, "admissible_commands": ["go", "stop\x07"]}
+            return "\x1b[2Jclear \u202e", info
+
+        def available_actions(self):
+            return ["go", "stop\x07"]
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n  \none\\\ntwo\nthree\n"))
     episode = run_episode(Rude(), HumanPolicy())

@@ -128,7 +128,8 @@ def test_the_shops_prompt_has_page_and_actions():
 
 def test_the_papers_prompt_is_the_state_and_any_task_has_a_history():
     env = RebuildPrompt(gym.make("AgentR1/PaperSearch-v0"))
-    assert env.reset(seed=0)[0] == env.unwrapped.rebuilt_observation
+    first, _ = env.reset(seed=0)
+    assert first == f"Query: {env.unwrapped.task.query}\n\nHistory:\n(none)\n\nPapers (0 in the pool):\n(none)"
     env = RebuildPrompt(gym.make(TOOL))
     question, _ = env.reset(seed=0)
     observation = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[0]
@@ -154,18 +155,18 @@ def test_templates_of_ones_own():
     assert env.reset(options={"index": 3})[0].startswith("0 ")
     assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
     for template, message in (
-        ("hotpot", "there is no template 'hotpot'. Did you mean 'hotpotqa'"),
-        ("$question", r"\$question; there are \$task"),
-        ("$task costs 5$", r"a \$ that is no placeholder"),
+        ("histroy", "template must be 'history', got 'histroy'. Did you mean 'history'"),
+        ("hotpotqa", "template must be 'history', got 'hotpotqa'"),  # another environment's
+        ("$question", r"\$question; the placeholders are \$task"),
+        ("$task costs 5$", r"a \$ without a name"),
         ("nowhere:f", "nowhere:f cannot be loaded"),
         (3, "must be a name, a text or a function"),
     ):
         with pytest.raises(ConfigError, match=message):
             RebuildPrompt(gym.make(TOOL), template=template)
-    for template, message in (("hotpotqa", "answer questions"), ("papersearch", "search for papers")):
-        with pytest.raises(ConfigError, match=message):
-            RebuildPrompt(gym.make(TOOL), template=template).reset(seed=0)
-    with pytest.raises(ConfigError, match="must return a text, got int"):
+    with pytest.raises(ConfigError, match="template must be one of 'hotpotqa', 'history'"):
+        RebuildPrompt(gym.make(QUIZ), template="alfworld")
+    with pytest.raises(ConfigError, match="must return a string, got int"):
         RebuildPrompt(gym.make(TOOL), template=lambda view: 3).reset(seed=0)
 
 

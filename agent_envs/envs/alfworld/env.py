@@ -26,6 +26,7 @@ from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_g
 from agent_envs.datasets.files import data_name
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
+from agent_envs.envs.alfworld.prompt import alfworld_prompt
 from agent_envs.envs.alfworld.session import Seat, State
 from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
 from agent_envs.text_env import Outcome, TaskSource, TextEnv
@@ -104,6 +105,7 @@ class ALFWorldEnv(TextEnv):
         "inventory; look."
     )
     reset_options: ClassVar[tuple[str, ...]] = ("index", "game")
+    prompt_templates = {"alfworld": alfworld_prompt}  # noqa: RUF012
 
     def __init__(
         self,
@@ -199,6 +201,9 @@ class ALFWorldEnv(TextEnv):
 
     def anchor(self) -> str:
         return self._seat.anchor(self.task, self.state)
+
+    def available_actions(self) -> list[str]:
+        return list(self.state.commands)
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)

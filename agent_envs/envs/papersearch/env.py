@@ -37,6 +37,7 @@ from agent_envs.envs.papersearch.episode import (
     render_papers,
 )
 from agent_envs.envs.papersearch.expert import expert_text, wrong_text
+from agent_envs.envs.papersearch.prompt import papersearch_prompt
 from agent_envs.envs.papersearch.reward import CALL_REWARDS, ERROR, OK, REPEATED, ScoredCall, retrieval_metrics
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.messages import ToolSpec, join_tool_results
@@ -156,6 +157,7 @@ class PaperSearchEnv(ToolEnv):
 
     instructions = _INSTRUCTIONS
     reset_options = ("index", "question")
+    prompt_templates = {"papersearch": papersearch_prompt}  # noqa: RUF012
 
     def __init__(
         self,
@@ -376,16 +378,16 @@ class PaperSearchEnv(ToolEnv):
         )
         return info
 
-    @property
-    def rebuilt_observation(self) -> str:
-        """The whole state in words: the query, what was done, the pool; for wrappers that show it instead."""
+    def prompt_state(self) -> dict[str, Any]:
         state: PaperState = self.state
-        parts = [f"Query: {self.task.query}", "\n".join(["History:", *(state.history or ["(none)"])])]
         best = [*state.ranked(expanded=True)[: self.shown], *state.ranked(expanded=False)[: self.shown]]
-        parts.append(f"Papers ({len(state.pool)} in the pool):\n{render_papers(best, self.abstract_words) or '(none)'}")
-        if state.problems:
-            parts.append("\n".join(["Problems:", *state.problems[-3:]]))
-        return self._fit("\n\n".join(parts))
+        return {
+            "query": self.task.query,
+            "calls": list(state.history),
+            "papers": [render_papers([pooled], self.abstract_words) for pooled in best],
+            "pool": len(state.pool),
+            "problems": state.problems[-3:],
+        }
 
     # -- its solver ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from agent_envs.datasets.qa.rows import find_qa_files, qa_rows
 from agent_envs.datasets.qa.task import QATask
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
 from agent_envs.envs.qa.expert import expert_text, wrong_text
+from agent_envs.envs.qa.prompt import hotpotqa_prompt
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.messages import ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
@@ -81,6 +82,7 @@ class QAEnv(ToolEnv):
     default_hops: ClassVar[int | str]
     """Hops of generated questions."""
     reset_options = ("index", "question")
+    prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
 
     def __init__(
         self,
@@ -245,6 +247,13 @@ class QAEnv(ToolEnv):
         state: QAState = self.state
         seen = sorted(title for title in state.pages if title)
         return "\n".join([self.task.question, *seen, *([f"open: {state.page[0]}"] if state.page[0] else [])])
+
+    def prompt_state(self) -> dict[str, Any]:
+        searches = [
+            {"query": query, "passages": [{"title": p.title, "text": p.text} for p in passages]}
+            for query, passages in self.state.found_by
+        ]
+        return {"question": self.task.question, "searches": searches}
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)

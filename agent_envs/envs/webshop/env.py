@@ -25,6 +25,7 @@ from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_sp
 from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
+from agent_envs.envs.webshop.prompt import SEARCH, webshop_prompt
 from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward
 from agent_envs.envs.webshop.site import Page, Session, Site, parse_action
 from agent_envs.errors import ConfigError, did_you_mean
@@ -122,6 +123,7 @@ class WebShopEnv(TextEnv):
     )
 
     reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
+    prompt_templates = {"webshop": webshop_prompt}  # noqa: RUF012
 
     _spec: EnvSpec | None = None
 
@@ -321,6 +323,13 @@ class WebShopEnv(TextEnv):
         session: Session = self.state
         text = page_text(self.page, session, "text")
         return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())]))
+
+    def available_actions(self) -> list[str]:
+        search = [SEARCH] if self.page.search_bar else []
+        return [*search, *(f"click[{name}]" for name in self.page.clickables if not (name == "search" and search))]
+
+    def prompt_state(self) -> dict[str, Any]:
+        return {"instruction": self.task.goal.instruction}
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)
