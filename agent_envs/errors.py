@@ -190,17 +190,17 @@ class TokenLimitReached(EpisodeStop):
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
-    """The end of an error message: a close name, or all of them.
+    """Return the end of an error message: a close name, or all of them. Policies read it too, in answers of tools.
 
     >>> did_you_mean("grop", ["gae", "grpo"])
-    " Did you mean 'grpo'? Available: 'gae', 'grpo'."
+    " Did you mean 'grpo'? There are: 'gae', 'grpo'."
     >>> did_you_mean("x", ["gae", "grpo"])
-    " Available: 'gae', 'grpo'."
+    " There are: 'gae', 'grpo'."
     """
     names = list(choices)
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"{hint} Available: {', '.join(map(repr, names))}."
+    return f"{hint} There are: {', '.join(map(repr, names))}."
 
 
 def first_line(error: BaseException) -> str:

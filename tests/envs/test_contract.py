@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs.branching import tried
 from agent_envs.testing import ContractError, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrappers, parse_wrapper
@@ -20,6 +23,20 @@ def test_every_id_keeps_the_contract(env_id):
 def test_ids_work_without_an_import_of_the_package(env_id):
     env = gym.make(f"agent_envs:{env_id}", split="test")
     assert env.reset(seed=0)[1]["split"] == "test"
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_available_actions_can_be_taken_and_the_prompt_state_is_plain_data(env_id):
+    env = gym.make(env_id, split="test")
+    env.reset(seed=0)
+    for _ in range(3):
+        state = env.unwrapped.prompt_state()
+        assert json.loads(json.dumps(state)) == state
+        for action in env.unwrapped.available_actions() or ():
+            with tried(env):
+                assert not env.step(action.replace("...", "red"))[4]["invalid_action"]
+        if env.step(env.unwrapped.expert_action())[2]:
+            break
 
 
 class Tasks:

@@ -301,7 +301,7 @@ def test_blocking_backends_run_side_by_side():
     ("kwargs", "said"),
     [
         ({"reward": "agentr2"}, "Did you mean 'agentr1'"),
-        ({"reward": ["agentr1"]}, "Available: 'agentr1'"),
+        ({"reward": ["agentr1"]}, "There are: 'agentr1'"),
         ({"backend": 5}, "backend must be a name such as 'local' or a PaperBackend, got 5"),
         ({"backend": None}, "got None"),
         ({"selector": 5}, "selector must be a name such as 'gold' or a Selector, got 5"),

@@ -147,6 +147,8 @@ def test_every_id_is_the_same_here_and_there(server, env_id):
             assert action == bases[1].expert_action()
             demos = [base.demo_action(rng, 0.5) for base, rng in zip(bases, rngs, strict=True)]
             assert demos[0] == demos[1]
+            assert bases[0].available_actions() == bases[1].available_actions()
+            assert bases[0].prompt_state() == bases[1].prompt_state()
             odd = choose.choice(HOSTILE_ACTIONS)
             action = choose.choice([odd, demos[0] or odd, action or odd, action or odd])
             results = [env.step(action) for env in (here, there)]
