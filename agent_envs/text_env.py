@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -15,36 +15,13 @@ from gymnasium.error import ResetNeeded
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
+from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text, plain
 
-__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "Task", "TaskSource", "TextEnv"]
+__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "TextEnv"]
 
 MAX_ACTION_LENGTH = 1 << 22
 """Characters an action may have. Longer ones are answered like any other bad action."""
-
-
-class Task(Protocol):
-    """What every task has."""
-
-    @property
-    def task_id(self) -> str:
-        """Name of the task, unique within its environment."""
-
-
-class TaskSource(Protocol):
-    """The tasks of one split, by index."""
-
-    @property
-    def name(self) -> str:
-        """Where the tasks come from: "generated", "official" or the path as given."""
-
-    @property
-    def split(self) -> str:
-        """The split's name ("all" for a single file)."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,38 @@
-"""Files of task rows: which files hold a split, reading them row by row, and putting prepared data in place.
+"""Files of task rows: finding the files of a split, putting prepared data in place, and tables shipped with the package.
 
-A file is one split, "all"; in a folder every split file (`train.jsonl`, `test.parquet`, the hub's
-`train-00000-of-00001.parquet`) and every sub-folder with such files is one. A file whose name only contains a split's
-name (`hotpot_dev_distractor_v1.json`) stands for that split too, where no other does.
+A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
+`train-00000-of-00001.parquet`) and every sub-folder with such files is a split. A file whose name merely contains a
+split's name (`hotpot_dev_distractor_v1.json`) serves as that split too, if it is the only one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import string
+from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
 
 __all__ = [
-    "Stamp",
-    "data_name",
     "fetch_splits",
-    "file_stamps",
     "find_files",
     "find_local_splits",
     "find_splits",
-    "given_path",
-    "read_rows",
     "replaced_folder",
+    "table",
+    "write_jsonl",
 ]
-
-Stamp = tuple[str, int, int]
-"""A file's resolved path, its time of change in nanoseconds and its size: what a cache of its contents goes by."""
 
 _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
 _SPLIT_WORDS = {
@@ -45,126 +43,99 @@ _SPLIT_WORDS = {
     "dev": "validation",
     "test": "test",
 }
-_CHUNK = 1 << 20
+_HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
+_NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
+_NOT_SPLIT_STEMS = ("passages", "papers")
 
 
-def data_name(data: str | os.PathLike[str]) -> str:
-    """The argument `data` as text.
+@functools.cache
+def table(package: str, name: str) -> Any:
+    """Return the contents of a JSON file that is shipped with a package. It is read once; do not modify it.
 
-    Raises:
-        ConfigError: It is neither a text nor a path.
-
-    >>> data_name(Path("rows.jsonl"))
-    'rows.jsonl'
+    Args:
+        package: The package that the file is in; `__package__` in a module next to it.
+        name: The file's name.
     """
-    name = os.fspath(data) if isinstance(data, os.PathLike) else data
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"data must be 'generated', 'official' or a path, got {data!r}")
-    return name
+    return json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:
-    """The files that hold a split, unread, and the split's name.
+    """Return the files that hold a split, without reading them, and the split's name.
 
     Args:
-        data: "official" (what `agentr1 prepare TASK` placed), or the path of a file or of a folder.
-        split: A split of the folder. A single file is the split "all", and "train" stands for it too.
+        data: "official" (what `agentr1 prepare TASK` fetched), or the path of a file or folder.
+        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
         task: The task's name in `agentr1 prepare`.
-        suffixes: The endings of the files that are read.
+        suffixes: The suffixes of the files that may be read.
 
     Raises:
-        DataError: There is nothing at the path.
+        DataError: There is no such file or folder.
         ConfigError: There is no such split.
     """
-    kinds = _one_of(suffixes)
-    if not isinstance(split, str):
-        raise ConfigError(f"split must be the name of one, such as 'train', got {split!r}")
-    if data == "official":
-        from agent_envs.datasets.prepare import data_dir
-
-        path = data_dir() / task
-        if not path.is_dir():
-            raise DataError(f"the official data of {task!r} is not at {path}; fetch it with: agentr1 prepare {task}")
-    else:
-        path = given_path(data)
+    expected = " or ".join([", ".join(suffixes[:-1]), suffixes[-1]] if len(suffixes) > 1 else suffixes)
+    string("split", split)
+    path = official_dir(task) if data == "official" else user_path(data)
     if path.is_file():
         if path.suffix not in suffixes:
-            raise DataError(f"{data}: expected a {kinds} file, or a folder with such files")
+            raise DataError(f"{data}: expected a {expected} file, or a folder of such files")
         if split not in ("train", "all"):
-            raise ConfigError(f"{data} is a single file, which has one split, 'all'; got split {split!r}")
+            raise ConfigError(f"{data} is a single file, whose only split is 'all', got split {split!r}")
         return (path,), "all"
     if not path.is_dir():
         close = difflib.get_close_matches(data, ("generated", "official"), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise DataError(
             f"there is no file or folder {data!r} in {Path.cwd()}{hint}; data must be 'generated', 'official', or the "
-            f"path of a {kinds} file or of a folder with one file per split"
+            f"path of a {expected} file or of a folder with one file per split"
         )
     splits = find_splits(path, suffixes)
     if split not in splits:
-        alike = [name for name in splits if _split_word(name) == _SPLIT_WORDS.get(split)]
-        if split not in _SPLIT_WORDS or len(alike) != 1:
+        similar = [name for name in splits if _split_in_name(name) == _SPLIT_WORDS.get(split)]
+        if split not in _SPLIT_WORDS or len(similar) != 1:
             raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, sorted(splits))}")
-        return splits[alike[0]], split
+        return splits[similar[0]], split
     return splits[split], split
 
 
 def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:
-    """The split files of a folder by split, the shards of one split in order.
+    """Return the files of each split in a folder, shards in order.
 
-    A folder that holds nothing but the hub's `main`, `data` or `distractor` folder stands for that. `passages`,
-    `papers` and `trainer` are no splits: prepared data keeps its corpus and the trainer's rows there.
+    Where the folder has no split but the hub's `main`, `data` or `distractor` folder, that one is searched instead.
+    Prepared corpora and trainer rows (`passages`, `papers`, `trainer`, `index`) are not splits.
 
     Raises:
-        DataError: There is no such file, the folder cannot be read, or two files hold the same split.
+        DataError: The folder has no split, cannot be read, or has the same split in two files.
     """
     splits: dict[str, list[Path]] = {}
-    for entry in _entries(folder):
-        if entry.name.startswith(".") or entry.name in ("trainer", "index", "papers", "id_aliases.json"):
+    for entry in _list_folder(folder):
+        if entry.name.startswith(".") or entry.name in _NOT_SPLITS:
             continue
         if entry.is_dir():
-            inside = sorted(f for f in _entries(entry) if f.suffix in suffixes and not f.name.startswith("."))
-            if inside and entry.name not in _INNER:
+            inside = sorted(f for f in _list_folder(entry) if f.suffix in suffixes and not f.name.startswith("."))
+            if inside and entry.name not in (*_HUB_CONFIGS, "socratic"):
                 splits.setdefault(entry.name, []).extend(inside)
-        elif entry.suffix in suffixes and entry.stem not in ("passages", "papers"):
+        elif entry.suffix in suffixes and entry.stem not in _NOT_SPLIT_STEMS:
             shard = _SHARD.fullmatch(entry.stem)
             splits.setdefault(shard["split"] if shard else entry.stem, []).append(entry)
     if splits:
         for name, files in splits.items():
-            _refuse_doubles(folder, name, files)
+            _check_one_source(folder, name, files)
         return {name: tuple(files) for name, files in splits.items()}
-    for name in _INNER[:1] + _INNER[2:]:
+    for name in _HUB_CONFIGS:
         if (folder / name).is_dir():
             return find_splits(folder / name, suffixes)
-    raise DataError(
-        f"the folder {folder} has no split file: expected train{suffixes[0]}, test{suffixes[-1]} or the like"
-    )
+    raise DataError(f"the folder {folder} has no split file such as train{suffixes[0]} or test{suffixes[-1]}")
 
 
-def given_path(data: str | os.PathLike[str]) -> Path:
-    """A path as given, the home folder's `~` resolved; DataError where it can be none."""
-    try:
-        path = Path(data).expanduser()
-        path.exists()  # raises where the system refuses the name itself
-    except (OSError, RuntimeError, ValueError) as e:
-        raise DataError(f"{os.fspath(data)[:100]!r} is no usable path: {_reason(e)}") from e
-    return path
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, without the path that a system error repeats."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _entries(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as e:
-        raise DataError(f"the folder {folder} cannot be read: {_reason(e)}") from e
+        raise DataError(f"the folder {folder} cannot be read: {e.strerror}") from e
 
 
-def _refuse_doubles(folder: Path, split: str, files: Sequence[Path]) -> None:
-    """Two files with the same rows in two formats would double them."""
+def _check_one_source(folder: Path, split: str, files: Sequence[Path]) -> None:
+    """Reject a split stored twice, as in two formats: its rows would be doubled."""
     sources: dict[tuple[Path, str, str], Path] = {}
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
@@ -172,138 +143,34 @@ def _refuse_doubles(folder: Path, split: str, files: Sequence[Path]) -> None:
         sources.setdefault((file.parent, part, file.suffix), file)
     if len(sources) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])
-        raise DataError(f"the folder {folder} has the split {split!r} twice, as {names}: keep one of them there")
+        raise DataError(f"the folder {folder} has the split {split!r} twice, as {names}: remove one of them")
 
 
-_INNER = ("main", "socratic", "data", "distractor")
+def _split_in_name(name: str) -> str:
+    """Return the split that a file's name mentions, or "".
 
-
-def _one_of(suffixes: Sequence[str]) -> str:
-    return " or ".join([", ".join(suffixes[:-1]), suffixes[-1]] if len(suffixes) > 1 else suffixes)
-
-
-def _split_word(name: str) -> str:
-    """The split that a file's name speaks of, "" where it speaks of none."""
+    >>> _split_in_name("hotpot_dev_distractor_v1")
+    'validation'
+    """
     words = re.split(r"[^a-z]+", name.lower())
     return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
 
 
-def file_stamps(files: Sequence[Path]) -> tuple[Stamp, ...]:
-    """The state of some files, as a key of what was read from them.
-
-    Raises:
-        DataError: One of them is not there, as behind a link that leads nowhere.
-    """
-    stats = []
-    for file in files:
-        try:
-            stats.append((file.resolve(strict=True), file.stat()))
-        except (OSError, RuntimeError, ValueError) as e:
-            broken = " (a link that leads nowhere)" if file.is_symlink() else ""
-            raise DataError(f"{file}: the file cannot be read{broken}: {_reason(e)}") from e
-    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
-
-
-def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
-    """The raw rows of a .jsonl, .json (an array) or .parquet file, each with where it stands for error messages.
-
-    Raises:
-        DataError: The file is of another type, or broken; the message has the file and the line or row.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
-    """
-    readers: dict[str, Callable[[Path], Iterator[tuple[Any, str]]]] = {
-        ".parquet": _read_parquet,
-        ".json": _read_array,
-        ".jsonl": _read_lines,
-    }
-    if path.suffix not in readers:
-        raise DataError(f"{path}: expected a .jsonl, .json or .parquet file")
-    try:
-        yield from readers[path.suffix](path)
-    except OSError as e:
-        raise DataError(f"{path}: the file cannot be read: {_reason(e)}") from e
-
-
-def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                yield json.loads(line.decode("utf-8-sig")), where
-            except UnicodeDecodeError as e:
-                raise DataError(f"{where}: not UTF-8 text ({e.reason} at byte {e.start})") from e
-            except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
-                raise DataError(f"{where}: not a JSON object ({e}): {line[:80]!r}") from e
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[Any, str]]:
-    try:
-        import pandas
-        import pyarrow
-    except ImportError as e:
-        raise MissingExtraError(e.name or "pyarrow", extra="data") from e
-    try:
-        table = pandas.read_parquet(path, engine="pyarrow")
-    except (pyarrow.ArrowException, OSError) as e:
-        raise DataError(f"{path}: not a readable parquet file ({e})") from e
-    for number, row in enumerate(table.to_dict("records"), start=1):
-        yield row, f"{path}, row {number}"
-
-
-def _read_array(path: Path) -> Iterator[tuple[Any, str]]:
-    """The elements of a JSON array, decoded one by one; a file with an object a line is read too."""
-    decoder = json.JSONDecoder()
-    number = 0
-    with path.open(encoding="utf-8-sig") as file:
-        try:
-            buffer = file.read(_CHUNK).lstrip()
-            if buffer[:1] == "{":
-                yield from _read_lines(path)
-                return
-            if buffer[:1] != "[":
-                raise DataError(f"{path}: expected a JSON array of rows, found {buffer[:40]!r}")
-            position, ended = 1, False
-            while True:
-                while position < len(buffer) and buffer[position] in " \t\r\n,":
-                    position += 1
-                if buffer[position : position + 1] == "]":
-                    return
-                try:
-                    value, end = decoder.raw_decode(buffer, position)
-                    if not ended and end == len(buffer):
-                        raise json.JSONDecodeError("a number may go on", buffer, end)
-                except (ValueError, RecursionError) as e:
-                    if ended:
-                        raise DataError(f"{path}, row {number + 1}: not JSON ({e})") from e
-                    # Twice as much each time: a row of any length costs no more than twice its reading.
-                    more = file.read(max(_CHUNK, len(buffer) - position))
-                    ended = not more
-                    buffer, position = buffer[position:] + more, 0
-                    continue
-                number += 1
-                yield value, f"{path}, row {number}"
-                position = end
-        except UnicodeDecodeError as e:
-            raise DataError(f"{path}, after row {number}: not UTF-8 text ({e.reason})") from e
-
-
 def _check_replaceable(target: Path) -> None:
-    """Only a folder that is empty or has row files of its own may be replaced: anything else is someone's work."""
+    """Allow only folders that are empty or hold row files to be replaced: anything else is the user's own work."""
     if not target.is_dir():
-        raise DataError(f"{target} is a file; prepared data is a folder, name another place")
+        raise DataError(f"{target} is a file, but prepared data is a folder: choose another path")
     inside = list(target.iterdir())
     if inside and not any(file.suffix in (".jsonl", ".json", ".parquet") for file in inside):
-        raise DataError(f"{target} holds other things than prepared data, and would be replaced: name another place")
+        raise DataError(f"{target} holds something other than prepared data and would be replaced: choose another path")
 
 
 @contextlib.contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `target` in one step where the block ends well.
+    """Yield a new folder to write into, which replaces `target` in one step if the block succeeds.
 
     Raises:
-        DataError: The place cannot be written to.
+        DataError: The folder cannot be written, or holds something other than prepared data.
     """
     try:
         if target.exists():
@@ -311,7 +178,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
     except OSError as e:
-        raise DataError(f"{str(target)[:200]}: the data cannot be written there: {_reason(e)}") from e
+        raise DataError(f"the data cannot be written to {str(target)[:200]}: {e.strerror}") from e
     try:
         yield temporary
         temporary.chmod(0o755)
@@ -325,36 +192,48 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         else:
             os.replace(temporary, target)
     except OSError as e:
-        raise DataError(f"{str(target)[:200]}: the data cannot be written there: {_reason(e)}") from e
+        raise DataError(f"the data cannot be written to {str(target)[:200]}: {e.strerror}") from e
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def find_local_splits(path: Path, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:
-    """The files to prepare by split: the one that a file's name speaks of, where no other file's does.
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows to a file, one JSON object per line."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
-    A single file whose name speaks of none is "train"; in a folder it keeps its name.
+
+def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:
+    """Return the files to prepare by split, which a file's name may mention if no other file's does.
+
+    A file that mentions none is "train" if it is given alone, and keeps its own name in a folder.
 
     Raises:
-        DataError: There is nothing at the path.
+        DataError: There is no such file or folder.
     """
-    path = given_path(str(path))
-    if not path.exists():
-        raise DataError(f"there is no file or folder {str(path)!r} to prepare {task} from")
-    if path.is_file():
-        return {_split_word(path.stem) or "train": (path,)}
-    splits = find_splits(path, suffixes)
-    words = [_split_word(name) for name in splits]
+    source = user_path(path)
+    if not source.exists():
+        raise DataError(f"there is no file or folder {path!r} to prepare {task} from")
+    if source.is_file():
+        return {_split_in_name(source.stem) or "train": (source,)}
+    splits = find_splits(source, suffixes)
+    mentioned = [_split_in_name(name) for name in splits]
     return {
-        word if word and words.count(word) == 1 else name: splits[name]
-        for name, word in zip(splits, words, strict=True)
+        split if split and mentioned.count(split) == 1 else name: splits[name]
+        for name, split in zip(splits, mentioned, strict=True)
     }
 
 
 def fetch_splits(
     name: str, config: str | None, *, task: str, data_files: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The splits of a data set on the Hugging Face hub, by name; of all its files, or of those named for each split.
+    """Fetch a data set from the Hugging Face hub and return the rows of each split.
+
+    Args:
+        name: The data set on the hub.
+        config: Its configuration.
+        task: The task's name in `agentr1 prepare`, for errors.
+        data_files: The file of each split; None takes the data set's own splits.
 
     Raises:
         DataError: It cannot be fetched.
@@ -368,7 +247,7 @@ def fetch_splits(
         loaded = load_dataset(name, config, **({"data_files": dict(data_files)} if data_files else {}))
     except (OSError, ValueError, RuntimeError) as e:
         raise DataError(
-            f"could not fetch {name} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); without a "
-            f"connection, give the released files: agentr1 prepare {task} --from PATH"
+            f"could not fetch {name} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); to work offline, "
+            f"pass the released files: agentr1 prepare {task} --from PATH"
         ) from e
     return {str(split): rows for split, rows in loaded.items()}

@@ -1,21 +1,20 @@
-"""Where prepared data lives, and the tasks that `agentr1 prepare TASK` knows."""
+"""The tasks that `agentr1 prepare TASK` knows."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from agent_envs.datasets.alfworld.prepare import prepare_alfworld
-from agent_envs.datasets.gsm8k.rows import prepare_gsm8k
+from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.papersearch.prepare import prepare_papers
 from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.qa.rows import DATASETS
 from agent_envs.datasets.webshop.prepare import prepare_webshop
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["PREPARERS", "data_dir", "prepare"]
+__all__ = ["PREPARERS", "prepare"]
 
 PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     "alfworld": prepare_alfworld,
@@ -25,11 +24,6 @@ PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     **{name: functools.partial(prepare_qa, name) for name in DATASETS},
 }
 """What fetches or converts each task's data: (path to take it from or None, folder to write or None) -> folder."""
-
-
-def data_dir() -> Path:
-    """The folder of prepared data: `$AGENT_ENVS_DATA`, or `~/.cache/agent_envs`."""
-    return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs").expanduser()
 
 
 def prepare(task: str, from_path: str | None = None, out: str | Path | None = None) -> Path:

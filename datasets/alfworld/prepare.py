@@ -24,6 +24,7 @@ from typing import IO
 from tqdm import tqdm
 
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE, check_game
+from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.errors import BackendError, DataError, MissingExtraError
 
@@ -54,8 +55,6 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
         BackendError: The download failed.
         MissingExtraError: There is nothing to run: the package `alfworld` is not installed.
     """
-    from agent_envs.datasets.prepare import data_dir
-
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
         return _place(Path(from_path).expanduser(), target)

@@ -22,6 +22,7 @@ from typing import Any
 from agent_envs.datasets.alfworld.edition import read_edition
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
+from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 
 __all__ = [
@@ -111,16 +112,9 @@ def find_folder(data: str) -> Path:
         DataError: There is none.
     """
     if data == "official":
-        from agent_envs.datasets.prepare import data_dir
-
-        folder = data_dir() / "alfworld"
-        if not folder.is_dir():
-            raise DataError(f"the data of 'alfworld' is not at {folder}; fetch it with: agentr1 prepare alfworld")
+        folder = official_dir("alfworld")
     else:
-        try:
-            folder = Path(data).expanduser()
-        except RuntimeError as e:
-            raise DataError(f"{data[:100]!r} is no usable path: {e}") from e
+        folder = user_path(data)
         if not folder.is_dir():
             raise DataError(
                 f"there is no folder {data!r} in {Path.cwd()}; data must be 'generated', 'official', or the path of "

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent_envs.datasets.files import Stamp, file_stamps, given_path
+from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.papersearch.generated.literature import Literature, literature
 from agent_envs.datasets.papersearch.rows import TASK
 from agent_envs.datasets.papersearch.sources import paper_rows, paper_source_files
-from agent_envs.datasets.prepare import data_dir
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import PaperRow
+from agent_envs.tasks import FileStamp, file_stamps
 
 __all__ = ["corpus_papers", "data_papers", "generated_papers"]
 
@@ -50,7 +50,7 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
     Raises:
         DataError: Nothing is there, or it cannot be used.
     """
-    path = given_path(corpus)
+    path = user_path(corpus)
     manifest = path / "index.json"
     with _lock:
         return _corpus(file_stamps([manifest] if manifest.is_file() else paper_source_files(path)))
@@ -67,7 +67,7 @@ def data_papers(data: str) -> LocalPapers:
     Raises:
         DataError: There is none.
     """
-    path = data_dir() / TASK if data == "official" else given_path(data)
+    path = data_dir() / TASK if data == "official" else user_path(data)
     folder = path if path.is_dir() else path.parent
     if (folder / "index" / "index.json").is_file():
         return corpus_papers(folder / "index")
@@ -80,7 +80,7 @@ def data_papers(data: str) -> LocalPapers:
 
 
 @functools.lru_cache(maxsize=8)
-def _corpus(stamps: tuple[Stamp, ...]) -> LocalPapers:
+def _corpus(stamps: tuple[FileStamp, ...]) -> LocalPapers:
     files = [Path(name) for name, _, _ in stamps]
     if files[0].name == "index.json":
         return LocalPapers(files[0].parent)

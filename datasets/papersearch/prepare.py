@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.files import fetch_splits, find_local_splits, read_rows, replaced_folder
-from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row, read_queries
+from agent_envs.datasets.data_dir import data_dir, user_path
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row
 from agent_envs.datasets.papersearch.sources import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
+from agent_envs.tasks import read_rows
 
 __all__ = ["prepare_papers", "trainer_rows"]
 
@@ -43,8 +45,6 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         DataError: The files cannot be fetched, one of their rows is broken, or there are no queries.
         MissingExtraError: pyarrow is not installed; or fetching needs Hugging Face's `datasets`.
     """
-    from agent_envs.datasets.prepare import data_dir
-
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -52,15 +52,13 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / TASK if out is None else out
     with replaced_folder(target) as folder:
-        source = folder / ".fetched" if from_path is None else Path(from_path).expanduser()
+        source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
             _fetch(source)
         splits = _local_tasks(source)
         (folder / "trainer").mkdir()
         for split, tasks in splits.items():
-            with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
-                for task in tasks:
-                    file.write(json.dumps(_record(task), ensure_ascii=False) + "\n")
+            write_jsonl(folder / f"{split}.jsonl", map(_record, tasks))
             pq.write_table(pa.Table.from_pylist(trainer_rows(split, tasks)), folder / "trainer" / f"{split}.parquet")
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
@@ -85,11 +83,11 @@ def _record(task: PaperTask) -> dict[str, Any]:
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
     """The queries of the files at a path, by split; files of papers are none."""
     splits = {}
-    for split, found in find_local_splits(source, task=TASK, suffixes=SUFFIXES).items():
+    for split, found in find_local_splits(str(source), task=TASK, suffixes=SUFFIXES).items():
         files = [path for path in found if not is_one_object(path)]
         first = next((row for path in files for row, _ in read_rows(path)), None)
         if is_query(first):
-            splits[split] = [row.task for row in read_queries(files)]
+            splits[split] = [query_row(row, where).task for path in files for row, where in read_rows(path)]
     if not splits:
         raise DataError(f"there are no queries at {source}: expected rows with a 'question' and an 'answer'")
     return splits

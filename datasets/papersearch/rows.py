@@ -6,25 +6,24 @@
                       "abstract", "year"}]}}
     prepared          {"id", "query", "titles", "ids", "date"}
 
-Which layout a row has is seen from its keys. Rows of papers may lie in the same folder: `papers_sources`.
+A row's keys tell its layout. Files of papers may be in the same folder: see `paper_files.py`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.files import Stamp, file_stamps, find_files, read_rows
+from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
+from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.task import PaperTask
-from agent_envs.errors import DataError, TaskIndexError
+from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
+from agent_envs.tasks import FileTasks
 from agent_envs.text import clean_text
 
-__all__ = ["SUFFIXES", "QueryRow", "QueryRows", "is_query", "query_row", "query_rows", "read_queries"]
+__all__ = ["SUFFIXES", "TASK", "QueryRow", "is_query", "query_row", "query_rows"]
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 TASK = "papersearch"
@@ -40,87 +39,34 @@ class QueryRow:
     """The papers that answer it, as far as the row describes them; none in prepared rows."""
 
 
-class QueryRows:
-    """The queries of one split.
+def query_rows(data: str, split: str = "train") -> FileTasks[PaperTask]:
+    """Return the real queries of a split.
 
     Args:
-        name: "official" or the path as given, for `info["source"]`.
-        split: The split's name; "all" for a single file.
-        rows: The tasks in file order.
-    """
-
-    __slots__ = ("_rows", "name", "split")
-
-    def __init__(self, name: str, split: str, rows: tuple[PaperTask, ...]) -> None:
-        self.name = name
-        self.split = split
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> PaperTask:
-        if not 0 <= index < len(self._rows):
-            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return self._rows[index]
-
-    def __iter__(self) -> Iterator[PaperTask]:
-        return iter(self._rows)
-
-    def __deepcopy__(self, memo: object) -> QueryRows:
-        return self  # nothing in it changes: copies of an environment share it
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return query_rows, (self.name, self.split)  # read where it is unpickled, not sent
-
-
-def query_rows(data: str, split: str = "train") -> QueryRows:
-    """The queries of a split, read once per process for each state of the files.
-
-    Args:
-        data: "official" (what `agentr1 prepare papersearch` placed), or the path of a file or of a folder with one file
-            per split.
-        split: A split of the folder. A single file is the split "all", and "train" stands for it too.
+        data: "official" (what `agentr1 prepare papersearch` fetched), or the path of a file or of a folder with one
+            file per split.
+        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
 
     Raises:
-        DataError: There is nothing at the path, or a file has no rows or a broken one.
+        DataError: The files do not exist, have no rows, or have a bad one.
         ConfigError: There is no such split.
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
     files, split = find_files(data, split, task=TASK, suffixes=SUFFIXES)
-    return QueryRows(data, split, _read_cached(file_stamps(files), f"{TASK}/{split}"))
+    return FileTasks(files, _parse_row, task=TASK, split=split, name=data)
 
 
-@functools.lru_cache(maxsize=16)
-def _read_cached(stamps: tuple[Stamp, ...], prefix: str) -> tuple[PaperTask, ...]:
-    rows = read_queries(Path(name) for name, _, _ in stamps)
-    return tuple(replace(row.task, task_id=f"{prefix}/{number}") for number, row in enumerate(rows))
+def _parse_row(row: Any, where: str, task_id: str) -> PaperTask:
+    return replace(query_row(row, where).task, task_id=task_id)
 
 
 def is_query(row: Any) -> bool:
-    """Whether a row is a query, and not a paper."""
+    """Return whether a row is a query rather than a paper."""
     return isinstance(row, dict) and ("question" in row or "query" in row) and "bib_entries" not in row
 
 
-def read_queries(files: Iterable[Path]) -> Iterator[QueryRow]:
-    """The rows of some files, one by one.
-
-    Raises:
-        DataError: A broken row, with its file and line; or files without any.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
-    """
-    names, some = [], False
-    for path in files:
-        names.append(str(path))
-        for row, where in read_rows(path):
-            some = True
-            yield query_row(row, where)
-    if not some:
-        raise DataError(f"{', '.join(names)}: the file has no rows")
-
-
 def query_row(row: Any, where: str) -> QueryRow:
-    """A row in any layout.
+    """Read a row in any layout.
 
     >>> row = {"question": "Any on parsing?", "answer": ["Deep Parsing"], "answer_arxiv_id": ["2009.02040v2"],
     ...     "source_meta": {"published_time": "20231024"}, "qid": "q1"}
@@ -129,14 +75,13 @@ def query_row(row: Any, where: str) -> QueryRow:
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
 
     Args:
-        row: The row as read.
-        where: Where it stands, for error messages.
+        row: The row as it is in the file.
+        where: Where it is, for error messages.
 
     Raises:
         DataError: Something is missing or of another type; the message says what.
     """
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with a question and answers, got {type(row).__name__}")
+    row = as_object(row, "an object with a question and answers", where)
     if "titles" in row:
         query, titles, ids = row.get("query"), _texts(row, "titles", where), _texts(row, "ids", where)
         meta: dict[str, Any] = {"published_time": row.get("date")}
@@ -144,9 +89,9 @@ def query_row(row: Any, where: str) -> QueryRow:
     else:
         query, titles, ids = row.get("question"), _texts(row, "answer", where), _texts(row, "answer_arxiv_id", where)
         meta = _object(row.get("source_meta"), "source_meta", where)
-        described = [_object(answer, "answers", where) for answer in _listed(meta, "answers", where)]
+        described = [_object(answer, "answers", where) for answer in _list(meta, "answers", where)]
     if not isinstance(query, str) or not query.strip():
-        raise DataError(f"{where}: expected a text under 'question', got {query!r:.60} (the row's keys: {_keys(row)})")
+        raise DataError(f"{where}: expected text under 'question', got {query!r:.60} (keys: {keys_of(row)})")
     try:
         date = normal_date(meta.get("published_time"))
     except DataError as e:
@@ -157,83 +102,66 @@ def query_row(row: Any, where: str) -> QueryRow:
         ids = ids or [row.paper.id for row in papers]
     titles, ids = _unique(titles, [arxiv_id(i) or i.strip() for i in ids])
     if not titles:
-        raise DataError(f"{where}: the query has no answers (the row's keys: {_keys(row)})")
-    own = clean_text(str(row.get("qid") or row.get("id") or ""))
+        raise DataError(f"{where}: the query has no answers (keys: {keys_of(row)})")
+    query_id = clean_text(str(row.get("qid") or row.get("id") or ""))
     return QueryRow(
-        PaperTask(own, clean_text(query.strip()), tuple(titles), tuple(ids), date, query_id=own), tuple(papers)
+        PaperTask(query_id, clean_text(query.strip()), tuple(titles), tuple(ids), date, query_id=query_id),
+        tuple(papers),
     )
 
 
 def _unique(titles: list[str], ids: list[str]) -> tuple[list[str], list[str]]:
-    """Each title once, and its id with it where there are as many."""
+    """Drop repeated titles, with their ids where there is one for each title."""
     titles = [" ".join(title.split()) for title in titles]
     if len(titles) != len(ids):
-        return list({title_key(t): t for t in reversed(titles) if t}.values())[::-1], list(
-            dict.fromkeys(filter(None, ids))
-        )
+        unique = {title_key(title): title for title in reversed(titles) if title}
+        return list(unique.values())[::-1], list(dict.fromkeys(filter(None, ids)))
     pairs = {title_key(title): (title, i) for title, i in reversed(list(zip(titles, ids, strict=True))) if title}
     kept = list(pairs.values())[::-1]
     return [title for title, _ in kept], [i for _, i in kept]
 
 
 def _named(titles: list[str], ids: list[str]) -> list[PaperRow]:
-    """Papers of which a row says only title and id."""
+    """Return the papers of a row that gives only their titles and ids."""
     if len(titles) != len(ids):
         return []
     papers = []
-    for title, written in zip(titles, ids, strict=True):
-        name = arxiv_id(written) or written.strip()
-        if name and title.strip():
-            papers.append(PaperRow(Paper(name, " ".join(title.split()), "", arxiv_date(name))))
+    for title, raw_id in zip(titles, ids, strict=True):
+        paper_id = arxiv_id(raw_id) or raw_id.strip()
+        if paper_id and title.strip():
+            papers.append(PaperRow(Paper(paper_id, " ".join(title.split()), "", arxiv_date(paper_id))))
     return papers
 
 
 def _described(answer: dict[str, Any], where: str) -> PaperRow:
-    """A paper of a SPARBench row."""
-    written, title, abstract = answer.get("paperID"), answer.get("title"), answer.get("abstract")
+    """Return a paper of a SPARBench row."""
+    raw_id, title, abstract = answer.get("paperID"), answer.get("title"), answer.get("abstract")
     if not isinstance(title, str) or not title.strip():
-        raise DataError(f"{where}: expected a text as the title of an answer, got {title!r:.60}")
+        raise DataError(f"{where}: expected text as the title of an answer, got {title!r:.60}")
     if not isinstance(abstract, str) and abstract is not None:
-        raise DataError(f"{where}: expected a text as the abstract of {title[:60]!r}, got {abstract!r:.60}")
-    if not isinstance(written, (str, int)) and written is not None:
-        raise DataError(f"{where}: expected a text as the paperID of {title[:60]!r}, got {written!r:.60}")
-    name = arxiv_id(str(written or "")) or str(written or "").strip() or f"title:{title_key(title)[:200]}"
+        raise DataError(f"{where}: expected text as the abstract of {title[:60]!r}, got {abstract!r:.60}")
+    if not isinstance(raw_id, (str, int)) and raw_id is not None:
+        raise DataError(f"{where}: expected text as the paperID of {title[:60]!r}, got {raw_id!r:.60}")
+    raw_id = str(raw_id or "")
+    paper_id = arxiv_id(raw_id) or raw_id.strip() or f"title:{title_key(title)[:200]}"
     year = answer.get("year")
     try:
         date = normal_date(int(year) if isinstance(year, float) and year.is_integer() else year)
     except DataError as e:
         raise DataError(f"{where}: the year of {title[:60]!r}: {e}") from e
-    known = arxiv_date(name)
-    date = date if len(date) > len(known) or not known.startswith(date) else known
+    by_id = arxiv_date(paper_id)
+    date = date if len(date) > len(by_id) or not by_id.startswith(date) else by_id
     title, abstract = (clean_text(" ".join((text or "").split())) for text in (title, abstract))
-    return PaperRow(Paper(clean_text(name), title, abstract, date))
+    return PaperRow(Paper(clean_text(paper_id), title, abstract, date))
 
 
 def _object(value: Any, key: str, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: expected an object under {key!r}, got {value!r:.60}")
-    return value
+    return {} if value is None else as_object(value, f"an object under {key!r}", where)
 
 
-def _listed(row: dict[str, Any], key: str, where: str) -> list[Any]:
-    """A list, or an array as parquet files give it; none counts as empty."""
-    value = row.get(key)
-    if value is None:
-        return []
-    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
-        raise DataError(f"{where}: expected a list under {key!r}, got {value!r:.60}")
-    return list(value)
+def _list(row: dict[str, Any], key: str, where: str) -> list[Any]:
+    return [] if row.get(key) is None else as_list(row[key], key, where)
 
 
 def _texts(row: dict[str, Any], key: str, where: str) -> list[str]:
-    texts = _listed(row, key, where)
-    for text in texts:
-        if not isinstance(text, str):
-            raise DataError(f"{where}: expected texts under {key!r}, got {text!r:.60}")
-    return list(map(clean_text, texts))
-
-
-def _keys(row: dict[str, Any]) -> str:
-    return (", ".join(map(repr, row)) or "none")[:200]
+    return [] if row.get(key) is None else list(map(clean_text, as_texts(row[key], key, where)))

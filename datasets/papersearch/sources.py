@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.files import read_rows
 from agent_envs.datasets.papersearch.rows import SUFFIXES, is_query, query_row
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id, paper_row, read_papers
+from agent_envs.tasks import read_rows
 
 __all__ = ["bibliography_title", "is_one_object", "paper_rows", "paper_source_files", "unarxive_rows"]
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.files import Stamp, file_stamps, given_path
+from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.qa.generated.encyclopaedia import World
 from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.corpus import corpus_files
+from agent_envs.tasks import FileStamp, file_stamps
 
 __all__ = ["ENGINES", "corpus_retriever", "generated_retriever", "passages_of", "rows_retriever"]
 
@@ -64,7 +65,7 @@ def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") ->
 
 
 @functools.lru_cache(maxsize=8)
-def _rows_retriever(stamps: tuple[Stamp, ...], engine: str) -> Retriever:
+def _rows_retriever(stamps: tuple[FileStamp, ...], engine: str) -> Retriever:
     passages = passages_of(read_qa(Path(name) for name, _, _ in stamps))
     small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
     return _index(f"rows-{_digest(stamps)}", passages, engine, small=small)
@@ -89,7 +90,7 @@ def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Re
         DataError: Nothing is there, or it cannot be used.
         MissingExtraError: Lucene is not installed.
     """
-    path = given_path(corpus)
+    path = user_path(corpus)
     if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
         return open_retriever(path)
     stamps = file_stamps(corpus_files(path))
@@ -97,14 +98,12 @@ def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Re
         return _index(f"corpus-{_digest(stamps)}", read_corpus(path), engine, small=False)
 
 
-def _digest(stamps: tuple[Stamp, ...]) -> str:
+def _digest(stamps: tuple[FileStamp, ...]) -> str:
     return hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()
 
 
 def _index(name: str, passages: Iterable[Mapping[str, Any]], engine: str, *, small: bool) -> Retriever:
     """The index of that name, built where it is not there yet; on disk it appears whole or not at all."""
-    from agent_envs.datasets.prepare import data_dir
-
     if engine == "bm25" and small:
         return BM25Retriever.build(passages)
     folder = data_dir() / "indexes" / (name if engine == "bm25" else f"{engine}-{name}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, has_answer, read_qa, read_row
@@ -47,14 +48,12 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         DataError: The rows cannot be fetched, or one of them is broken.
         MissingExtraError: pyarrow is not installed; or fetching needs Hugging Face's `datasets`.
     """
-    from agent_envs.datasets.prepare import data_dir
-
     try:
         import pyarrow  # noqa: F401  (asked for before the work, not after it)
     except ImportError as e:
         raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / dataset if out is None else out
-    splits = _hub_rows(dataset) if from_path is None else _local_rows(dataset, Path(from_path).expanduser())
+    splits = _hub_rows(dataset) if from_path is None else _local_rows(dataset, from_path)
     with replaced_folder(target) as folder:
         tasks: dict[str, list[QATask]] = {name: [] for name in splits}
         with (folder / "passages.jsonl").open("w", encoding="utf-8") as file:
@@ -129,7 +128,7 @@ def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict
     ]
 
 
-def _local_rows(dataset: str, path: Path) -> dict[str, Iterable[QARow]]:
+def _local_rows(dataset: str, path: str) -> dict[str, Iterable[QARow]]:
     splits = find_local_splits(path, task=dataset, suffixes=SUFFIXES)
     return {split: read_qa(files, answered_only=True) for split, files in splits.items()}
 

@@ -22,9 +22,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from agent_envs.datasets.json_stream import JSONStream
 from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
 from agent_envs.errors import DataError
+from agent_envs.json_stream import JSONStream
 
 __all__ = ["ReleasedFiles", "find_released", "read_products"]
 

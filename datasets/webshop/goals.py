@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agent_envs.datasets.files import read_rows
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
+from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
 
 __all__ = [

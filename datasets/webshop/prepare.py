@@ -16,6 +16,7 @@ from typing import IO
 
 from tqdm import tqdm
 
+from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.webshop.files import find_released
 from agent_envs.datasets.webshop.generated.shop import GeneratedItem, GeneratedShop
 from agent_envs.datasets.webshop.store import convert
@@ -51,8 +52,6 @@ def prepare_webshop(from_path: str | None = None, out: Path | None = None) -> Pa
         DataError: The files cannot be fetched, or one of them is missing or broken.
         ConfigError: The folder is there and holds something else.
     """
-    from agent_envs.datasets.prepare import data_dir
-
     target = data_dir() / "webshop" if out is None else out
     if from_path is None:
         source = data_dir() / "webshop-released"

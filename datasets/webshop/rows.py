@@ -6,10 +6,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_envs.datasets.files import Stamp, file_stamps, given_path
+from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.webshop.goals import MOST_GOALS, read_goals, read_prices
 from agent_envs.datasets.webshop.products import Catalog, Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
+from agent_envs.tasks import FileStamp, file_stamps
 
 __all__ = ["SPLITS", "WebShopTask", "WebShopTasks", "check_split", "goals_of", "prices_of", "split_bounds"]
 
@@ -103,7 +104,7 @@ def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) 
         DataError: There are none, or the file cannot be used.
     """
     if path is not None:
-        return _goals_file(path, file_stamps([given_path(path)]))
+        return _goals_file(path, file_stamps([user_path(path)]))
     human = catalog.human if human is None else human
     goals = catalog.goals(human)
     if len(goals) > MOST_GOALS:
@@ -118,15 +119,15 @@ def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) 
 
 
 @functools.lru_cache(maxsize=4)
-def _goals_file(path: str, stamps: tuple[Stamp, ...]) -> Sequence[Goal]:
+def _goals_file(path: str, stamps: tuple[FileStamp, ...]) -> Sequence[Goal]:
     return read_goals(path)
 
 
 def prices_of(path: str) -> Mapping[str, float]:
     """Drawn prices from a file, read once."""
-    return _prices_file(path, file_stamps([given_path(path)]))
+    return _prices_file(path, file_stamps([user_path(path)]))
 
 
 @functools.lru_cache(maxsize=4)
-def _prices_file(path: str, stamps: tuple[Stamp, ...]) -> Mapping[str, float]:
+def _prices_file(path: str, stamps: tuple[FileStamp, ...]) -> Mapping[str, float]:
     return read_prices(path)

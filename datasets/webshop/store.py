@@ -27,7 +27,7 @@ from typing import Any
 from tqdm import tqdm
 
 from agent_envs.datasets import draws
-from agent_envs.datasets.files import data_name, given_path
+from agent_envs.datasets.data_dir import data_dir, data_name, user_path
 from agent_envs.datasets.webshop import build as webshop_build
 from agent_envs.datasets.webshop import files as webshop_files
 from agent_envs.datasets.webshop import goals as webshop_goals
@@ -79,7 +79,7 @@ def open_catalog(
         return _opened(again[1], lambda: _cached(shop, again, progress))
     if products is not None or goals is not None or seed:
         raise ConfigError(f"products, goals and seed are for data='generated', not for {data!r}")
-    path = _official() if data == "official" else given_path(data)
+    path = _official() if data == "official" else user_path(data)
     if _is_store(path):
         index = path / "index.json"
         return _opened((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
@@ -95,7 +95,7 @@ def check_catalog(data: str) -> None:
         DataError: Its files are missing; the message names them.
     """
     if data != "generated":
-        path = _official() if data == "official" else given_path(data)
+        path = _official() if data == "official" else user_path(data)
         if not _is_store(path):
             find_released(path)
 
@@ -117,8 +117,6 @@ def _reopened(data: str, products: int | None = None, goals: int | None = None, 
 
 
 def _official() -> Path:
-    from agent_envs.datasets.prepare import data_dir
-
     folder = data_dir() / "webshop"
     if not folder.is_dir():
         raise DataError(f"the official data of 'webshop' is not at {folder}; fetch it with: agentr1 prepare webshop")
@@ -141,8 +139,6 @@ def _prepared(path: Path, data: str) -> ProductStore:
 
 def _cached(source: GeneratedShop | ReleasedFiles, again: Again, progress: bool | None) -> ProductStore:
     """The store of a source from the cache folder, built there if it is missing or broken."""
-    from agent_envs.datasets.prepare import data_dir
-
     about, name = _identity(source)
     folder = data_dir() / _CACHE / name
     try:

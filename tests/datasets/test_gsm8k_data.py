@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_envs.datasets.data_dir import data_dir as prepared_dir
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generated_gsm8k, parse_level
-from agent_envs.datasets.gsm8k.rows import gsm8k_rows, prepare_gsm8k
-from agent_envs.datasets.prepare import data_dir as prepared_dir
+from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
+from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.prepare import prepare
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.rewards.math_answers import score
@@ -86,18 +87,18 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 GOOD = json.dumps(ROWS[0])
 BROKEN = [
-    ("{oops", "line 2: not a JSON object"),
-    ('{"question": "a"', "line 2: not a JSON object"),  # cut off
+    ("{oops", "line 2: not valid JSON"),
+    ('{"question": "a"', "line 2: not valid JSON"),  # cut off
     ("[1, 2]", "line 2: expected an object with 'question' and 'answer', got list"),
     ('"text"', "line 2: expected an object"),
-    ('{"question": "a"}', "line 2: expected a text under 'answer', got None"),
-    ('{"answer": "#### 1"}', "line 2: expected a text under 'question'"),
-    ('{"question": "", "answer": "#### 1"}', "line 2: expected a text under 'question', got ''"),
-    ('{"question": "a", "answer": 5}', "line 2: expected a text under 'answer', got 5"),
-    ('{"question": "a", "answer": "It is 5."}', "line 2: the answer has no '#### N'"),
+    ('{"question": "a"}', "line 2: expected text under 'answer', got None"),
+    ('{"answer": "#### 1"}', "line 2: expected text under 'question'"),
+    ('{"question": "", "answer": "#### 1"}', "line 2: expected text under 'question', got ''"),
+    ('{"question": "a", "answer": 5}', "line 2: expected text under 'answer', got 5"),
+    ('{"question": "a", "answer": "It is 5."}', "line 2: the answer does not end with '#### N'"),
     ('{"question": "a", "answer": "#### five"}', "line 2: there is no number after '####'"),
-    ("[" * 100000, "line 2: not a JSON object"),
-    (f'{{"question": "a", "answer": "#### 1", "id": {"9" * 4400}}}', "line 2: not a JSON object"),  # int's own limit
+    ("[" * 100000, "line 2: not valid JSON"),
+    (f'{{"question": "a", "answer": "#### 1", "id": {"9" * 4400}}}', "line 2: not valid JSON"),  # int's own limit
 ]
 
 
@@ -132,7 +133,7 @@ def test_other_broken_data_is_named(tmp_path: Path) -> None:
         gsm8k_rows(str(tmp_path / "bad.parquet"))
     with pytest.raises(ConfigError, match="no split 'trian'. Did you mean 'train'"):
         gsm8k_rows(str(tmp_path / "folder"), "trian")
-    with pytest.raises(ConfigError, match="single file, which has one split, 'all'"):
+    with pytest.raises(ConfigError, match="single file, whose only split is 'all'"):
         gsm8k_rows(str(tmp_path / "folder" / "train.jsonl"), "test")
 
 
@@ -150,15 +151,15 @@ def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
 def test_unusable_paths_are_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
     (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")
-    with pytest.raises(DataError, match=r"train\.jsonl: the file cannot be read \(a link that leads nowhere\)"):
+    with pytest.raises(DataError, match=r"train\.jsonl cannot be read \(broken symbolic link\)"):
         gsm8k_rows(str(tmp_path / "folder"))
     assert len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 5
     (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
     for path, says in [
-        (tmp_path / "loop.jsonl", "there is no file or folder|is no usable path"),
-        ("x" * 5000, "is no usable path: File name too long"),
-        ("~no_such_user_here/x", "is no usable path|there is no file"),
-        ("a\0b", "is no usable path|there is no file"),
+        (tmp_path / "loop.jsonl", "there is no file or folder|is not a usable path"),
+        ("x" * 5000, "is not a usable path: File name too long"),
+        ("~no_such_user_here/x", "is not a usable path|there is no file"),
+        ("a\0b", "is not a usable path|there is no file"),
     ]:
         for function in (gsm8k_rows, lambda p: prepare("gsm8k", str(p), tmp_path / "out")):
             with pytest.raises(DataError, match=says) as caught:
@@ -170,7 +171,7 @@ def test_unusable_paths_are_named(tmp_path: Path) -> None:
     for data in (None, 5, "", b"rows.jsonl"):
         with pytest.raises(ConfigError, match="data must be 'generated', 'official' or a path, got"):
             gsm8k_rows(data)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"split must be the name of one, such as 'train', got \['train'\]"):
+    with pytest.raises(ConfigError, match=r"split must be a string, got \['train'\]"):
         gsm8k_rows(tmp_path / "folder", ["train"])  # type: ignore[arg-type]
 
 
@@ -241,10 +242,10 @@ def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for out, says in [
         ("file", "is a file"),
-        ("folder", "holds other things"),
-        ("file/below", "cannot be written there"),
-        ("/proc/nowhere/gsm8k", "cannot be written there"),
-        ("x" * 5000, "cannot be written there: File name too long"),
+        ("folder", "holds something other than prepared data"),
+        ("file/below", "cannot be written to"),
+        ("/proc/nowhere/gsm8k", "cannot be written to"),
+        ("x" * 5000, "cannot be written to x+: File name too long"),
     ]:
         with pytest.raises(DataError, match=says):
             prepare("gsm8k", source, tmp_path / out)

@@ -271,25 +271,25 @@ def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("row", "message"),
     [
         ([], "expected an object"),
-        ({}, "expected a text under 'question'"),
-        ({**RELEASED, "question": " "}, "expected a text under 'question'"),
-        ({**RELEASED, "answer": None}, "expected a text under 'answer'"),
-        ({**RELEASED, "answer": 3}, "expected a text under 'answer'"),
+        ({}, "expected text under 'question'"),
+        ({**RELEASED, "question": " "}, "expected text under 'question'"),
+        ({**RELEASED, "answer": None}, "expected text under 'answer'"),
+        ({**RELEASED, "answer": 3}, "expected text under 'answer'"),
         ({**RELEASED, "context": None}, "expected a list under 'context'"),
-        ({**RELEASED, "context": "{oops"}, "under 'context' is not JSON"),
+        ({**RELEASED, "context": "{oops"}, "under 'context' is not valid JSON"),
         ({**RELEASED, "context": [["Korvath"]]}, "expected .title, .sentence"),
-        ({**RELEASED, "context": [["Korvath", [3]]]}, "expected texts under 'context'"),
+        ({**RELEASED, "context": [["Korvath", [3]]]}, "expected a list of strings under 'context'"),
         ({**RELEASED, "supporting_facts": 7}, "expected a list under 'supporting_facts'"),
-        ({**RELEASED, "supporting_facts": [[1, 2]]}, "expected texts under 'supporting_facts'"),
+        ({**RELEASED, "supporting_facts": [[1, 2]]}, "expected a list of strings under 'supporting_facts'"),
         ({"question": "x", "answer": "y"}, "expected paragraphs under 'context' or 'paragraphs'"),
         ({**MUSIQUE, "paragraphs": ["x"]}, "expected objects under 'paragraphs'"),
-        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "expected a text under 'paragraph_text'"),
+        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "expected text under 'paragraph_text'"),
         ({**MUSIQUE, "answer_aliases": "x"}, "expected a list under 'answer_aliases'"),
         ({"question": "x", "answers": [], "supporting": []}, "the answer is empty"),
     ],
 )
 def test_broken_rows_are_named(row: Any, message: str, tmp_path: Path) -> None:
-    for name, where in (("rows.json", "row 2"), ("rows.jsonl", "line 2")):
+    for name, where in (("rows.json", "entry 2"), ("rows.jsonl", "line 2")):
         path = write(tmp_path / name, [RELEASED, row])
         with pytest.raises(DataError, match=rf"{name}, {where}: .*{message}"):
             qa_rows("hotpotqa", str(path))
@@ -299,16 +299,21 @@ def test_broken_rows_are_named(row: Any, message: str, tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "expected a JSON array"),
-        ("[]", "the file has no rows"),
         ("42", "expected a JSON array"),
-        ('[{"question": "x"', r"row 1: not JSON"),
-        ("[1, 2", "row 1: expected an object"),
+        ('[{"question": "x"', r"after entry 0, .*the file ends in the middle"),
+        ("[1, 2", "entry 1: expected an object"),
         ("\x00\x01", "expected a JSON array"),
     ],
 )
 def test_broken_files_are_named(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text(text)
     with pytest.raises(DataError, match=rf"rows\.json.*{message}"):
+        qa_rows("hotpotqa", str(tmp_path / "rows.json"))
+
+
+def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text("[]")
+    with pytest.raises(DataError, match=r"there are no rows in .*rows\.json"):
         qa_rows("hotpotqa", str(tmp_path / "rows.json"))
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent_envs.datasets import json_stream
-from agent_envs.datasets.json_stream import JSONStream
+from agent_envs import json_stream
 from agent_envs.datasets.webshop import store as webshop_store
 from agent_envs.datasets.webshop.catalog import ProductStore
 from agent_envs.datasets.webshop.files import find_released, read_products
@@ -24,6 +23,7 @@ from agent_envs.datasets.webshop.goals import draw_prices, make_goals
 from agent_envs.datasets.webshop.products import product_from_row
 from agent_envs.datasets.webshop.store import open_catalog
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.json_stream import JSONStream
 
 ROWS: list[dict[str, Any]] = [
     {"asin": "B000000001", "name": "Red lamp", "category": "garden", "query": "Lamps ", "product_category": "A › B",
@@ -185,12 +185,12 @@ def test_a_file_of_products_brings_its_own_neighbours(released: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("items_shuffle.json", json.dumps(ROWS)[:-30], r"items_shuffle.json, after item 4, .*ends in the middle"),
+        ("items_shuffle.json", json.dumps(ROWS)[:-30], r"items_shuffle.json, after entry 4, .*ends in the middle"),
         ("items_shuffle.json", json.dumps({"a": 1}), "expected a JSON array"),
         ("items_shuffle.json", "[]", "items_shuffle.json: the file has no products"),
-        ("items_shuffle.json", json.dumps([*ROWS[:1], 7]), "items_shuffle.json, item 2: expected an object"),
-        ("items_shuffle.json", json.dumps([{"asin": "B1"}]), r"items_shuffle.json, item 1 \(B1\): .* 'name'"),
-        ("items_ins_v2.json", json.dumps(ENTRIES)[:-9], "items_ins_v2.json, after item 1, .*ends in the middle"),
+        ("items_shuffle.json", json.dumps([*ROWS[:1], 7]), "items_shuffle.json, entry 2: expected an object"),
+        ("items_shuffle.json", json.dumps([{"asin": "B1"}]), r"items_shuffle.json, entry 1 \(B1\): .* 'name'"),
+        ("items_ins_v2.json", json.dumps(ENTRIES)[:-9], "items_ins_v2.json, after entry 1, .*ends in the middle"),
         ("items_ins_v2.json", json.dumps({"B000000001": 3}), "items_ins_v2.json: the entry of 'B000000001'"),
         ("items_human_ins.json", json.dumps({"B000000001": {"a": 1}}), "items_human_ins.json: the entry of"),
         ("items_human_ins.json", "not json", "expected a JSON object"),
@@ -273,7 +273,7 @@ def test_a_broken_place_is_found_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[1, {x: 2}, " + ", ".join(["3"] * 2_000_000) + "]")
     read: list[int] = []
-    with pytest.raises(DataError, match="after item 1, "):
+    with pytest.raises(DataError, match="after entry 1, "):
         list(JSONStream(path, read.append).items())
     assert sum(read) < 2_000_000  # not the whole file
 

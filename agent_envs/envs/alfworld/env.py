@@ -23,13 +23,14 @@ from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, generated_houses
 from agent_envs.datasets.alfworld.problem import parse_families
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
-from agent_envs.datasets.files import data_name
+from agent_envs.datasets.data_dir import data_name
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.prompt import alfworld_prompt
 from agent_envs.envs.alfworld.session import Seat, State
 from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
-from agent_envs.text_env import Outcome, TaskSource, TextEnv
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome, TextEnv
 
 __all__ = ["ALFWorldEnv"]
 

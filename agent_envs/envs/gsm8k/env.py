@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.datasets.files import data_name
+from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.gsm8k.generated.problems import (
     DEFAULT_LEVEL,
     GeneratedTask,
@@ -25,11 +25,12 @@ from agent_envs.datasets.gsm8k.generated.problems import (
     generated_gsm8k,
     parse_level,
 )
-from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_files, gsm8k_rows
+from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_gsm8k_files, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import combined, demonstrated, worked_steps, wrong_answer
 from agent_envs.errors import ConfigError, ToolError, did_you_mean
 from agent_envs.rewards.math_answers import extract_answer, score, score_agentr1
-from agent_envs.text_env import Outcome, TaskSource, TextEnv
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import Tool, ToolRegistry
 from agent_envs.tools.calculator import calculator
@@ -64,7 +65,7 @@ def _check_arguments(data: str, split: str, level: Level, reward: str, expert: s
         return
     if parse_level(level) != parse_level(DEFAULT_LEVEL):
         raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
-    find_files(data, split)
+    find_gsm8k_files(data, split)
 
 
 class _TextSpec:

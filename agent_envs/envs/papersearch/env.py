@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.datasets.files import data_name, find_files
+from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import generated_queries
@@ -50,8 +51,9 @@ from agent_envs.retrieval.papers import (
     open_backend,
     open_selector,
 )
+from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text
-from agent_envs.text_env import Outcome, TaskSource
+from agent_envs.text_env import Outcome
 from agent_envs.tool_env import MAX_NAME_LENGTH, ToolEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.registry import ToolResult

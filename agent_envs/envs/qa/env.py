@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agent_envs.datasets.files import data_name
+from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.datasets.qa.generated.questions import generated_qa, parse_hops
@@ -28,7 +28,8 @@ from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.messages import ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
 from agent_envs.rewards.short_answers import exact_match, f1, qa_format, substring_match
-from agent_envs.text_env import Outcome, TaskSource
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.search import SearchTool, check_limits

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
-from agent_envs.datasets.files import data_name
+from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.webshop.products import Catalog, Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
 from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action

@@ -1,7 +1,7 @@
-"""JSON files of any size, read piece by piece: the elements of one array, or the members of one object.
+"""Reads JSON files of any size, one entry of their array or object at a time.
 
-A piece is decoded by the standard library's C scanner from a buffer that holds little more than the piece, so that a
-file of several GB takes as much memory as its longest element.
+The buffer holds little more than one entry, which the standard library's C scanner decodes: a file of several GB takes
+as much memory as its longest entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class JSONStream:
-    """Reads one file from its beginning to its end.
+    """Reads one file from beginning to end.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -34,13 +34,13 @@ class JSONStream:
 
     Args:
         path: The file.
-        read: Is told how many bytes were read, each time some are.
+        read: Called with the number of bytes after each read, for a progress bar.
     """
 
     def __init__(self, path: str | Path, read: Callable[[int], object] | None = None) -> None:
         self.path = Path(path)
         self.number = 0
-        """How many pieces were given out."""
+        """How many entries have been yielded."""
         self._report = read
         self._decoder = json.JSONDecoder()
         self._buffer, self._at = "", 0
@@ -49,14 +49,14 @@ class JSONStream:
 
     @property
     def where(self) -> str:
-        """The piece that was given out last, for error messages."""
-        return f"{self.path}, item {self.number}"
+        """The entry that was yielded last, for error messages."""
+        return f"{self.path}, entry {self.number}"
 
     def items(self) -> Iterator[Any]:
-        """The elements of an array.
+        """Yield the elements of an array.
 
         Raises:
-            DataError: The file cannot be read, or is no whole array; the message says where.
+            DataError: The file cannot be read, is not an array or is cut off; the message says where.
         """
         with self._opened("[") as file:
             while self._another(file, "]"):
@@ -66,16 +66,16 @@ class JSONStream:
             self._finish(file)
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """The members of an object; a name that occurs twice is given out twice.
+        """Yield the members of an object; a name that occurs twice is yielded twice.
 
         Raises:
-            DataError: The file cannot be read, or is no whole object; the message says where.
+            DataError: The file cannot be read, is not an object or is cut off; the message says where.
         """
         with self._opened("{") as file:
             while self._another(file, "}"):
                 name = self._value(file)
                 if not isinstance(name, str):
-                    raise self._error(f"expected a name in quotation marks, found {name!r:.40}")
+                    raise self._error(f"expected a string as name, found {name!r:.40}")
                 self._expect(file, ":")
                 value = self._value(file)
                 self.number += 1
@@ -101,16 +101,18 @@ class JSONStream:
         return file
 
     def _more(self, file: BinaryIO) -> None:
-        """Read on; pieces longer than a chunk cost no more than twice their reading."""
+        """Read more. What is read doubles each time, so that a long entry is not scanned again and again."""
         size = max(_CHUNK, len(self._buffer) - self._at)
         try:
             data = file.read(size)
             text = self._decode(data, not data)
         except UnicodeDecodeError as e:
-            place = self._bytes + e.start
-            raise DataError(f"{self.path}, after item {self.number}, near byte {place}: not UTF-8 ({e.reason})") from e
+            position = self._bytes + e.start
+            raise DataError(
+                f"{self.path}, after entry {self.number}, near byte {position}: not UTF-8 ({e.reason})"
+            ) from e
         except OSError as e:
-            raise DataError(f"{self.path}, after item {self.number}: cannot be read: {e.strerror}") from e
+            raise DataError(f"{self.path}, after entry {self.number}: cannot be read: {e.strerror}") from e
         self._ended = not data
         self._bytes += len(data)
         if self._report and data:
@@ -118,7 +120,7 @@ class JSONStream:
         self._buffer, self._at = self._buffer[self._at :] + text, 0
 
     def _next(self, file: BinaryIO) -> str:
-        """The next character that is no space, not taken; "" at the end of the file."""
+        """Skip whitespace and return the next character without consuming it, or "" at the end of the file."""
         while True:
             self._at = _SPACE.match(self._buffer, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._buffer):
@@ -128,7 +130,7 @@ class JSONStream:
             self._more(file)
 
     def _another(self, file: BinaryIO, last: str) -> bool:
-        """Whether there is another piece; takes the comma before it, or the bracket after the last one."""
+        """Return whether there is another entry, after consuming the comma before it or the closing bracket."""
         found = self._next(file)
         if found == last:
             self._at += 1
@@ -169,6 +171,7 @@ class JSONStream:
         if self._next(file):
             raise self._error(f"expected the end of the file, found {self._buffer[self._at : self._at + 20]!r}")
 
-    def _error(self, said: str) -> DataError:
-        what = said or "the file ends in the middle, as after a download that was cut short"
-        return DataError(f"{self.path}, after item {self.number}, before byte {self._bytes}: {what}")
+    def _error(self, problem: str) -> DataError:
+        """Return the error for this position; without a `problem` the file ends too early."""
+        problem = problem or "the file ends in the middle of an entry; was a download interrupted?"
+        return DataError(f"{self.path}, after entry {self.number}, before byte {self._bytes}: {problem}")

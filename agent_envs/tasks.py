@@ -1,0 +1,203 @@
+"""Tasks by split and index: what an environment draws from, and the rows of data files as such tasks."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from agent_envs.errors import DataError, MissingExtraError, TaskIndexError
+from agent_envs.json_stream import JSONStream
+
+__all__ = ["FileStamp", "FileTasks", "IndexedTasks", "Task", "TaskSource", "file_stamps", "read_rows"]
+
+T = TypeVar("T")
+
+FileStamp = tuple[str, int, int]
+"""A file's resolved path, its modification time in nanoseconds and its size: the key for caching what it holds."""
+
+
+class Task(Protocol):
+    """What every task has."""
+
+    @property
+    def task_id(self) -> str:
+        """Name of the task, unique within its environment."""
+
+
+class TaskSource(Protocol):
+    """The tasks of one split, by index."""
+
+    @property
+    def name(self) -> str:
+        """Where the tasks come from: "generated", "official" or the path as given."""
+
+    @property
+    def split(self) -> str:
+        """The split's name ("all" for a single file)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class IndexedTasks(Generic[T]):
+    """Base class of the tasks of one split. Subclasses implement ``__len__`` and ``get``.
+
+    Args:
+        name: Where the tasks come from, for ``info["source"]``: "generated", "official" or the path as given.
+        split: The split's name.
+    """
+
+    def __init__(self, name: str, split: str) -> None:
+        self.name = name
+        self.split = split
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def get(self, index: int) -> T:
+        """Return the task at an index that is known to be within the split."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> T:
+        if not 0 <= index < len(self):
+            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
+        return self.get(int(index))
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.get, range(len(self)))
+
+    def __deepcopy__(self, memo: object) -> IndexedTasks[T]:
+        return self  # immutable, so copies of an environment share it
+
+
+class FileTasks(IndexedTasks[T]):
+    """The rows of files as tasks, read once per process and again when a file changes.
+
+    A pickle holds the paths, and the rows are read again where it is loaded.
+
+    >>> import tempfile
+    >>> def parse_row(row, where, task_id):
+    ...     return (task_id, row["question"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "train.jsonl")
+    ...     _ = file.write_text('{"question": "1 + 1"}')
+    ...     FileTasks([file], parse_row, task="sums", split="train", name="official")[0]
+    ('sums/train/0', '1 + 1')
+
+    Args:
+        files: The .jsonl, .json or .parquet files of the split, in order.
+        parse_row: Makes a task from a row, a description of where the row is (for errors) and the task's id. It must be
+            hashable and picklable, as functions of a module are; it raises DataError for a row it cannot use.
+        task: First part of the task ids, which read TASK/SPLIT/INDEX.
+        split: The split's name.
+        name: "official" or the path as given, for ``info["source"]``.
+
+    Raises:
+        DataError: A file cannot be read, holds a bad row (the message names file and line), or all files are empty.
+        MissingExtraError: A parquet file needs pandas and pyarrow.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], parse_row: Callable[[Any, str, str], T], *, task: str, split: str, name: str
+    ) -> None:
+        super().__init__(name, split)
+        self._arguments = {"task": task, "split": split, "name": name}
+        self._files = tuple(files)
+        self._parse_row = parse_row
+        self._tasks: tuple[T, ...] = _parse_files(file_stamps(files), parse_row, f"{task}/{split}")
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def get(self, index: int) -> T:
+        return self._tasks[index]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(FileTasks, **self._arguments), (self._files, self._parse_row)
+
+
+@functools.lru_cache(maxsize=16)
+def _parse_files(stamps: tuple[FileStamp, ...], parse_row: Callable[[Any, str, str], T], prefix: str) -> tuple[T, ...]:
+    rows = (pair for path, _, _ in stamps for pair in read_rows(Path(path)))
+    tasks = tuple(parse_row(row, where, f"{prefix}/{index}") for index, (row, where) in enumerate(rows))
+    if not tasks:
+        raise DataError(f"there are no rows in {', '.join(path for path, _, _ in stamps)}")
+    return tasks
+
+
+def file_stamps(files: Sequence[Path]) -> tuple[FileStamp, ...]:
+    """Return the current state of some files, as a key for caching what was read from them.
+
+    Raises:
+        DataError: One of them does not exist or cannot be accessed.
+    """
+    stats = []
+    for file in files:
+        try:
+            stats.append((file.resolve(strict=True), file.stat()))
+        except (OSError, RuntimeError, ValueError) as e:
+            broken = " (broken symbolic link)" if file.is_symlink() else ""
+            raise DataError(f"{file} cannot be read{broken}: {getattr(e, 'strerror', None) or e}") from e
+    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+
+
+def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield the raw rows of a .jsonl, .json or .parquet file, each with where it is, for error messages.
+
+    A .json file holds an array, or one object per line like a .jsonl file.
+
+    Raises:
+        DataError: The file has another suffix or is corrupt; the message names the file and the line or row.
+        MissingExtraError: A parquet file needs pandas and pyarrow.
+    """
+    try:
+        if path.suffix == ".parquet":
+            yield from _read_parquet(path)
+        elif path.suffix == ".json" and not _starts_with_object(path):
+            stream = JSONStream(path)
+            for row in stream.items():
+                yield row, stream.where
+        elif path.suffix in (".json", ".jsonl"):
+            yield from _read_lines(path)
+        else:
+            raise DataError(f"{path}: expected a .jsonl, .json or .parquet file")
+    except OSError as e:
+        raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
+
+
+def _starts_with_object(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(1 << 12).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return start.startswith(b"{")
+
+
+def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                yield json.loads(line.decode("utf-8-sig")), where
+            except UnicodeDecodeError as e:
+                raise DataError(f"{where}: not UTF-8 ({e.reason} at byte {e.start})") from e
+            except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
+                raise DataError(f"{where}: not valid JSON ({e}): {line[:80]!r}") from e
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[Any, str]]:
+    try:
+        import pandas
+        import pyarrow
+    except ImportError as e:
+        raise MissingExtraError(e.name or "pyarrow", extra="data") from e
+    try:
+        table = pandas.read_parquet(path, engine="pyarrow")
+    except (pyarrow.ArrowException, OSError) as e:
+        raise DataError(f"{path}: not a readable parquet file ({e})") from e
+    for number, row in enumerate(table.to_dict("records"), start=1):
+        yield row, f"{path}, row {number}"
