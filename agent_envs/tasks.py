@@ -105,7 +105,7 @@ class FileTasks(IndexedTasks[T]):
         self, files: Sequence[Path], parse_row: Callable[[Any, str, str], T], *, task: str, split: str, name: str
     ) -> None:
         super().__init__(name, split)
-        self._arguments = {"task": task, "split": split, "name": name}
+        self._task = task
         self._files = tuple(files)
         self._parse_row = parse_row
         self._tasks: tuple[T, ...] = _parse_files(file_stamps(files), parse_row, f"{task}/{split}")
@@ -117,7 +117,8 @@ class FileTasks(IndexedTasks[T]):
         return self._tasks[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(FileTasks, **self._arguments), (self._files, self._parse_row)
+        reopen = functools.partial(FileTasks, task=self._task, split=self.split, name=self.name)
+        return reopen, (self._files, self._parse_row)
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Files of task rows: finding the files of a split, putting prepared data in place, and tables shipped with the package.
+"""Files of task rows: finding those of a split, putting prepared data in place, and tables shipped with the package.
 
 A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
 `train-00000-of-00001.parquet`) and every sub-folder with such files is a split. A file whose name merely contains a

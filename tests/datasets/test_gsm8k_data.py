@@ -245,7 +245,7 @@ def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
         ("folder", "holds something other than prepared data"),
         ("file/below", "cannot be written to"),
         ("/proc/nowhere/gsm8k", "cannot be written to"),
-        ("x" * 5000, "cannot be written to x+: File name too long"),
+        ("x" * 5000, "cannot be written to .*: File name too long"),
     ]:
         with pytest.raises(DataError, match=says):
             prepare("gsm8k", source, tmp_path / out)
