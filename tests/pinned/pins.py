@@ -1,0 +1,131 @@
+"""Pins by their names: what stays the same, and how its bytes are made."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_envs
+from agent_envs.cli import main
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Something that stays the same."""
+
+    make: Callable[[], Any]
+    """What the digest is of: bytes, or a value that JSON can hold. The current folder is new and its own."""
+    data: bool
+    """Whether it needs the real data, which is the folder `data` then."""
+    needs: tuple[str, ...]
+    """Modules of extras that it needs."""
+    hashes: bool
+    """Whether it depends on how strings are hashed, and is made in a process of its own where that is settled."""
+    slow: bool
+    """Whether it is made in the slow tests alone."""
+
+
+PINS: dict[str, Pin] = {}
+
+
+def pin(
+    name: str,
+    make: Callable[[], Any],
+    *,
+    data: bool = False,
+    needs: tuple[str, ...] = (),
+    hashes: bool = False,
+    slow: bool = False,
+) -> None:
+    assert name not in PINS, name
+    PINS[name] = Pin(make, data, needs, hashes, slow)
+
+
+def digest(name: str, data: Path | None) -> str:
+    return hashlib.sha256(made(name, data)).hexdigest()
+
+
+def made(name: str, data: Path | None) -> bytes:
+    """What the digest of a pin is of, made in a folder of its own and without the user's own data."""
+    if PINS[name].hashes and os.environ.get("PYTHONHASHSEED") != "0":
+        settings = same_package(PYTHONHASHSEED="0", AGENT_ENVS_TEST_DATA=str(data or ""))
+        command = [sys.executable, str(Path(__file__).parents[1] / "test_pinned_bytes.py"), "--show", name]
+        return subprocess.run(command, env=settings, stdout=subprocess.PIPE, check=True, timeout=300).stdout
+    with tempfile.TemporaryDirectory() as made_folder, pytest.MonkeyPatch.context() as patch:
+        folder = Path(made_folder).resolve()
+        patch.setenv("AGENT_ENVS_DATA", "agent_envs_data")
+        patch.chdir(folder)
+        if data is not None and PINS[name].data:
+            (folder / "data").symlink_to(data.resolve())
+        content = as_bytes(PINS[name].make())
+    for path, word in ((folder, b"FOLDER"), (data and data.resolve(), b"DATA")):
+        content = content.replace(str(path).encode(), word) if path else content
+    return content
+
+
+def same_package(**more: str) -> dict[str, str]:
+    """The environment variables of a process that imports the same package."""
+    return {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).resolve().parents[1]), **more}
+
+
+def as_bytes(value: Any) -> bytes:
+    """The bytes of a value: keys in their order, a list's entries on lines of their own."""
+    if isinstance(value, bytes):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    return b"".join(json.dumps(part, default=lambda array: array.tolist()).encode() + b"\n" for part in parts)
+
+
+_DRAWN_ID = re.compile(r'("episode_id": )"[0-9a-f]{32}"')
+_SECONDS = re.compile(r'("(?:seconds|seconds_per_episode|wall_seconds)": )[0-9.e-]+')
+_TIME = re.compile(r"^time  .*", re.MULTILINE)
+
+
+def ran(*command: str) -> list[Any]:
+    """What a command prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        assert main([*command]) == 0, command
+    return [" ".join(command), *_settled(said.getvalue()).split("\n")]
+
+
+def written(*names: str) -> list[Any]:
+    """Files, and all that lie in folders, in the order of their paths: texts by line, tables by row, else a digest."""
+    found = [
+        path for name in names for path in (sorted(Path(name).rglob("*")) if Path(name).is_dir() else [Path(name)])
+    ]
+    rows: list[Any] = []
+    for path in found:
+        if path.is_dir() or path.name == ".lock":
+            continue
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            table = pyarrow.parquet.read_table(path)
+            rows += [[str(path), row] for row in (str(table.schema.remove_metadata()), *table.to_pylist())]
+            continue
+        content = path.read_bytes()
+        try:
+            rows += [[str(path), line] for line in _settled(content.decode()).split("\n")]
+        except UnicodeDecodeError:
+            rows.append([str(path), hashlib.sha256(content).hexdigest()])
+    return rows
+
+
+def _settled(text: str) -> str:
+    if '"checksum"' in text and any(place in text for place in (str(Path.cwd()), str(Path("data").resolve()))):
+        text = re.sub(r'"checksum": "[0-9a-f]*"', '"checksum": ""', text)
+    return _TIME.sub("time", _SECONDS.sub(r"\1 0", _DRAWN_ID.sub(r'\1""', text)))
