@@ -1,4 +1,7 @@
-"""The promises of the layout: whose `datasets` is imported, who imports whom, what a wheel holds, what it loads."""
+"""The promises of docs/architecture: who imports whom, no import circles, sizes, exact public names.
+
+Imports inside functions and under TYPE_CHECKING count: they tie modules together just as well.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,9 @@ import doctest
 import importlib
 import inspect
 import pkgutil
-import shutil
-import subprocess
-import sys
 import warnings
-import zipfile
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,49 @@ import pytest
 import agent_envs
 
 TOP = ("adapters", "datasets", "wrappers")
-HEAVY = {"torch", "verl", "transformers", "tokenizers", "datasets", "pandas", "pyarrow", "openai", "matplotlib", "ray"}
+ROOT_MODULES = 16
+FOLDER_MODULES = 14
+MODULE_LINES = 400
+
+# A room may import itself and the rooms on the lines above its own.
+LINES = (
+    ("base",),
+    ("parsers", "retrieval", "rewards", "sandbox"),
+    ("tools",),
+    ("env classes",),
+    ("datasets", "prompts"),
+    ("envs", "policies"),
+    ("episodes", "testing"),
+    ("wrapping",),
+    ("wrappers",),
+    ("rollout", "serving"),
+    ("recording", "vector"),
+    ("agent_envs",),  # the package itself: it re-exports public names
+    ("adapters",),
+    ("cli",),
+)
+LINE_OF = {room: number for number, rooms in enumerate(LINES) for room in rooms}
+ROOT_ROOMS = {
+    "base": ("_lazy", "_version", "checks", "errors", "files", "messages", "registration", "spaces", "text", "threads"),
+    "env classes": ("branching", "problem_env", "tasks", "text_env", "tool_env"),
+    "testing": ("testing",),
+}
+# Tasks are reached by the ids of their environments: only these rooms name them.
+MAY_NAME = {"envs": {"envs", "cli"}, "datasets": {"datasets", "envs", "cli"}}
+TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
+
+LARGE_FOLDERS = {
+    "agent_envs/cli": "a module per command",
+    "agent_envs/parsers": "a module per wire format",
+    "wrappers": "a module per wrapper",
+}
+LONG_MODULES: dict[str, str] = {
+    "agent_envs/envs/gsm8k/env.py": "two environments and their manuals",
+    "agent_envs/envs/papersearch/env.py": "the manual is a third of it",
+}
 
 
-def _module_files(root: Path) -> dict[str, Path]:
+def module_files(root: Path) -> dict[str, Path]:
     """Module name -> file, of the whole package, the linked folders included."""
     files = {}
     for folder in ("agent_envs", *TOP):
@@ -34,6 +74,139 @@ def _module_files(root: Path) -> dict[str, Path]:
             name = ".".join(parts if folder == "agent_envs" else ("agent_envs", *parts))
             files[name.removesuffix(".__init__")] = path
     return files
+
+
+@pytest.fixture(scope="module")
+def imports(root) -> dict[str, set[str]]:
+    """Each module and the modules of this project that it imports anywhere in its text."""
+    files = module_files(root)
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for module, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: relative import"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                while name and name not in files:  # a name within a module, or somebody else's package
+                    name = name.rpartition(".")[0]
+                if name and name != module:
+                    found[module].add(name)
+    return found
+
+
+def room_of(module: str) -> str:
+    """The room a module lies in.
+
+    >>> room_of("agent_envs.envs.qa.env"), room_of("agent_envs.checks"), room_of("agent_envs")
+    ('envs', 'base', 'agent_envs')
+    """
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "agent_envs"
+    return next((room for room, modules in ROOT_ROOMS.items() if parts[1] in modules), parts[1])
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module (Tarjan 1972).
+
+    >>> circles({"a": {"b"}, "b": {"c"}, "c": {"b"}})
+    [['b', 'c']]
+    """
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in order:
+                visit(other)
+            if other in stack:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == order[module]:
+            component = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
+def test_every_room_has_a_line(root):
+    rooms = {room_of(module) for module in module_files(root)}
+    assert rooms <= set(LINE_OF), "name the new room in LINES"
+
+
+def test_imports_point_down(imports):
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in imports.items()
+        for other in sorted(others)
+        if room_of(module) != room_of(other) and LINE_OF[room_of(module)] <= LINE_OF[room_of(other)]
+    ]
+    assert wrong == []
+
+
+def test_tasks_are_reached_by_id(imports):
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in imports.items()
+        for other in sorted(others)
+        if room_of(module) not in MAY_NAME.get(room_of(other), {room_of(module)})
+    ]
+    assert wrong == []
+
+
+def test_no_adapter_imports_another(imports):
+    """Each trainer's adapter uses what all share, and neither knows another trainer's."""
+
+    def trainer(module: str) -> str:
+        parts = module.split(".")
+        return parts[2] if parts[1:2] == ["adapters"] and len(parts) > 2 and parts[2] in TRAINERS else ""
+
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in imports.items()
+        for other in sorted(others)
+        if room_of(module) == "adapters" and trainer(other) and trainer(other) != trainer(module)
+    ]
+    assert wrong == []
+
+
+def test_no_import_circles(imports):
+    assert circles(imports) == []
+
+
+def test_a_task_has_the_same_name_everywhere(root):
+    tasks = [
+        {path.parent.name for path in (root / folder).glob("*/__init__.py")}
+        for folder in ("agent_envs/envs", "datasets")
+    ]
+    assert tasks[0] == tasks[1]
+
+
+def test_sizes(root):
+    folders: dict[str, int] = defaultdict(int)
+    long = {}
+    for path in module_files(root).values():
+        name = path.relative_to(root).as_posix()
+        folders[path.parent.relative_to(root).as_posix()] += not path.name.startswith("__")
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > MODULE_LINES:
+            long[name] = lines
+    in_root = [p.name for p in (root / "agent_envs").glob("*.py") if not p.name.startswith("_")]
+    assert len(in_root) <= ROOT_MODULES, in_root
+    assert {name: n for name, n in folders.items() if n > FOLDER_MODULES and name not in LARGE_FOLDERS} == {}
+    assert {name: n for name, n in long.items() if name not in LONG_MODULES} == {}
 
 
 def test_the_top_folders_are_linked_and_datasets_stays_a_namespace(root):
@@ -48,62 +221,10 @@ def test_the_top_folders_are_linked_and_datasets_stays_a_namespace(root):
 def test_setup_cfg_lists_every_package(root):
     config = configparser.ConfigParser()
     config.read(root / "setup.cfg")
-    listed = set(config["options"]["packages"].split())
-    found = {name if p.name == "__init__.py" else name.rpartition(".")[0] for name, p in _module_files(root).items()}
-    assert listed == found
-    assert sorted(listed) == config["options"]["packages"].split()
-
-
-def _where_datasets_is(cwd: Path, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command, "import datasets; print(datasets.__file__, datasets.__version__)"],
-        cwd=cwd, capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    return done.stdout
-
-
-def test_import_datasets_is_hugging_faces(root):
-    datasets = pytest.importorskip("datasets", minversion="2.0")
-    assert "site-packages" in datasets.__file__  # under pytest
-    assert "site-packages" in _where_datasets_is(root, "-c")  # from the root, with agent_envs as it is installed here
-
-
-def _allowed(module: str) -> tuple[str, ...] | None:
-    """Prefixes within agent_envs that a module may import, None for no limit."""
-    core = ("agent_envs",)
-    part = module.split(".")[1] if "." in module else ""
-    return {
-        "cli": None,
-        "commands": None,
-        "envs": (*core, "agent_envs.envs", "agent_envs.datasets"),
-        "datasets": (*core, "agent_envs.datasets"),
-        "wrappers": (*core, "agent_envs.wrappers"),
-        "adapters": (*core, "agent_envs.wrappers", "agent_envs.adapters"),
-    }.get(part, core)
-
-
-def test_imports_only_point_down(root):
-    layers = ("envs", "datasets", "wrappers", "adapters", "cli", "commands")
-    wrong = []
-    for module, path in _module_files(root).items():
-        allowed = _allowed(module)
-        if allowed is None:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{path}: relative import"
-                names = [node.module or ""]
-                if node.module == "agent_envs":
-                    names = [f"agent_envs.{alias.name}" for alias in node.names]
-            else:
-                continue
-            for name in names:
-                layer = name.split(".")[1] if name.startswith("agent_envs.") else ""
-                if layer in layers and not name.startswith(tuple(a for a in allowed if a != "agent_envs")):
-                    wrong.append(f"{module} imports {name}")
-    assert wrong == []
+    listed = config["options"]["packages"].split()
+    files = module_files(root).items()
+    assert set(listed) == {name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in files}
+    assert sorted(listed) == listed
 
 
 def _public_modules() -> list[str]:
@@ -135,76 +256,3 @@ def test_all_is_sorted_and_exact_and_examples_run(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
-
-
-def test_importing_the_package_loads_nothing_heavy():
-    code = "import sys, agent_envs; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert HEAVY & set(done.stdout.split()) == set()
-
-
-def _checkout(root, target, *, links=True):
-    """A copy of what git knows of the checkout: a build folder left in it would leak into wheels."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root, capture_output=True, text=True, check=True,
-    ).stdout.split("\0")  # fmt: skip
-    for name in filter(None, tracked):
-        if (root / name).exists() and (links or not (root / name).is_symlink()):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target / name, follow_symlinks=False)
-    return target
-
-
-@pytest.mark.slow
-def test_a_wheel_holds_every_file_once(root, tmp_path):
-    wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert len(names) == len(set(names))
-    modules = {n for n in names if n.endswith(".py")}
-    expected = {
-        f"agent_envs/{p.relative_to(root)}" if p.relative_to(root).parts[0] in TOP else str(p.relative_to(root))
-        for p in _module_files(root).values()
-    }
-    assert modules == expected
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
-    data = {
-        n
-        for n in tracked.split("\0")
-        if n.startswith(("agent_envs/", "adapters/")) and n.endswith((".yaml", ".sh", ".html", ".txt"))
-    }
-    assert data and {n if n.startswith("agent_envs") else f"agent_envs/{n}" for n in data} | {
-        "agent_envs/py.typed"
-    } <= set(names)
-    assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"agent_envs"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("links", [True, False])
-def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
-    """Also from a checkout whose links were lost, as in an archive."""
-    source = _checkout(root, tmp_path / "source", links=links)
-    target = tmp_path / "site"
-    wheel = _wheel(source, tmp_path / "dist")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, wheel], check=True, timeout=300
-    )
-    code = (
-        f"import sys; sys.path.insert(0, {str(target)!r}); "
-        "import datasets, agent_envs, agent_envs.datasets.gsm8k.rows as g; "
-        "import agent_envs.adapters.verl, agent_envs.wrappers; print(datasets.__file__, g.__file__)"
-    )
-    pytest.importorskip("datasets")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    hugging_face, ours = done.stdout.split()
-    assert str(target) not in hugging_face and ours.startswith(str(target))
-
-
-def _wheel(source: Path, out: Path) -> Path:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", out, source],
-        check=True, timeout=600, cwd=source,
-    )  # fmt: skip
-    (wheel,) = out.glob("agent_envs-*.whl")
-    return wheel
