@@ -1,27 +1,30 @@
-"""A Gymnasium-native suite of text-agent environments, and a thin adapter to trainers.
+"""A Gymnasium-native suite of text-agent environments, and thin adapters to trainers.
 
 >>> import gymnasium as gym, agent_envs
 >>> env = gym.make("AgentR1/GSM8KTool-v0")
 >>> question, info = env.reset(options={"index": 0})
 """
 
-import importlib
-from types import ModuleType
+import os
+from typing import TYPE_CHECKING
 
+from agent_envs._lazy import lazy_names
 from agent_envs._version import __version__
 from agent_envs.branching import EnvSnapshot, restore, snapshot
 from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes, write_episodes
-from agent_envs.episodes.table import episodes_to_frame
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.registration import ENV_IDS, register_envs
-from agent_envs.rollout.evaluate import evaluate
-from agent_envs.rollout.evaluation import Evaluation
-from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
 from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import TextEnv
-from agent_envs.tool_env import ToolEnv
-from agent_envs.vector.env import TextVectorEnv
-from agent_envs.vector.make import make_vec
+
+if TYPE_CHECKING:
+    from agent_envs.episodes.table import episodes_to_frame
+    from agent_envs.rollout.evaluate import evaluate
+    from agent_envs.rollout.evaluation import Evaluation
+    from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
+    from agent_envs.tool_env import ToolEnv
+    from agent_envs.vector.env import TextVectorEnv
+    from agent_envs.vector.make import make_vec
 
 __all__ = [
     "ENV_IDS",
@@ -52,8 +55,25 @@ __all__ = [
     "write_episodes",
 ]
 
-_SUBMODULES = frozenset(
+# A checkout without symbolic links (git without them, a zip) has adapters, datasets and wrappers in its root alone.
+if not os.path.isdir(os.path.join(__path__[0], "datasets")):
+    __path__.append(os.path.dirname(__path__[0]))
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    __all__,
     {
+        "Evaluation": "rollout.evaluation",
+        "TextVectorEnv": "vector.env",
+        "ToolEnv": "tool_env",
+        "arun_episode": "rollout.many",
+        "episodes_to_frame": "episodes.table",
+        "evaluate": "rollout.evaluate",
+        "make_vec": "vector.make",
+        "run_episode": "rollout.many",
+        "run_episodes": "rollout.many",
+    },
+    (
         "adapters",
         "envs",
         "errors",
@@ -65,14 +85,7 @@ _SUBMODULES = frozenset(
         "testing",
         "tools",
         "wrappers",
-    }
+    ),
 )
 
 register_envs()
-
-
-def __getattr__(name: str) -> ModuleType:
-    """Submodules are loaded when they are first named, so that importing the package stays light."""
-    if name in _SUBMODULES:
-        return importlib.import_module(f"agent_envs.{name}")
-    raise AttributeError(f"module 'agent_envs' has no attribute {name!r}")

@@ -38,3 +38,7 @@ __all__ = [
     "apply_wrappers",
     "parse_wrapper",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -83,3 +83,7 @@ __all__ = [
     "token_gae",
     "whiten",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -81,3 +81,7 @@ __all__ = [
     "value_loss",
     "vanilla",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

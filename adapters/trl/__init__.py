@@ -39,3 +39,7 @@ __all__ = [
     "episode_reward",
     "rollout_dataset",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

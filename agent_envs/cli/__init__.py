@@ -3,3 +3,7 @@
 from agent_envs.cli.main import main
 
 __all__ = ["main"]
+
+
+def __dir__() -> list[str]:
+    return __all__

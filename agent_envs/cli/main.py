@@ -1,4 +1,4 @@
-"""The `agentr1` command: a table of its subcommands, of which only the one that is called is imported."""
+"""The `agentr1` command: the table of its subcommands. Only the one that is called is imported."""
 
 from __future__ import annotations
 
@@ -7,108 +7,101 @@ import importlib
 import sys
 import textwrap
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
-from agent_envs.errors import did_you_mean, run_command
+from agent_envs._version import __version__
+from agent_envs.errors import ConfigError, did_you_mean, run_command
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "command_module", "main"]
 
 
 class _Command(NamedTuple):
     """A subcommand. Its module has `add_arguments(parser)` and `run(arguments) -> str`, which returns what to print."""
 
-    module: str
     help: str
     description: str
+    module: str = ""
+    """By default the module of `agent_envs.cli` with the command's name."""
+    posix: bool = False
+    """Whether it needs Linux or macOS."""
 
 
-_COMMANDS = {
+COMMANDS: dict[str, _Command] = {
     "train": _Command(
-        "agent_envs.adapters.verl.run.train",
         "train a model on an environment with verl",
-        "Train a model on an environment with verl's own trainer. Said again, it continues a stopped run.",
+        "Train a model on an environment with verl's own trainer. Run the same command again to resume a stopped run.",
+        module="agent_envs.adapters.verl.run.train",
+        posix=True,
     ),
     "list": _Command(
-        "agent_envs.cli.list",
-        "which environments there are",
-        "Every environment: what it is, what data it has on this machine, and which extras it could use.",
+        "list the environments",
+        "List every environment: what it is, which data it has on this machine, and which extras it can use.",
     ),
     "play": _Command(
-        "agent_envs.cli.play",
         "play an environment yourself",
-        "Play an environment in the terminal: what a policy sees, with actions to choose, hints and undo.",
+        "Play an environment in the terminal: see what a policy sees, choose actions, ask for hints, undo.",
     ),
     "view": _Command(
-        "agent_envs.cli.view",
-        "make an HTML page of stored episodes",
-        "Write stored episodes as one HTML file that needs nothing else: a list with filters, and every step.",
+        "turn stored episodes into an HTML page",
+        "Write stored episodes as one self-contained HTML file: a list with filters, and every step.",
     ),
     "record": _Command(
-        "agent_envs.cli.record",
-        "record what an agent written elsewhere does",
-        "An OpenAI-compatible proxy before a model's server: each call of an agent becomes a step with its tokens.",
+        "record an agent written elsewhere",
+        "Run an OpenAI-compatible proxy in front of a model's server: each call of an agent becomes a step with its "
+        "tokens.",
     ),
     "demos": _Command(
-        "agent_envs.cli.demos",
         "write an expert's episodes for supervised fine-tuning",
         "Play an environment's own expert and write its episodes as chat, in jsonl or parquet.",
     ),
     "new-task": _Command(
-        "agent_envs.cli.new_task",
-        "write a small real task of your own, to be changed",
-        "Write a small real task as a package of your own: environment, data, tests and a page, which work at once.",
+        "start a task of your own from a small working one",
+        "Write a small working task as a package of your own (environment, data, tests, a page), to be changed.",
     ),
     "chat": _Command(
-        "agent_envs.cli.chat",
-        "talk with an agent that has an environment's tools",
-        "Talk with an agent: a model at a server, a Hugging Face folder or a run's checkpoint, with an environment's "
-        "tools. You ask, its calls run, it answers; in environments that take no questions you advise it as it plays.",
+        "chat with an agent that has an environment's tools",
+        "Chat with an agent: a model behind a server, a Hugging Face folder or a run's checkpoint, with an "
+        "environment's tools. You ask, the agent calls tools and answers. In environments that take no questions, you "
+        "advise it while it plays.",
     ),
     "rescore": _Command(
-        "agent_envs.cli.rescore",
         "give stored episodes another reward",
-        "Give stored episodes another reward, by playing them again or by a function, and compare old and new.",
+        "Give stored episodes another reward, by replaying them or with a function, and compare old and new.",
     ),
     "plot": _Command(
-        "agent_envs.cli.plot",
-        "draw curves of runs and what goes with success",
-        "Draw success, reward, turns and length of runs over their steps, and how these go together.",
+        "plot training curves and what correlates with success",
+        "Plot success, reward, turns and length over the steps of runs, and how they correlate.",
     ),
     "bench": _Command(
-        "agent_envs.cli.bench",
         "measure an environment's speed and memory",
-        "Play an environment with its expert or at random, and say how fast it steps and resets, and what it weighs.",
+        "Play an environment with its expert or at random; report steps and resets per second, and memory.",
     ),
     "prepare": _Command(
-        "agent_envs.cli.prepare",
-        'fetch the data behind data="official"',
-        'Put a task\'s released data where data="official" looks for it.',
+        'download the data behind data="official"',
+        'Download a task\'s released data to where data="official" looks for it.',
     ),
     "eval": _Command(
-        "agent_envs.cli.eval",
         "evaluate a policy on an environment",
-        "Play tasks of an environment with any policy and print success, reward and pass@k with their intervals.",
+        "Play tasks of an environment with any policy; print success, reward and pass@k with confidence intervals.",
     ),
     "generate": _Command(
-        "agent_envs.cli.generate",
         "write generated tasks as files in a released format",
-        "Write generated tasks in a released file format. Said again, it continues a stopped run.",
+        "Write generated tasks in a released file format. Run the same command again to resume.",
     ),
     "index": _Command(
-        "agent_envs.cli.index",
         "build a search index",
-        "Index documents for search. Said again, it continues a build that was stopped.",
+        "Index documents for search. Run the same command again to resume a build that was stopped.",
     ),
     "serve": _Command(
-        "agent_envs.cli.serve",
         "serve environments to trainers on other machines",
-        "Serve environments over HTTP and WebSocket: OpenEnv's protocol, an episode per client, all in one process.",
+        "Serve environments over HTTP and WebSocket with OpenEnv's protocol: one episode per client, one process.",
+        posix=True,
     ),
-    "serve-search": _Command("agent_envs.cli.serve_search", "serve a search index", "Serve searches over HTTP."),
+    "serve-search": _Command("serve a search index", "Serve a search index over HTTP."),
     "eval-papers": _Command(
-        "agent_envs.cli.eval_papers",
         "precision, recall and F1 of stored paper searches",
-        "The table of paper search from stored episodes: thresholds of score by numbers of papers.",
+        "Score stored episodes of paper search: precision, recall and F1 by score threshold and number of papers.",
     ),
 }
 
@@ -120,13 +113,14 @@ examples:
   agentr1 view runs/expert --out expert.html            # look at the episodes
   agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine
 
-agentr1 COMMAND --help has the arguments of each, with examples."""
+"agentr1 COMMAND --help" lists the arguments of a command, with examples."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: the process's own) and return the exit status.
+    """Run a command line and return its exit status; `agent_envs.errors.run_command` lists them.
 
-    0: done; 1: something failed on the way; 2: bad input. Errors of this library are one message, not a traceback.
+    Args:
+        argv: The arguments; by default the process's own.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     called = given[0] if given else ""
@@ -136,34 +130,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    module = None
-    for name, command in _COMMANDS.items():
-        subparser = commands.add_parser(
+    subparsers = {
+        name: commands.add_parser(
             name,
             help=command.help,
             description=textwrap.fill(command.description, 100),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == called:
-            module = importlib.import_module(command.module)
-            module.add_arguments(subparser)
-            # positionals and options in any order, which subparsers cannot do
-            chosen = subparser
-    if module is not None:
-        arguments = chosen.parse_intermixed_args(given[1:])
-        return run_command(lambda: module.run(arguments))
+        for name, command in COMMANDS.items()
+    }
+    if called in COMMANDS:
+        return run_command(lambda: _run(called, subparsers[called], given[1:]))
     if called and not called.startswith("-"):
-        parser.error(f"unknown command {called!r:.80}.{did_you_mean(called, _COMMANDS)}")
-    arguments = parser.parse_args(given)
-    if not arguments.version:
+        parser.error(f"unknown command {called!r:.80}.{did_you_mean(called, COMMANDS)}")
+    if not parser.parse_args(given).version:
         parser.print_help()
         return 2
-    return run_command(_version)
+    return run_command(lambda: __version__)
 
 
-def _version() -> str:
-    from agent_envs import __version__
+def _run(name: str, parser: argparse.ArgumentParser, argv: Sequence[str]) -> str:
+    """Run a subcommand and return what it prints; only its own module is imported."""
+    command = COMMANDS[name]
+    if command.posix and sys.platform == "win32":
+        raise ConfigError(f"agentr1 {name} needs Linux or macOS; on Windows, run it in WSL")
+    module = command_module(name)
+    module.add_arguments(parser)
+    # Intermixed: positionals and options in any order, which a parser with subparsers cannot do.
+    return module.run(parser.parse_intermixed_args(argv))
 
-    return __version__
+
+def command_module(name: str) -> ModuleType:
+    """Import and return a subcommand's module."""
+    return importlib.import_module(COMMANDS[name].module or f"agent_envs.cli.{name.replace('-', '_')}")

@@ -35,6 +35,11 @@ __all__ = [
     "get_parser",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 PARSERS: dict[str, Callable[..., Parser]] = {
     parser.name: parser
     for parser in (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agent_envs._lazy import lazy_names
 from agent_envs.policies.base import Actor, Policy, Response
 from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
@@ -30,17 +31,12 @@ __all__ = [
     "VLLMPolicy",
 ]
 
-_LAZY = {
-    "OpenAIPolicy": "agent_envs.policies.openai.policy",
-    "TransformersPolicy": "agent_envs.policies.local.transformers",
-    "VLLMPolicy": "agent_envs.policies.local.vllm",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Policies with modules of their own to load, when they are first asked for."""
-    if name in _LAZY:
-        from importlib import import_module
-
-        return import_module(_LAZY[name]).__dict__[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    __all__,
+    {
+        "OpenAIPolicy": "openai.policy",
+        "TransformersPolicy": "local.transformers",
+        "VLLMPolicy": "local.vllm",
+    },
+)

@@ -5,3 +5,7 @@ from agent_envs.recording.store import EpisodeStore
 from agent_envs.recording.verdict import EpisodeEnd
 
 __all__ = ["EpisodeEnd", "EpisodeStore", "RecordingServer"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -22,3 +22,7 @@ __all__ = [
     "open_retriever",
     "read_corpus",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

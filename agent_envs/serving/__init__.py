@@ -5,16 +5,11 @@ from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from agent_envs._lazy import lazy_names
 
 __all__ = ["EnvServer", "RemoteEnv", "ServedEnv"]
 
-_HOMES = {"EnvServer": "server", "RemoteEnv": "remote_env", "ServedEnv": "served_env"}
-
-
-def __getattr__(name: str) -> Any:
-    """The client needs nothing of what the server needs, and the other way round."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"agent_envs.serving.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'agent_envs.serving' has no attribute {name!r}")
+# The client needs nothing that the server needs, nor the other way round.
+__getattr__, __dir__ = lazy_names(
+    __name__, __all__, {"EnvServer": "server", "RemoteEnv": "remote_env", "ServedEnv": "served_env"}
+)

@@ -11,13 +11,12 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import argparse
-import importlib
 import shlex
 from pathlib import Path
 
 import pytest
 
-from agent_envs.cli.main import _COMMANDS, main
+from agent_envs.cli.main import COMMANDS, command_module, main
 from agent_envs.episodes.record import Episode, StopReason, write_episodes
 
 ENV = ["--env", "AgentR1/GSM8KTool-v0", "--quiet"]
@@ -25,11 +24,11 @@ ENV = ["--env", "AgentR1/GSM8KTool-v0", "--quiet"]
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    importlib.import_module(_COMMANDS[name].module).add_arguments(parser)
+    command_module(name).add_arguments(parser)
     return parser
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
     help_ends_with = (_parser(name).epilog or "").replace("\\\n", " ")
     lines = [line.strip() for line in help_ends_with.splitlines() if "agentr1 " in line]
@@ -37,7 +36,7 @@ def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
     commands = [shlex.split(part.partition("agentr1 ")[2]) for part in shown if "|" not in part and "..." not in part]
     assert any(command[0] == name for command in commands)
     for command in commands:
-        if command[0] in _COMMANDS:  # not a sentence about commands
+        if command[0] in COMMANDS:  # not a sentence about commands
             _parser(command[0]).parse_intermixed_args(command[1:])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from agent_envs.cli.main import _COMMANDS
+from agent_envs.cli.main import COMMANDS, command_module
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapping.order import ORDER, REFUSED
@@ -76,7 +76,7 @@ def test_every_command_a_page_shows_is_one(root):
                 continue
             seen.add(command[0])
             parser = argparse.ArgumentParser()
-            importlib.import_module(_COMMANDS[command[0]].module).add_arguments(parser)
+            command_module(command[0]).add_arguments(parser)
             try:
                 parser.parse_intermixed_args(command[1:])
             except SystemExit:

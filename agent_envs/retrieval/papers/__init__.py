@@ -21,3 +21,7 @@ __all__ = [
     "title_key",
     "within_date",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

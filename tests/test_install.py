@@ -1,0 +1,274 @@
+"""The package imports and works everywhere: wheel, sdist, checkout without links, Windows, base install."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import agent_envs
+from agent_envs.registration import ENV_IDS
+
+TOP = ("adapters", "datasets", "wrappers")
+HEAVY = {"torch", "verl", "transformers", "tokenizers", "datasets", "pandas", "pyarrow", "openai", "matplotlib", "ray"}
+
+# What Python lacks on Windows. Modules of the standard library that look at the platform when they are imported
+# come first; msvcrt, which locks files there, is replaced by an empty lock.
+WINDOWS = """
+import asyncio, importlib.abc, logging, multiprocessing, os, random, shutil, signal, subprocess, sys, tempfile, types
+import threading, uuid, zipfile, gymnasium, numpy, jsonschema, tqdm
+
+MISSING = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "readline", "curses"}
+
+class Windows(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in MISSING & set(sys.modules):
+    del sys.modules[name]
+sys.meta_path.insert(0, Windows())
+msvcrt = types.ModuleType("msvcrt")
+msvcrt.LK_LOCK, msvcrt.LK_NBLCK, msvcrt.LK_UNLCK = 1, 2, 0
+msvcrt.locking = lambda file, mode, size: None
+sys.modules["msvcrt"] = msvcrt
+for name in ("fork", "getuid", "killpg", "O_CLOEXEC", "pread", "pwrite", "register_at_fork", "sysconf", "uname"):
+    delattr(os, name)
+for name in ("SIGHUP", "SIGKILL", "SIGALRM"):
+    delattr(signal, name)
+sys.platform = "win32"
+"""
+
+
+def _run(code: str, *arguments: str, cwd: Path, path: Path | None = None, stdin: str = "") -> str:
+    """Run code in another process, with the package found on `path` (default: this checkout); its output."""
+    found = str(Path(agent_envs.__file__).parents[1]) if path is None else str(path)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, env={**os.environ, "PYTHONPATH": found},
+        capture_output=True, text=True, timeout=300, input=stdin,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _tracked(root: Path) -> list[str]:
+    """What git knows of the checkout: a build folder left in it would leak into wheels."""
+    if not (root / ".git").exists():
+        pytest.skip("needs a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, text=True, check=True,
+    ).stdout.split("\0")  # fmt: skip
+    return [name for name in listed if name and os.path.lexists(root / name)]
+
+
+def _checkout(root: Path, target: Path, links: str = "links") -> Path:
+    """A copy of the checkout, whose symbolic links are "links", small "files" that hold their targets, or "missing"."""
+    for name in _tracked(root):
+        source, copy = root / name, target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if links == "links" or not source.is_symlink():
+            shutil.copy2(source, copy, follow_symlinks=False)
+        elif links == "files":
+            copy.write_text(str(source.readlink()))
+    return target
+
+
+def module_names(root: Path, *, packages: bool = False) -> list[str]:
+    """The names of all modules of the package, or of its packages alone."""
+    names = []
+    for folder in ("agent_envs", *TOP):
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            if (folder == "agent_envs" and parts[1] in TOP) or (packages and parts[-1] != "__init__"):
+                continue
+            name = ".".join(parts if folder == "agent_envs" else ("agent_envs", *parts))
+            names.append(name.removesuffix(".__init__"))
+    return names
+
+
+def _wheel(source: Path, out: Path) -> Path:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", out, source],
+        check=True, timeout=600, cwd=source,
+    )  # fmt: skip
+    (wheel,) = out.glob("agent_envs-*.whl")
+    return wheel
+
+
+def test_import_datasets_is_hugging_faces(root):
+    datasets = pytest.importorskip("datasets", minversion="2.0")
+    assert "site-packages" in datasets.__file__  # under pytest
+    assert "site-packages" in _run("import datasets; print(datasets.__file__, datasets.__version__)", cwd=root)
+
+
+def test_importing_the_package_loads_nothing_heavy(root):
+    before, after = (
+        set(_run(f"import sys, {name}; print(*sys.modules)", cwd=root).split()) for name in ("gymnasium", "agent_envs")
+    )
+    new = {name.partition(".")[0] for name in after - before} - {"agent_envs"}
+    assert new & (HEAVY | {"asyncio", "jsonschema", "tqdm"}) == set()
+    assert {"agent_envs.rollout", "agent_envs.policies", "agent_envs.tools", "agent_envs.vector"} & after == set()
+
+
+@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
+def test_windows_plays_every_environment(tmp_path):
+    code = (
+        f"{WINDOWS}\nimport agent_envs\nfrom agent_envs.policies import RandomPolicy\n"
+        "for env_id in agent_envs.ENV_IDS:\n"
+        "    env = gymnasium.make(env_id)\n"
+        "    episode = agent_envs.run_episode(env, RandomPolicy(seed=0), options={'index': 0})\n"
+        "    assert episode.error is None, episode.error\n"
+        "    env.close()\n"
+        "print('played', len(agent_envs.ENV_IDS))"
+    )
+    assert _run(code, cwd=tmp_path) == f"played {len(ENV_IDS)}\n"
+
+
+@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
+def test_windows_evaluates_views_and_plays(tmp_path):
+    code = f"{WINDOWS}\nfrom agent_envs.cli import main\nsys.exit(main(sys.argv[1:]))"
+    evaluate = ("eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", "--n", "2", "--out", "runs/a", "--quiet")
+    assert "success" in _run(code, *evaluate, cwd=tmp_path)
+    assert json.loads(_run(code, *evaluate, "--json", cwd=tmp_path))["success"]  # resumes
+    assert "2 episodes" in _run(code, "view", "runs/a", "--out", "a.html", cwd=tmp_path)
+    assert "<html" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    out = _run(code, "play", "--env", "AgentR1/GSM8K-v0", "--index", "0", cwd=tmp_path, stdin="#### 1\n")
+    assert "task" in out
+
+
+@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
+@pytest.mark.parametrize("command", ["serve", "train"])
+def test_windows_is_told_what_it_cannot_do(tmp_path, command):
+    code = f"{WINDOWS}\nfrom agent_envs.cli import main\nsys.stderr = sys.stdout\nprint(main(sys.argv[1:]))"
+    message, status = _run(code, command, "--env", "AgentR1/GSM8K-v0", cwd=tmp_path).splitlines()
+    assert message == f"agentr1: agentr1 {command} needs Linux or macOS; on Windows, run it in WSL"
+    assert status == "2"
+
+
+@pytest.mark.parametrize("links", ["files", "missing"])
+def test_a_checkout_without_links_is_whole(root, tmp_path, links):
+    """As git leaves it where it makes no links, and as a zip does: imported from its own root and from elsewhere."""
+    source = _checkout(root, tmp_path / "source", links)
+    code = (
+        "import agent_envs, gymnasium as gym\n"
+        "import agent_envs.datasets.gsm8k.rows as rows, agent_envs.adapters.merging, agent_envs.wrappers as wrappers\n"
+        "env = wrappers.ChatMessages(gym.make('AgentR1/GSM8K-v0'))\n"
+        "env.reset(options={'index': 0})\n"
+        "print(rows.__file__)"
+    )
+    for cwd in (source, tmp_path):
+        assert Path(_run(code, cwd=cwd, path=source).strip()).is_relative_to(source / "datasets")
+
+
+@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
+def test_a_base_install_imports_every_module_or_names_the_extra(root):
+    """Every module imports with gymnasium, numpy, jsonschema and tqdm alone, or raises MissingExtraError."""
+    allowed: set[str] = set()
+    waiting = ["gymnasium", "numpy", "jsonschema", "tqdm"]
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name not in allowed:
+            allowed.add(name)
+            needed = [Requirement(text) for text in importlib.metadata.requires(name) or []]
+            waiting += [n.name for n in needed if n.marker is None or n.marker.evaluate({"extra": ""})]
+    code = """
+import importlib, importlib.abc, importlib.metadata, json, re, sys, traceback
+names, allowed = json.loads(sys.stdin.read())
+owners = importlib.metadata.packages_distributions()
+extras = {top for top, dists in owners.items() if not {re.sub("[-_.]+", "-", d).lower() for d in dists} & set(allowed)}
+extras -= {"agent_envs"}
+
+class BaseInstall(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in extras:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, BaseInstall())
+from agent_envs.errors import MissingExtraError
+for name in names:
+    try:
+        importlib.import_module(name)
+    except MissingExtraError:
+        pass
+    except ImportError as e:
+        print(f"{name}: {e}")
+"""
+    names = [name for name in module_names(root) if not name.endswith("__main__")]
+    assert _run(code, cwd=root, stdin=json.dumps([names, sorted(allowed)])) == ""
+
+
+def test_packages_show_their_public_names_alone(root):
+    for name in module_names(root, packages=True):
+        try:
+            package = importlib.import_module(name)
+        except ImportError:
+            continue
+        public = getattr(package, "__all__", None)
+        if public:
+            others = set(dir(package)) - set(public)
+            assert set(public) <= set(dir(package)), name
+            assert name == "agent_envs" or not others, name
+            assert all(inspect.ismodule(getattr(package, other)) for other in others), (name, others)
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_every_file_once(root, tmp_path):
+    wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert len(names) == len(set(names))
+    tracked = [name for name in _tracked(root) if not (root / name).is_symlink()]
+    inside = [name for name in tracked if name.startswith(("agent_envs/", *(f"{top}/" for top in TOP)))]
+    expected = {name if name.startswith("agent_envs/") else f"agent_envs/{name}" for name in inside}
+    assert {name for name in names if ".dist-info" not in name} == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("links", ["links", "files", "missing"])
+def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
+    pytest.importorskip("datasets", minversion="2.0")
+    wheel = _wheel(_checkout(root, tmp_path / "source", links), tmp_path / "dist")
+    target = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, wheel], check=True, timeout=300
+    )
+    code = (
+        "import datasets, agent_envs, agent_envs.datasets.gsm8k.rows as g; "
+        "import agent_envs.adapters.verl, agent_envs.wrappers; print(datasets.__file__, g.__file__)"
+    )
+    hugging_face, ours = _run(code, cwd=tmp_path, path=target).split()
+    assert str(target) not in hugging_face and ours.startswith(str(target))
+
+
+@pytest.mark.slow
+def test_an_sdist_passes_its_own_tests(root, tmp_path):
+    """It has no links, and all that its tests read; of these a quick part is run."""
+    source = _checkout(root, tmp_path / "source")
+    code = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True, timeout=300)
+    (archive,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path / "sdist", filter="data")
+    (unpacked,) = (tmp_path / "sdist").iterdir()
+    needed = {
+        name for name in _tracked(root) if not (root / name).is_symlink() and not name.startswith((".ci/", ".git"))
+    }
+    assert needed <= {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_core.py", "tests/test_layout.py",
+         "tests/tools", "tests/cli/test_command_line.py"],
+        cwd=unpacked, env={**os.environ, "PYTHONPATH": str(unpacked)}, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
