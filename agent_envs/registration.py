@@ -1,10 +1,19 @@
-"""The ids of all environments. Light: entry points are strings, resolved by ``gym.make``."""
+"""The ids of this package's environments, and how an environment is made from any id.
+
+Entry points are strings that Gymnasium resolves, so that importing this module loads no environment.
+"""
 
 from __future__ import annotations
 
-import gymnasium as gym
+import difflib
+from typing import Any
 
-__all__ = ["ENV_IDS", "register_envs"]
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
+
+__all__ = ["ENV_IDS", "env_name", "make_env", "register_envs"]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -23,14 +32,64 @@ _SPECS: _Specs = {
 }
 
 ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
-"""Every task this package registers."""
+"""The id of every task."""
 
-# What is no task of its own needs arguments: nothing that goes through all ids can make it without them.
+# Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
 _REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}
 
 
 def register_envs() -> None:
-    """Register every id with Gymnasium; done at ``import agent_envs``, and harmless when repeated."""
+    """Register every id with Gymnasium. `import agent_envs` does it; calling it again changes nothing."""
     for env_id, spec in (_SPECS | _REMOTE).items():
         if env_id not in gym.registry:
             gym.register(env_id, vector_entry_point=f"agent_envs.vector.make:{env_id}", **spec)  # type: ignore[arg-type]
+
+
+def make_env(env_id: str | EnvSpec, **kwargs: Any) -> gym.Env[Any, Any]:
+    """Call `gymnasium.make`; what goes wrong is one sentence.
+
+    Args:
+        env_id: What `gymnasium.make` takes: "Id", "module:Id" or a spec.
+        **kwargs: Arguments of the environment, and of `gymnasium.make`.
+
+    Raises:
+        ConfigError: There is no such environment, or it cannot be made with these arguments.
+        AgentEnvsError: What the environment itself raises, such as DataError.
+
+    >>> make_env("AgentR1/gsm8k-v0")
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: unknown environment 'AgentR1/gsm8k-v0'. Did you mean 'AgentR1/GSM8K-v0'?
+    """
+    name = env_id if isinstance(env_id, str) else env_id.id
+    try:
+        return gym.make(env_id, **kwargs)
+    except AgentEnvsError:
+        raise
+    except ModuleNotFoundError as e:
+        raise ConfigError(f"unknown environment {name!r}: {first_line(e)}") from e
+    except TypeError as e:
+        raise ConfigError(f"{name} does not take these arguments: {first_line(e)}") from e
+    except (gym.error.Error, ValueError) as e:
+        if isinstance(e, ValueError) or name.rpartition(":")[2] in gym.registry:
+            raise ConfigError(f"{name} cannot be made: {first_line(e)}") from e
+        raise ConfigError(f"unknown environment {name!r}.{_similar_id(name)}") from e
+
+
+def _similar_id(env_id: str) -> str:
+    """Return the end of an error message: a registered id that is nearly the same, or all ids of this package."""
+
+    def bare(name: str) -> str:
+        return name.rpartition("/")[2].partition("-v")[0].lower()
+
+    similar = [known for known in (*ENV_IDS, *gym.registry) if bare(known) == bare(env_id)]
+    similar += difflib.get_close_matches(env_id, gym.registry, n=1, cutoff=0.8)
+    return f" Did you mean {similar[0]!r}?" if similar else did_you_mean(env_id, ENV_IDS)
+
+
+def env_name(env: gym.Env[Any, Any] | None) -> str:
+    """Return the id an environment was made with, its class's name if there is none, or "" for None."""
+    if env is None:
+        return ""
+    spec = env.unwrapped.spec
+    return type(env.unwrapped).__name__ if spec is None else spec.id

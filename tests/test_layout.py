@@ -44,7 +44,19 @@ LINES = (
 )
 LINE_OF = {room: number for number, rooms in enumerate(LINES) for room in rooms}
 ROOT_ROOMS = {
-    "base": ("_lazy", "_version", "checks", "errors", "files", "messages", "registration", "spaces", "text", "threads"),
+    "base": (
+        "_lazy",
+        "_version",
+        "checks",
+        "errors",
+        "files",
+        "layers",
+        "messages",
+        "registration",
+        "spaces",
+        "text",
+        "threads",
+    ),
     "env classes": ("branching", "problem_env", "tasks", "text_env", "tool_env"),
     "testing": ("testing",),
 }

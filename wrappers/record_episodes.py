@@ -19,7 +19,7 @@ from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec
 from agent_envs.policies.base import Response
-from agent_envs.rollout.one import env_name
+from agent_envs.registration import env_name
 
 __all__ = ["RecordEpisodes"]
 

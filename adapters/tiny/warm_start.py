@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -30,7 +29,7 @@ from agent_envs.messages import ToolSpec
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
-from agent_envs.wrapping.specs import apply_wrappers
+from agent_envs.wrapping.specs import make_text_env
 
 __all__ = [
     "EncodedDemonstration",
@@ -141,7 +140,7 @@ def _episodes(
     indices: Sequence[int] | None = None,
 ) -> Iterator[Sequence[Demonstration]]:
     """The demonstrations of `count` episodes, one episode at a time."""
-    env = apply_wrappers(gym.make(env_id, **dict(env_kwargs or {})), wrappers)
+    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers)
     rng = np.random.default_rng(seed)
     policy = ExpertPolicy(noise=noise, seed=seed)
     pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]

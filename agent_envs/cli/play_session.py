@@ -19,7 +19,7 @@ from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you
 from agent_envs.files import JSONLines
 from agent_envs.messages import latest_words, observation_text
 from agent_envs.policies.terminal import read_text, show, tool_lines
-from agent_envs.rollout.one import env_name
+from agent_envs.registration import env_name
 from agent_envs.text import plain
 
 __all__ = ["COMMANDS", "Session"]

@@ -1,4 +1,4 @@
-"""The folder of a run that can be resumed: one process at a time may use it, and only with the settings it began with."""
+"""The folder of a run that can be resumed: one process at a time uses it, with the settings it began with."""
 
 from __future__ import annotations
 

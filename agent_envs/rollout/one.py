@@ -35,12 +35,13 @@ from agent_envs.errors import (
 )
 from agent_envs.layers import layers
 from agent_envs.policies.base import Action, Actor, Policy, Response
+from agent_envs.registration import env_name
 from agent_envs.threads import run_in_thread
 
 if TYPE_CHECKING:
     from agent_envs.messages import Observation, ToolSpec
 
-__all__ = ["EpisodeRun", "Recorder", "close_env", "env_name", "supervise"]
+__all__ = ["EpisodeRun", "Recorder", "close_env", "supervise"]
 
 T = TypeVar("T")
 
@@ -294,14 +295,6 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
         run.abandon()
         raise
     return run.episode()
-
-
-def env_name(env: gym.Env[Any, Any] | None) -> str:
-    """The id an environment was made with, the name of its class where there is none, "" for None."""
-    if env is None:
-        return ""
-    spec = env.unwrapped.spec
-    return type(env.unwrapped).__name__ if spec is None else spec.id
 
 
 def close_env(env: gym.Env[Any, str]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
-from agent_envs.registration import ENV_IDS
+from agent_envs.errors import ConfigError
+from agent_envs.registration import make_env
 from agent_envs.wrapping.specs import apply_wrappers
 
 __all__ = ["ServedEnv", "Signer"]
@@ -79,15 +79,8 @@ class ServedEnv:
         split = chosen.get("split", "train")
         if not isinstance(split, str) or not _NAME.fullmatch(split):
             raise ConfigError(f"a split is a name such as 'train', got {split!r:.200}")
-        try:
-            # The client's own `gymnasium.make` checks what arrives there.
-            env = gym.make(self.env_id, disable_env_checker=True, **{**self.env_kwargs, **chosen})
-        except AgentEnvsError:
-            raise
-        except gym.error.UnregisteredEnv as e:
-            raise ConfigError(f"unknown environment {self.name!r}.{did_you_mean(self.name, ENV_IDS)}") from e
-        except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as e:
-            raise ConfigError(f"{self.name} cannot be made: {first_line(e)}") from e
+        # Gymnasium's passive checker runs in the client's own `gymnasium.make`.
+        env = make_env(self.env_id, disable_env_checker=True, **{**self.env_kwargs, **chosen})
         return apply_wrappers(env, self.wrappers)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.errors import ConfigError, did_you_mean, first_line
-from agent_envs.registration import ENV_IDS
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.registration import make_env
 from agent_envs.wrapping.order import check_stock
 
 __all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "make_text_env", "parse_wrapper"]
@@ -130,48 +130,29 @@ def env_maker(
     if not isinstance(env_id, (str, EnvSpec)) and not callable(env_id):
         raise ConfigError(f"env_id is an id, an EnvSpec or a function that makes an env, got {env_id!r}")
 
-    def make_env() -> gym.Env[Any, str]:
-        env = gym.make(env_id, **env_kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**env_kwargs)
+    def make() -> gym.Env[Any, str]:
+        env = make_env(env_id, **env_kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**env_kwargs)
         return apply_wrappers(env, wrappers)
 
-    return make_env
+    return make
 
 
 def make_text_env(env_id: str, env_kwargs: Mapping[str, Any], wrappers: Iterable[WrapperSpec]) -> gym.Env[Any, Any]:
-    """An environment of text in its wrappers, as commands and trainers are told of it: what cannot be is one message.
+    """Make a text environment in its wrappers, as commands and trainers name it.
 
     Args:
-        env_id: What ``gymnasium.make`` takes: "Id" or "module:Id".
+        env_id: What `gymnasium.make` takes: "Id" or "module:Id".
         env_kwargs: Its keyword arguments.
         wrappers: Applied in order, the last one outermost.
 
     Raises:
-        ConfigError: There is no such environment, it does not take these arguments, or it is none of text.
+        ConfigError: There is no such environment, it does not take these arguments, or it is not a text environment.
     """
-    try:
-        env = gym.make(env_id, **env_kwargs)
-    except gym.error.DependencyNotInstalled as e:
-        raise ConfigError(f"{env_id} cannot be made: {first_line(e)}") from e
-    except ModuleNotFoundError as e:
-        raise ConfigError(f"unknown environment {env_id!r}: {first_line(e)}") from e
-    except gym.error.Error as e:
-        raise ConfigError(f"unknown environment {env_id!r}.{_meant(env_id)}") from e
-    except TypeError as e:
-        raise ConfigError(f"{env_id} does not take these arguments: {first_line(e)}") from e
-    env = apply_wrappers(env, wrappers)
+    env = apply_wrappers(make_env(env_id, **env_kwargs), wrappers)
     if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
         env.close()
         raise ConfigError(
-            f"{env_id} is no environment of text: it has no instructions and tools. One with discrete actions becomes "
-            "one with the wrapper TextGame"
+            f"{env_id} is not a text environment: it has no instructions and tools. The wrapper TextGame turns an "
+            "environment with discrete actions into one"
         )
     return env
-
-
-def _meant(env_id: str) -> str:
-    """The id that differs in case, namespace or version alone; else the usual hint."""
-    bare = env_id.rpartition("/")[2].partition("-v")[0].lower()
-    for known in ENV_IDS:
-        if known.rpartition("/")[2].partition("-v")[0].lower() == bare:
-            return f" Did you mean {known!r}?"
-    return did_you_mean(env_id, ENV_IDS)

@@ -277,7 +277,7 @@ def test_rows_name_their_task_and_may_change_the_split():
             make("no_such:Mine-v0")
         with pytest.raises(ConfigError, match="does not take these arguments.*levle"):
             make(GSM, env_kwargs={"levle": 1})
-        with pytest.raises(ConfigError, match="no environment of text.*TextGame"):
+        with pytest.raises(ConfigError, match="not a text environment.*TextGame"):
             make("CartPole-v1")
     with pytest.raises(ConfigError, match="JSON values"):
         envs.environment_dataset("Test/Journey-v0", [0], env_kwargs={"split": "train", "x": object()})

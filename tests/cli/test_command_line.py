@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
 def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"demos": ["--out", str(tmp_path / "a.jsonl")], "eval": ["--policy", "random"]}.get(command, [])
     assert main([command, "--env", "CartPole-v1", *options]) == 2
-    assert "CartPole-v1 is no environment of text" in capsys.readouterr().err
+    assert "CartPole-v1 is not a text environment" in capsys.readouterr().err
     if command == "demos":
         assert main([command, "--env", "FrozenLake-v1", "--wrapper", "TextGame", *options]) == 2
         assert "nothing to demonstrate" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from agent_envs.cli.main import COMMANDS, command_module
+from agent_envs.cli.main import command_module
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapping.order import ORDER, REFUSED

@@ -573,7 +573,7 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], message: str) -> N
 
 
 def test_an_unknown_id_is_named() -> None:
-    with pytest.raises(gym.error.Error, match="Guess"):
+    with pytest.raises(ConfigError, match="unknown environment 'Test/Gues-v0'. Did you mean 'Test/Guess-v0'"):
         run_episodes("Test/Gues-v0", Guesser(), 1, progress=False)
     assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
 

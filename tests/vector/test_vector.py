@@ -260,7 +260,7 @@ def test_actions_that_cannot_be_carried_out_step_nobody():
             make_vec(TOOL, n)
     with pytest.raises(ConfigError, match="no environment over text"):
         make_vec("CartPole-v1", 2)
-    with pytest.raises(gym.error.NameNotFound):
+    with pytest.raises(ConfigError, match="unknown environment 'AgentR1/NoSuch-v0'"):
         make_vec("AgentR1/NoSuch-v0", 2)
     with pytest.raises(AttributeError):
         agent_envs.vector.make.no_such  # noqa: B018

@@ -11,10 +11,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-import agent_envs
 from agent_envs.adapters.verl.config.presets import Preset, get_preset
-from agent_envs.errors import ConfigError, did_you_mean, first_line
-from agent_envs.wrapping.specs import apply_wrappers
+from agent_envs.errors import ConfigError
+from agent_envs.wrapping.specs import make_text_env
 
 __all__ = [
     "Paths",
@@ -157,15 +156,9 @@ class Tasks:
 
 
 def make_env(config: RunConfig, split: str | None = None) -> gym.Env[str, str]:
-    """The run's environment in its wrappers, with Gymnasium's errors about ids and arguments as ConfigError."""
+    """Make the run's environment in its wrappers."""
     kwargs = {**config.env_kwargs, "split": split or config.split, "data": config.data}
-    try:
-        env = gym.make(config.env, **kwargs)
-    except (gym.error.Error, ModuleNotFoundError) as e:
-        raise ConfigError(f"unknown environment {config.env!r}.{did_you_mean(config.env, agent_envs.ENV_IDS)}") from e
-    except TypeError as e:
-        raise ConfigError(f"{config.env} does not take these arguments: {first_line(e)}") from e
-    return apply_wrappers(env, config.wrappers)
+    return make_text_env(config.env, kwargs, config.wrappers)
 
 
 def check_reset(env: gym.Env[Any, str]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.wrapping.specs import make_text_env
+
 __all__ = ["EnvPool"]
 
 
@@ -48,8 +50,7 @@ class EnvPool:
 
 
 def make_env(env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> gym.Env[Any, str]:
-    """``gymnasium.make`` with this package's ids registered, then the wrappers, the first innermost."""
+    """Make an environment in its wrappers in a process that may not have imported the package's ids yet."""
     import agent_envs  # noqa: F401  registers the ids
-    from agent_envs.wrappers import apply_wrappers
 
-    return apply_wrappers(gym.make(env_id, **kwargs), wrappers)
+    return make_text_env(env_id, kwargs, wrappers)
