@@ -45,7 +45,7 @@ def register_envs() -> None:
             gym.register(env_id, vector_entry_point=f"agent_envs.vector.make:{env_id}", **spec)  # type: ignore[arg-type]
 
 
-def make_env(env_id: str | EnvSpec, **kwargs: Any) -> gym.Env[Any, Any]:
+def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     """Call `gymnasium.make`; what goes wrong is one sentence.
 
     Args:

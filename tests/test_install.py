@@ -123,7 +123,6 @@ def test_importing_the_package_loads_nothing_heavy(root):
     assert {"agent_envs.rollout", "agent_envs.policies", "agent_envs.tools", "agent_envs.vector"} & after == set()
 
 
-@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
 def test_windows_plays_every_environment(tmp_path):
     code = (
         f"{WINDOWS}\nimport agent_envs\nfrom agent_envs.policies import RandomPolicy\n"
@@ -137,7 +136,6 @@ def test_windows_plays_every_environment(tmp_path):
     assert _run(code, cwd=tmp_path) == f"played {len(ENV_IDS)}\n"
 
 
-@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
 def test_windows_evaluates_views_and_plays(tmp_path):
     code = f"{WINDOWS}\nfrom agent_envs.cli import main\nsys.exit(main(sys.argv[1:]))"
     evaluate = ("eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", "--n", "2", "--out", "runs/a", "--quiet")
@@ -149,7 +147,6 @@ def test_windows_evaluates_views_and_plays(tmp_path):
     assert "task" in out
 
 
-@pytest.mark.xfail(reason="some modules are not ported yet", strict=False)
 @pytest.mark.parametrize("command", ["serve", "train"])
 def test_windows_is_told_what_it_cannot_do(tmp_path, command):
     code = f"{WINDOWS}\nfrom agent_envs.cli import main\nsys.stderr = sys.stdout\nprint(main(sys.argv[1:]))"

@@ -158,7 +158,6 @@ def test_every_room_has_a_line(root):
     assert rooms <= set(LINE_OF), "name the new room in LINES"
 
 
-@pytest.mark.xfail(reason="a few are left", strict=False)
 def test_imports_point_down(imports):
     wrong = [
         f"{module} imports {other}"
@@ -179,7 +178,6 @@ def test_tasks_are_reached_by_id(imports):
     assert wrong == []
 
 
-@pytest.mark.xfail(reason="a few are left", strict=False)
 def test_no_adapter_imports_another(imports):
     """Each trainer's adapter uses what all share, and neither knows another trainer's."""
 
@@ -220,7 +218,10 @@ def test_sizes(root):
             long[name] = lines
     in_root = [p.name for p in (root / "agent_envs").glob("*.py") if not p.name.startswith("_")]
     assert len(in_root) <= ROOT_MODULES, in_root
-    assert {name: n for name, n in folders.items() if n > FOLDER_MODULES and name not in LARGE_FOLDERS} == {}
+    large = {
+        name: n for name, n in folders.items() if n > FOLDER_MODULES and name not in ("agent_envs", *LARGE_FOLDERS)
+    }
+    assert large == {}
     assert {name: n for name, n in long.items() if name not in LONG_MODULES} == {}
 
 
