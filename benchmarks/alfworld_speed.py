@@ -29,7 +29,7 @@ import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.datasets.alfworld.rows import load_problem
 from agent_envs.datasets.alfworld.writer import generate_alfworld
 from agent_envs.envs.alfworld.engine import begin, intro, play
-from agent_envs.envs.alfworld.game import House
+from agent_envs.envs.alfworld.game import GroundedGame
 
 ENV = "AgentR1/ALFWorld-v0"
 STEPS = {"native env": 4000, "native engine": 8000, "textworld": 400, "stock": 40}
@@ -75,7 +75,7 @@ def env_game(folder: Path, split: str, game: str, engine: str) -> Game:
 
 def native_game(file: Path) -> Game:
     """The native engine without an environment around it."""
-    house = House(load_problem(file), str(file))
+    house = GroundedGame(load_problem(file), str(file))
     state = begin(house)
 
     def reset() -> list[str]:
@@ -155,7 +155,7 @@ def memory(envs: int, resets: int) -> tuple[float, float]:
 def engines(folder: Path, split: str, count: int) -> None:
     """The table of engines."""
     games = gym.make(ENV, data=folder, split=split).unwrapped.tasks.games  # type: ignore[attr-defined]
-    by_size = sorted(games, key=lambda game: len(House(load_problem(game.file)).receptacles))
+    by_size = sorted(games, key=lambda game: len(GroundedGame(load_problem(game.file)).receptacles))
     chosen = [by_size[round(i * (len(by_size) - 1) / max(count - 1, 1))] for i in range(min(count, len(by_size)))]
     print(f"{'receptacles':>11} {'engine':14} {'first reset ms':>14} {'reset ms':>10} {'steps/s':>10} {'x stock':>8}")
     for game in chosen:
@@ -166,7 +166,7 @@ def engines(folder: Path, split: str, count: int) -> None:
             "textworld": lambda game=game: env_game(folder, split, game.task_id, "textworld"),  # type: ignore[misc]
             "stock": lambda file=file: stock_game(file),  # type: ignore[misc]
         }
-        places, lines = len(House(load_problem(file)).receptacles), []
+        places, lines = len(GroundedGame(load_problem(file)).receptacles), []
         for name, make in kinds.items():
             with quiet():
                 made: list[Game] = []

@@ -30,9 +30,10 @@ from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, RELEASED, Problem, family_goal
 from agent_envs.datasets.alfworld.rows import GAME_FILE, alfworld_games, load_game, load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
-from agent_envs.envs.alfworld.game import House
+from agent_envs.envs.alfworld.game import GroundedGame
 from agent_envs.envs.alfworld.oracle import oracle_action
-from agent_envs.envs.alfworld.progress import anchor, condition_rate
+from agent_envs.envs.alfworld.reward import condition_rate
+from agent_envs.envs.alfworld.session import anchor_text
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 
@@ -77,7 +78,7 @@ def kitchen(family="pick_heat_then_place_in_recep", thing="Mug", place="CounterT
 
 
 def run(problem, *commands):
-    house = House(problem)
+    house = GroundedGame(problem)
     state = begin(house)
     return house, state, [intro(house, state), *(play(house, state, command) for command in commands)]
 
@@ -179,7 +180,7 @@ def test_the_released_edition():
     ],
 )  # fmt: skip
 def test_conditions_count_as_alfred_counts_them(family, place, commands, rates):
-    house = House(kitchen(family, "Mug", place))
+    house = GroundedGame(kitchen(family, "Mug", place))
     state = begin(house)
     seen = []
     for command in commands:
@@ -193,7 +194,7 @@ def test_the_anchor_has_no_history():
     house, there, _ = run(kitchen(), "go to cabinet 1", "open cabinet 1")
     _, back, _ = run(kitchen(), "go to fridge 1", "xyz", "go to cabinet 1", "look", "open cabinet 1")
     _, other, _ = run(kitchen(), "go to fridge 1", "open fridge 1", "go to cabinet 1", "open cabinet 1")
-    assert anchor(house, there) == anchor(house, back) != anchor(house, other)
+    assert anchor_text(house, there) == anchor_text(house, back) != anchor_text(house, other)
 
 
 # -- the released games ------------------------------------------------------------------------------------------
@@ -224,8 +225,8 @@ def test_the_released_games_in_their_order(released, data_dir, tmp_path):
     asked = alfworld_games(flagged, "validation", unsolvable=True)
     assert len(asked) == 2
     with pytest.raises(DataError, match="CreditCard.*the goal cannot be reached"):
-        House(load_problem(asked[0].file), asked[0].file)
-    House(load_problem(asked[1].file))
+        GroundedGame(load_problem(asked[0].file), asked[0].file)
+    GroundedGame(load_problem(asked[1].file))
 
 
 def test_games_are_chosen_by_index_or_path(released):
@@ -335,7 +336,7 @@ def test_two_things_asked_for_where_there_is_one():
     assert texts[-1] == "You move the apple 1 to the cabinet 1."
     assert not state.won and condition_rate(house, state) == 0.5 and oracle_action(house, state) is None
     with pytest.raises(DataError, match="the goal cannot be reached"):
-        House(kitchen("pick_two_obj_and_place", "Apple", "Shelf"))
+        GroundedGame(kitchen("pick_two_obj_and_place", "Apple", "Shelf"))
 
 
 def test_files_and_folders_that_are_no_games(game):
@@ -374,7 +375,7 @@ def test_reading_is_linear_and_does_not_depend_on_layout():
     parts = parse_problem(text.upper().replace("\n", " ; note\n\t"), "x", family=problem.family, wording=PACKAGED)
     assert set(parts.facts) == set(problem.facts) and parts.goal == problem.goal and parts.objects == problem.objects
     shuffled = replace(problem, facts=tuple(reversed(problem.facts)), objects=dict(reversed(problem.objects.items())))
-    one, two = House(problem), House(shuffled)
+    one, two = GroundedGame(problem), GroundedGame(shuffled)
     assert intro(one, begin(one)) == intro(two, begin(two)) and begin(one) == begin(two)
 
 

@@ -25,8 +25,8 @@ from agent_envs.datasets.alfworld.writer import game_document, generate_alfworld
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.explore import explore_action
-from agent_envs.envs.alfworld.game import House
-from agent_envs.envs.alfworld.memory import read_errand, remember
+from agent_envs.envs.alfworld.game import GroundedGame
+from agent_envs.envs.alfworld.notes import read_errand, read_transcript
 from agent_envs.envs.alfworld.oracle import oracle_action, oracle_plan
 
 ENV = "AgentR1/ALFWorld-v0"
@@ -56,7 +56,7 @@ def play_out(house, expert, *, noise=0.0, seed=0, most=MOST):
 def test_experts_win_generated_houses(expert, split, size, count):
     tasks, lost, families, seconds = generated_houses(split, size=size), [], collections.Counter(), []
     for index in range(count):
-        commands, won, some = play_out(House(tasks[index].problem), expert)
+        commands, won, some = play_out(GroundedGame(tasks[index].problem), expert)
         families[tasks[index].family] += 1
         seconds += some
         if not won:
@@ -71,7 +71,7 @@ def test_oracle_opens_what_is_closed_and_carries_two():
     tasks = generated_houses("train", families="pick_two_obj_and_place")
     opened = 0
     for index in range(40):
-        house = House(tasks[index].problem)
+        house = GroundedGame(tasks[index].problem)
         plan = oracle_plan(house, begin(house))
         assert 6 <= len(plan) <= 11
         assert sum(command.startswith("take ") for command in plan) == 2
@@ -82,7 +82,7 @@ def test_oracle_opens_what_is_closed_and_carries_two():
 def test_plans_get_shorter_by_one_with_every_step():
     tasks = generated_houses("valid_seen")
     for index in range(30):
-        house = House(tasks[index].problem)
+        house = GroundedGame(tasks[index].problem)
         state = begin(house)
         plan = oracle_plan(house, state)
         for left in range(len(plan), 0, -1):
@@ -95,14 +95,14 @@ def test_plans_get_shorter_by_one_with_every_step():
 def test_experts_recover_from_mistakes(expert):
     tasks = generated_houses("train", size=2)
     for index in range(60):
-        commands, won, _ = play_out(House(tasks[index].problem), expert, noise=0.4, seed=index, most=150)
+        commands, won, _ = play_out(GroundedGame(tasks[index].problem), expert, noise=0.4, seed=index, most=150)
         assert won, (index, commands)
 
 
 def test_a_plan_may_begin_with_something_else_in_hand():
     tasks, tried = generated_houses("train", size=3), 0
     for index in range(40):
-        house = House(tasks[index].problem)
+        house = GroundedGame(tasks[index].problem)
         state = begin(house)
         rng, sought = np.random.default_rng(index), tasks[index].problem.params["object_target"].lower()
         for _ in range(200):
@@ -148,7 +148,7 @@ def test_explore_reads_and_nothing_else():
     assert explore_action(at_sofa, [released]) == released
     assert explore_action(at_sofa, [packaged]) == packaged
     put = [*at_sofa, released, "You put the remotecontrol 2 in/on the sofa 1."]
-    assert remember(put).contents["sofa 1"] == ["remotecontrol 2"]
+    assert read_transcript(put).contents["sofa 1"] == ["remotecontrol 2"]
     assert (
         explore_action(put, ["take remotecontrol 2 from sofa 1", "go to drawer 1", "go to desk 1"]) == "go to drawer 1"
     )
@@ -188,7 +188,7 @@ def test_experts_win_the_real_games(expert, data_dir):
         pytest.skip("there are no real games in the data folder")
     lost = []
     for file in files:
-        commands, won, _ = play_out(House(load_problem(file)), expert)
+        commands, won, _ = play_out(GroundedGame(load_problem(file)), expert)
         if not won:
             lost.append((file.parent.parent.name, commands))
     assert not lost
@@ -249,7 +249,7 @@ def test_experts_win_a_thousand_generated_games():
     for expert in EXPERTS:
         for index in range(1000):
             task = generated_houses("valid_unseen")[index]
-            _, won, _ = play_out(House(task.problem), expert)
+            _, won, _ = play_out(GroundedGame(task.problem), expert)
             assert won, task.task_id
 
 
@@ -259,7 +259,7 @@ def test_plans_are_as_short_as_the_planners(tmp_path):
     plans = []
     for index in range(24):
         task = generated_houses("valid_seen", size=1)[index]
-        house = House(task.problem)
+        house = GroundedGame(task.problem)
         plans.append(len(oracle_plan(house, begin(house))))
         (tmp_path / f"{index}.tw-pddl").write_text(json.dumps(game_document(task.problem)))
     done = subprocess.run(

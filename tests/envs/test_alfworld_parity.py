@@ -21,8 +21,8 @@ from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, alfworld_games, l
 from agent_envs.datasets.alfworld.writer import game_document, problem_text
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
-from agent_envs.envs.alfworld.game import House
-from agent_envs.envs.alfworld.textworld import LOCK, Engine, Reply
+from agent_envs.envs.alfworld.game import GroundedGame
+from agent_envs.envs.alfworld.textworld import LOCK, EngineReply, TextWorldEngine
 from agent_envs.errors import DataError
 
 pytest.importorskip("textworld", reason="the original engine is the extra 'alfworld'", exc_type=ImportError)
@@ -52,16 +52,18 @@ class Stock:
     def start(self, game, read):
         self.env.load(read())
         state = self.env.reset()
-        return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
+        return EngineReply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
 
     def step(self, command):
         state, reward, done = self.env.step(command)
-        return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done))
+        return EngineReply(
+            state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done)
+        )
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine()
+    return TextWorldEngine()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def _names(command):
 
 def compare(judge, name, read, problem, rng, admissible, odd, plan=()):
     """Play both engines side by side; the number of commands compared."""
-    house = House(problem, name)
+    house = GroundedGame(problem, name)
     state = begin(house)
     log = []
 
@@ -132,7 +134,7 @@ def compare(judge, name, read, problem, rng, admissible, odd, plan=()):
 
 def expert_commands(problem, limit=100):
     """The commands of the player that only reads."""
-    house = House(problem)
+    house = GroundedGame(problem)
     state = begin(house)
     transcript = [intro(house, state)]
     while not state.won and len(transcript) < 2 * limit:
@@ -163,7 +165,7 @@ def _play_all(judge, games, seed, admissible, odd, experts=True):
         rng = random.Random(f"{seed} {name}")
         try:
             problem = make()
-            House(problem)
+            GroundedGame(problem)
         except DataError:
             with pytest.raises((DataError, KeyError)):
                 judge.start(name, read)

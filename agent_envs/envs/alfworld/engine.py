@@ -1,19 +1,20 @@
-"""ALFWorld's state machine in plain Python: what a command does, what the game answers, which commands it takes.
+"""ALFWorld's engine in plain Python: what a command does, what the game answers, and which commands are admissible.
 
-It says what the original says, command for command, and lists the same commands in the same order:
+Answers and admissible commands equal the original's, in the same order:
 
-- A command is looked up among the admissible ones after blanks around it are stripped; any other is answered by
-  "Nothing happens." and changes nothing.
-- What is listed is sorted by the identifiers in the game file, not by the names shown; commands are sorted as text.
-- `go to X` is admissible where it leads elsewhere: not for what stands at the agent's own place.
-- `examine X` is admissible for the receptacles at the agent's place and for what is in hand, not for what lies about:
-  the domain's rule for that names a type that does not exist (`location,` with its comma).
-- Things on the floor, which `look` lists, are those whose place is here and that were once taken out of a receptacle
-  here and are not back in it.
-- A device once used counts as on for ever; using it again says so again.
+- Blanks around a command are ignored. A command that is not admissible changes nothing and is answered by "Nothing
+  happens.".
+- Things are listed in the order of their identifiers in the game file, not of the names shown; commands are sorted as
+  text.
+- `go to X` is admissible only if it leads elsewhere.
+- `examine X` is admissible for the receptacles at the agent's place and for what is in hand, but not for things lying
+  around: the domain's rule for those names a type that does not exist (`location,` with its comma).
+- The things on the floor that `look` lists are those at this place that were taken out of a receptacle here and are not
+  back in it.
+- A device that was used once stays on; using it again gives the same answer.
 
-Episodes are `GameState`s over one shared `House`; `copy` branches them. Nothing that changes is shared between
-episodes: threads need no lock.
+An episode is a `GameState` over a shared `GroundedGame`; `copy` branches it. Episodes share nothing that changes, so
+threads need no lock.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent_envs.envs.alfworld.game import MARKS, House
+from agent_envs.envs.alfworld.game import MARKS, GroundedGame
 
 __all__ = ["NOTHING", "GameState", "begin", "intro", "play"]
 
 NOTHING = "Nothing happens."
-"""The answer to what is not admissible."""
+"""The answer to a command that is not admissible."""
 
 _CARRY = frozenset({"inreceptacle", "holds", "holdsany", "objectatlocation"})
 _TOUCHED = {
@@ -44,7 +45,7 @@ _TOUCHED = {
 
 
 class GameState:
-    """Everything that changes in a game; `copy` and pickle are cheap."""
+    """Everything that changes in a game. Copies and pickles are cheap."""
 
     __slots__ = (
         "at",
@@ -62,38 +63,38 @@ class GameState:
     )
 
     place: str
-    """Identifier of the agent's place."""
+    """The identifier of the agent's place."""
     contents: dict[str, tuple[str, ...]]
-    """What is in each receptacle, in the order of listing."""
+    """The things in each receptacle, in the order in which they are listed."""
     opened: frozenset[str]
-    """Receptacles that are open."""
+    """The open receptacles."""
     held: tuple[str, ...]
-    """What the agent carries."""
+    """The things that the agent carries."""
     full_hands: bool
-    """Whether the agent can take nothing more."""
+    """Whether the agent cannot take anything more."""
     at: frozenset[tuple[str, str]]
-    """Things and the places they are at."""
+    """Pairs of a thing and its place."""
     taken: frozenset[tuple[str, str]]
-    """Things and the receptacles they were taken out of and are not back in."""
+    """Pairs of a thing and a receptacle that it was taken out of and is not back in."""
     marks: frozenset[tuple[str, str]]
-    """What things have become: ("isclean", thing) and so on."""
+    """Marks of things: ("isclean", thing) and so on."""
     moved: dict[str, str]
-    """Where things are that were put somewhere."""
+    """The receptacle of each thing that was put somewhere."""
     met: tuple[bool, ...]
-    """Which of the goal's conditions hold."""
+    """Whether each of the goal's conditions holds."""
     commands: list[str]
-    """The admissible commands, sorted. Not to be changed in place."""
+    """The admissible commands, sorted. Do not change the list in place."""
     local: dict[str, tuple[str, ...]]
-    """What those commands mean that depend on more than the place."""
+    """The verb and its arguments for each admissible command that depends on more than the place."""
 
     def copy(self) -> GameState:
-        """A state that goes its own way from here."""
+        """Return an independent copy."""
         twin = GameState.__new__(GameState)
         for name in GameState.__slots__:
             setattr(twin, name, getattr(self, name))
         return twin
 
-    # Every attribute is replaced, never changed in place: sharing them is safe.
+    # Attributes are replaced and never changed in place, so copies can share them.
     def __deepcopy__(self, memo: dict[int, Any]) -> GameState:
         return self.copy()
 
@@ -117,88 +118,88 @@ class GameState:
         return all(self.met)
 
 
-def begin(house: House) -> GameState:
-    """The state a game starts in."""
+def begin(game: GroundedGame) -> GameState:
+    """Return the state in which a game starts."""
     state = GameState()
-    state.place = house.start
-    state.contents = house.contents
-    state.opened = house.opened
-    state.held = house.held
-    state.full_hands = house.full_hands
-    state.at = house.at
+    state.place = game.start
+    state.contents = game.contents
+    state.opened = game.opened
+    state.held = game.held
+    state.full_hands = game.full_hands
+    state.at = game.at
     state.taken = frozenset()
-    state.marks = house.marks
+    state.marks = game.marks
     state.moved = {}
-    state.met = tuple(_met(state, alternatives) for _, alternatives in house.goal)
-    _list_commands(house, state)
+    state.met = tuple(_met(state, alternatives) for _, alternatives in game.goal)
+    _list_commands(game, state)
     return state
 
 
-def intro(house: House, state: GameState) -> str:
-    """The game's first words."""
-    view = _look(house, state) if state.place in house.here else _room(house.receptacles)
-    return f"-= Welcome to TextWorld, ALFRED! =-\n\n{view}\n\nYour task is to: {house.task}."
+def intro(game: GroundedGame, state: GameState) -> str:
+    """Return the first observation of a game."""
+    view = _look(game, state) if state.place in game.here else _room(game.receptacles)
+    return f"-= Welcome to TextWorld, ALFRED! =-\n\n{view}\n\nYour task is to: {game.task}."
 
 
-def play(house: House, state: GameState, command: str) -> str:
-    """Carry out a command: `state` changes, the answer is returned."""
+def play(game: GroundedGame, state: GameState, command: str) -> str:
+    """Carry out a command: change `state` and return the answer."""
     command = command.strip()
     action = state.local.get(command)
     if action is None:
-        receptacle = house.go.get(command)
+        receptacle = game.go.get(command)
         if receptacle is not None:
-            return _go(house, state, receptacle)
-        return _glance(house, state, command)
+            return _go(game, state, receptacle)
+        return _glance(game, state, command)
     verb = action[0]
-    answer = _ACTIONS[verb](house, state, *action[1:])
+    answer = _ACTIONS[verb](game, state, *action[1:])
     touched = _TOUCHED.get(verb)
     if touched is not None:
-        _changed(house, state, touched)
+        _changed(game, state, touched)
     return answer
 
 
 # -- what commands do --------------------------------------------------------------------------------------------
 
 
-def _go(house: House, state: GameState, receptacle: str) -> str:
-    target = house.target(receptacle, state.place)
+def _go(game: GroundedGame, state: GameState, receptacle: str) -> str:
+    target = game.target(receptacle, state.place)
     if target is None:
         return NOTHING
     state.place = target
-    _changed(house, state, _TOUCHED["go"])
-    arrival = house.wording.arrive.format(r=receptacle, lend=house.names[target])
-    return arrival + _receptacle(state, receptacle, house)
+    _changed(game, state, _TOUCHED["go"])
+    arrival = game.wording.arrive.format(r=receptacle, lend=game.names[target])
+    return arrival + _receptacle(state, receptacle, game)
 
 
-def _glance(house: House, state: GameState, command: str) -> str:
-    """The commands that change nothing and depend on the place alone."""
+def _glance(game: GroundedGame, state: GameState, command: str) -> str:
+    """Answer a command that changes nothing and depends on the place alone."""
     if command == "look":
-        return _look(house, state)
+        return _look(game, state)
     if command == "inventory":
-        return _inventory(house, state)
-    if command == "help" and house.wording.help is not None:
-        return house.wording.help
+        return _inventory(game, state)
+    if command == "help" and game.wording.help is not None:
+        return game.wording.help
     if command.startswith("examine "):
         name = command[8:]
-        if name in house.here.get(state.place, ()):
-            return _receptacle(state, name, house)
+        if name in game.here.get(state.place, ()):
+            return _receptacle(state, name, game)
     return NOTHING
 
 
-def _open(house: House, state: GameState, receptacle: str) -> str:
+def _open(game: GroundedGame, state: GameState, receptacle: str) -> str:
     state.opened |= {receptacle}
-    return f"You open the {receptacle}. {_receptacle(state, receptacle, house)}"
+    return f"You open the {receptacle}. {_receptacle(state, receptacle, game)}"
 
 
-def _close(house: House, state: GameState, receptacle: str) -> str:
+def _close(game: GroundedGame, state: GameState, receptacle: str) -> str:
     state.opened -= {receptacle}
     return f"You close the {receptacle}."
 
 
-def _take(house: House, state: GameState, thing: str, receptacle: str) -> str:
+def _take(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
     left = tuple(other for other in state.contents[receptacle] if other != thing)
     state.contents = {**state.contents, receptacle: left}
-    state.held = tuple(sorted({*state.held, thing}, key=house.rank.__getitem__))
+    state.held = tuple(sorted({*state.held, thing}, key=game.rank.__getitem__))
     state.full_hands = True
     state.at -= {(thing, state.place)}
     state.taken |= {(thing, receptacle)}
@@ -207,45 +208,45 @@ def _take(house: House, state: GameState, thing: str, receptacle: str) -> str:
     return f"You pick up the {thing} from the {receptacle}."
 
 
-def _put(house: House, state: GameState, thing: str, receptacle: str) -> str:
-    inside = tuple(sorted({*state.contents[receptacle], thing}, key=house.rank.__getitem__))
+def _put(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
+    inside = tuple(sorted({*state.contents[receptacle], thing}, key=game.rank.__getitem__))
     state.contents = {**state.contents, receptacle: inside}
     state.held = tuple(other for other in state.held if other != thing)
     state.full_hands = False
     state.at |= {(thing, state.place)}
     state.taken -= {(thing, receptacle)}
     state.moved = {**state.moved, thing: receptacle}
-    return house.wording.put_done.format(o=thing, r=receptacle)
+    return game.wording.put_done.format(o=thing, r=receptacle)
 
 
-def _clean(house: House, state: GameState, thing: str, receptacle: str) -> str:
+def _clean(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
     state.marks |= {("isclean", thing)}
     return f"You clean the {thing} using the {receptacle}."
 
 
-def _heat(house: House, state: GameState, thing: str, receptacle: str) -> str:
+def _heat(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
     state.marks = (state.marks | {("ishot", thing)}) - {("iscool", thing)}
     return f"You heat the {thing} using the {receptacle}."
 
 
-def _cool(house: House, state: GameState, thing: str, receptacle: str) -> str:
+def _cool(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
     state.marks = (state.marks | {("iscool", thing)}) - {("ishot", thing)}
     return f"You cool the {thing} using the {receptacle}."
 
 
-def _use(house: House, state: GameState, thing: str) -> str:
+def _use(game: GroundedGame, state: GameState, thing: str) -> str:
     state.marks |= {("istoggled", thing)}
     return f"You turn on the {thing}."
 
 
-def _slice(house: House, state: GameState, thing: str, knife: str) -> str:
+def _slice(game: GroundedGame, state: GameState, thing: str, knife: str) -> str:
     state.marks |= {("issliced", thing)}
     return f"You sliced the {thing} with the {knife}."
 
 
-def _examine(house: House, state: GameState, thing: str) -> str:
-    if thing in house.holders:
-        return f"This is a normal {thing}. In it, you see {_listed_as_a(house.inner.get(thing, ()))}."
+def _examine(game: GroundedGame, state: GameState, thing: str) -> str:
+    if thing in game.holders:
+        return f"This is a normal {thing}. In it, you see {_listed_as_a(game.inner.get(thing, ()))}."
     clean, cool, hot, sliced, used = ((mark, thing) in state.marks for mark in MARKS)
     heat = "hot" if hot else "cool" if cool else ""
     if sliced and (clean or heat):
@@ -254,9 +255,9 @@ def _examine(house: House, state: GameState, thing: str) -> str:
         return f"This is a {heat} and clean {thing}."
     if hot or clean or cool:
         return f"This is a {'hot' if hot else 'clean' if clean else 'cold'} {thing}."
-    if used and thing in house.uses["toggleable"]:
+    if used and thing in game.uses["toggleable"]:
         return f"This {thing} is on."
-    if sliced and thing in house.uses["sliceable"]:
+    if sliced and thing in game.uses["sliceable"]:
         return f"This is a sliced {thing}."
     return f"There's nothing special about {thing}."
 
@@ -279,7 +280,7 @@ _ACTIONS: dict[str, Callable[..., str]] = {
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    """`x`, `x, and y`, `x, y, and z`; "nothing" for nothing."""
+    """Write `x`, `x, and y`, `x, y, and z`, or "nothing"."""
     if not names:
         return "nothing"
     return ", ".join(names) if len(names) == 1 else f"{', '.join(names[:-1])}, and {names[-1]}"
@@ -294,26 +295,26 @@ def _room(receptacles: tuple[str, ...]) -> str:
     return f"You are in the middle of a room. Looking quickly around you, you see {view}."
 
 
-def _look(house: House, state: GameState) -> str:
-    here = house.here.get(state.place)
+def _look(game: GroundedGame, state: GameState) -> str:
+    here = game.here.get(state.place)
     if here is None:
         return _room(())
     floor: tuple[str, ...] = ()
     if state.taken:
-        things = sorted((thing for thing, place in state.at if place == state.place), key=house.rank.__getitem__)
+        things = sorted((thing for thing, place in state.at if place == state.place), key=game.rank.__getitem__)
         floor = tuple(thing for thing in things for receptacle in here if (thing, receptacle) in state.taken)
     return f"You are facing the {_listed(here)}. Next to it, you see {_listed_as_a(floor)}."
 
 
-def _receptacle(state: GameState, receptacle: str, house: House) -> str:
-    if receptacle in house.openable:
+def _receptacle(state: GameState, receptacle: str, game: GroundedGame) -> str:
+    if receptacle in game.openable:
         if receptacle not in state.opened:
             return f"The {receptacle} is closed."
         return f"The {receptacle} is open. In it, you see {_listed_as_a(state.contents[receptacle])}."
     return f"On the {receptacle}, you see {_listed_as_a(state.contents[receptacle])}."
 
 
-def _inventory(house: House, state: GameState) -> str:
+def _inventory(game: GroundedGame, state: GameState) -> str:
     if not state.full_hands:
         return "You are not carrying anything."
     return f"You are carrying: {_listed_as_a(state.held)}."
@@ -322,14 +323,14 @@ def _inventory(house: House, state: GameState) -> str:
 # -- after a change ----------------------------------------------------------------------------------------------
 
 
-def _changed(house: House, state: GameState, touched: frozenset[str]) -> None:
+def _changed(game: GroundedGame, state: GameState, touched: frozenset[str]) -> None:
     met = state.met
-    if any(kinds & touched for kinds, _ in house.goal):
+    if any(kinds & touched for kinds, _ in game.goal):
         state.met = tuple(
             _met(state, alternatives) if kinds & touched else before
-            for (kinds, alternatives), before in zip(house.goal, met, strict=True)
+            for (kinds, alternatives), before in zip(game.goal, met, strict=True)
         )
-    _list_commands(house, state)
+    _list_commands(game, state)
 
 
 def _met(state: GameState, alternatives: tuple[tuple[tuple[str, ...], ...], ...]) -> bool:
@@ -359,14 +360,14 @@ def _holds(state: GameState, fact: tuple[str, ...]) -> bool:
     return fact in state.marks
 
 
-def _list_commands(house: House, state: GameState) -> None:
-    """Find the admissible commands: those of the place, and those that depend on what is in it and in hand."""
+def _list_commands(game: GroundedGame, state: GameState) -> None:
+    """Set the admissible commands: those of the place, and those that depend on what is in it and in hand."""
     local: dict[str, tuple[str, ...]] = {}
-    place, held, uses = state.place, state.held, house.uses
+    place, held, uses = state.place, state.held, game.uses
     pickupable, toggleable = uses["pickupable"], uses["toggleable"]
-    for receptacle in house.here.get(place, ()):
+    for receptacle in game.here.get(place, ()):
         visible = True
-        if receptacle in house.openable:
+        if receptacle in game.openable:
             visible = receptacle in state.opened
             verb = "close" if visible else "open"
             local[f"{verb} {receptacle}"] = (verb, receptacle)
@@ -376,22 +377,22 @@ def _list_commands(house: House, state: GameState) -> None:
             if thing in toggleable:
                 local[f"use {thing}"] = ("use", thing)
         for thing in held:
-            if visible and house.fits(thing, receptacle):
-                local[house.wording.put.format(o=thing, r=receptacle)] = ("put", thing, receptacle)
-            if receptacle in house.cleaners and thing in uses["cleanable"]:
+            if visible and game.fits(thing, receptacle):
+                local[game.wording.put.format(o=thing, r=receptacle)] = ("put", thing, receptacle)
+            if receptacle in game.cleaners and thing in uses["cleanable"]:
                 local[f"clean {thing} with {receptacle}"] = ("clean", thing, receptacle)
-            if receptacle in house.heaters and thing in uses["heatable"]:
+            if receptacle in game.heaters and thing in uses["heatable"]:
                 local[f"heat {thing} with {receptacle}"] = ("heat", thing, receptacle)
-            if receptacle in house.coolers and thing in uses["coolable"]:
+            if receptacle in game.coolers and thing in uses["coolable"]:
                 local[f"cool {thing} with {receptacle}"] = ("cool", thing, receptacle)
     for thing in held:
         local[f"examine {thing}"] = ("examine", thing)
-        if thing in house.tools:
+        if thing in game.tools:
             for other, location in state.at:
                 if location == place and other in uses["sliceable"]:
                     local[f"slice {other} with {thing}"] = ("slice", other, thing)
-    if house.odd:  # a thing may be a receptacle too: examined as such where it stands
-        for receptacle in house.here.get(place, ()):
+    if game.odd:  # a thing that is also a receptacle is examined as a receptacle where it stands
+        for receptacle in game.here.get(place, ()):
             local.pop(f"examine {receptacle}", None)
     state.local = local
-    state.commands = sorted([*house.base(place), *local])
+    state.commands = sorted([*game.base(place), *local])

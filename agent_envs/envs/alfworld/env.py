@@ -6,8 +6,9 @@
 
     Your task is to: put a clean mug in cabinet.
 
-Texts, commands, reward and end follow the game files and the engine of the alfworld package (`AlfredTWEnv`), command
-for command: `agent_envs.envs.alfworld.engine` is that engine in plain Python, `engine="textworld"` the original.
+Texts, commands, rewards and the end of an episode follow the game files and the engine of the alfworld package
+(`AlfredTWEnv`), command for command. `agent_envs.envs.alfworld.engine` is that engine in plain Python;
+`engine="textworld"` plays on the original.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from agent_envs.checks import boolean, choice, shown
 from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, generated_houses
 from agent_envs.datasets.alfworld.problem import parse_families
@@ -27,8 +29,9 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.prompt import alfworld_prompt
-from agent_envs.envs.alfworld.session import Seat, State
-from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
+from agent_envs.envs.alfworld.reward import step_reward
+from agent_envs.envs.alfworld.session import EngineSession, SessionState
+from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -123,27 +126,21 @@ class ALFWorldEnv(TextEnv):
         **kwargs: Any,
     ) -> None:
         data = data_name(data)
-        if engine not in ENGINES:
-            raise ConfigError(f"there is no engine {engine!r}.{did_you_mean(engine, ENGINES)}")
-        if expert not in EXPERTS:
-            raise ConfigError(f"there is no expert {expert!r}.{did_you_mean(expert, EXPERTS)}")
         self.families = parse_families(families)
         if data == "generated":
             generated_houses(split, size, self.families)
         else:
             if size != DEFAULT_SIZE:
-                raise ConfigError(
-                    f"size={size!r} is for generated houses; the games of {data!r} have no size, leave it out"
-                )
+                raise ConfigError(f"size={size!r} applies only to data='generated'; leave it out for data={data!r}")
             find_folder(data)
         super().__init__(split=split, data=data, **kwargs)
         self.size = size
-        self.engine = engine
-        self.strict = bool(strict)
-        self.put_alias = bool(put_alias)
-        self.unsolvable = bool(unsolvable)
-        self.expert = expert
-        self._seat = Seat(engine)
+        self.engine = choice("engine", engine, ENGINES)
+        self.strict = boolean("strict", strict)
+        self.put_alias = boolean("put_alias", put_alias)
+        self.unsolvable = boolean("unsolvable", unsolvable)
+        self.expert = choice("expert", expert, EXPERTS)
+        self._session = EngineSession(engine)
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
@@ -155,53 +152,55 @@ class ALFWorldEnv(TextEnv):
         if game is None:
             return super()._chosen_index(options, count)
         if options.get("index") is not None:
-            raise ConfigError("reset options may hold 'index' or 'game', not both")
+            raise ConfigError("reset options may contain 'index' or 'game', not both")
         if not isinstance(game, (str, os.PathLike)):
-            raise ConfigError(f"options['game'] must be a path as in info['game'], got {game!r}")
+            raise ConfigError(f"options['game'] must be a path such as info['game'], got {shown(game)}")
         path = os.fspath(game)
         if isinstance(self.tasks, Games):
             return self.tasks.find(path)
-        number = _GENERATED.search(path)
-        if number is None or int(number[1]) >= count or self.tasks[int(number[1])].game != path.removesuffix(number[2]):
-            raise TaskIndexError(f"the generated split {self.split!r} has no game {path!r}, as info['game'] names them")
-        return int(number[1])
+        match = _GENERATED.search(path)
+        if match is None or int(match[1]) >= count or self.tasks[int(match[1])].game != path.removesuffix(match[2]):
+            raise TaskIndexError(
+                f"the generated split {self.split!r} has no game {path!r}; expected a path such as info['game']"
+            )
+        return int(match[1])
 
-    def begin(self, task: Game | GeneratedGame) -> tuple[str, State]:
-        return self._seat.begin(task)
+    def begin(self, task: Game | GeneratedGame) -> tuple[str, SessionState]:
+        return self._session.begin(task)
 
     def act(self, action: str) -> Outcome:
-        state: State = self.state
-        command = self._meant(action) if self.put_alias else action
+        state: SessionState = self.state
+        command = self._as_listed(action) if self.put_alias else action
         admissible = (command if self.strict else command.strip()) in state.commands
         if self.strict and not admissible:
-            return Outcome(NOTHING, invalid_action=True, score=self._rate(), components={"won": 0.0})
-        answer = self._seat.play(self.task, state, command)
-        reward = float(state.won)
+            return Outcome(NOTHING, invalid_action=True, score=self._score(), components={"won": 0.0})
+        observation = self._session.play(self.task, state, command)
+        reward = step_reward(won=state.won)
         return Outcome(
-            answer,
+            observation,
             reward=reward,
             terminated=state.won,
             invalid_action=not admissible,
-            score=self._rate(),
+            score=self._score(),
             success=state.won,
             components={"won": reward},
         )
 
-    def _meant(self, action: str) -> str:
-        """The game's own way of putting something down, where the action says it in another."""
-        found = _PUT.fullmatch(action.strip())
-        if found is not None:
-            thing, receptacle = found[1] or found[2], found[3]
+    def _as_listed(self, action: str) -> str:
+        """Return the admissible command for putting something down, if the action words it differently."""
+        match = _PUT.fullmatch(action.strip())
+        if match is not None:
+            thing, receptacle = match[1] or match[2], match[3]
             for command in (f"put {thing} in/on {receptacle}", f"move {thing} to {receptacle}"):
                 if command in self.state.commands:
                     return command
         return action
 
-    def _rate(self) -> float:
-        return self._seat.rate(self.task, self.state)
+    def _score(self) -> float:
+        return self._session.score(self.task, self.state)
 
     def anchor(self) -> str:
-        return self._seat.anchor(self.task, self.state)
+        return self._session.anchor(self.task, self.state)
 
     def available_actions(self) -> list[str]:
         return list(self.state.commands)
@@ -213,23 +212,23 @@ class ALFWorldEnv(TextEnv):
             split=self.split,
             game=f"{task.game}/{GAME_FILE}",
             admissible_commands=list(self.state.commands),
-            goal_condition_rate=self._rate(),
+            goal_condition_rate=self._score(),
             task_family=task.family,
         )
         return info
 
     def expert_action(self) -> str | None:
-        """The next command of the expert; None where it has none, as `explore` for tasks in words of their own."""
-        return self._seat.advise(self.expert, self.task, self.state, self._transcript)
+        """Return the expert's next command, or None: `explore` has none for a task whose wording it does not know."""
+        return self._session.expert_action(self.expert, self.task, self.state, self._transcript)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The expert's command; with probability `noise` another admissible one, most often a walk elsewhere."""
+        """Return the expert's command or, with probability `noise`, another admissible one, most often a `go to`."""
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
         return wrong_command(rng, self.state.commands, right)
 
     def close(self) -> None:
-        """Give back what the engine holds."""
-        self._seat.leave()
+        """Return the engine to the pool."""
+        self._session.close()
         super().close()

@@ -1,4 +1,4 @@
-"""Plausible mistakes of ALFWorld's experts, for demonstrations."""
+"""The names of ALFWorld's experts, and plausible mistakes for noisy demonstrations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 __all__ = ["EXPERTS", "wrong_command"]
 
 EXPERTS = ("explore", "oracle")
-"""The experts: `explore` knows what it has read, as a policy does; `oracle` sees the whole house."""
+"""`explore` acts only on what it has read, as a policy does; `oracle` sees the whole state."""
 
 _MISTAKES = (("go to ", 0.55), ("examine ", 0.1), ("open ", 0.1), ("take ", 0.1), ("close ", 0.05), ("", 0.1))
 
 
 def wrong_command(rng: np.random.Generator, admissible: Sequence[str], right: str) -> str:
-    """A command that can be carried out and is not the right one: mostly a walk to somewhere else.
+    """Return an admissible command other than the right one, most often a `go to`.
 
     >>> wrong_command(np.random.default_rng(0), ["go to bed 1", "go to desk 1"], "go to bed 1")
     'go to desk 1'

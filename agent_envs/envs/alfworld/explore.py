@@ -1,4 +1,4 @@
-"""A player of ALFWorld that acts on what it has read, and searches where things of a class usually lie."""
+"""An ALFWorld expert that acts only on what it has read, and searches first where a thing usually is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agent_envs.datasets.alfworld.classes import OBJECT_CLASSES, OPENABLE, RECEPTACLE_CLASSES
 from agent_envs.datasets.alfworld.generated.rooms import lamp_weight, placement_weight
-from agent_envs.envs.alfworld.memory import Memory, class_of, remember
+from agent_envs.envs.alfworld.notes import RoomNotes, class_of, read_transcript
 
 __all__ = ["explore_action"]
 
@@ -21,35 +21,32 @@ _APPLIANCES = {"clean": ("sinkbasin", "sink"), "heat": ("microwave",), "cool": (
 
 
 def explore_action(transcript: Sequence[str], admissible: Sequence[str]) -> str | None:
-    """The next command, out of the episode's texts and the commands that are admissible now.
+    """Return the next command, or None if the task's wording is unknown.
 
     Args:
-        transcript: The first observation, an action, an observation, an action ...
-        admissible: What the game says can be done now.
-
-    Returns:
-        A command, or None where the task is worded in a way of its own.
+        transcript: The first observation, then actions and observations in turn.
+        admissible: The admissible commands.
     """
-    memory = remember(transcript)
-    return None if memory is None else _Player(memory, admissible).decide()
+    notes = read_transcript(transcript)
+    return None if notes is None else _Player(notes, admissible).decide()
 
 
 class _Player:
     """One decision."""
 
-    def __init__(self, memory: Memory, admissible: Sequence[str]) -> None:
-        self.memory = memory
-        self.errand = memory.errand
-        self.can = {command: None for command in admissible if command not in memory.tried}
+    def __init__(self, notes: RoomNotes, admissible: Sequence[str]) -> None:
+        self.notes = notes
+        self.errand = notes.errand
+        self.can = {command: None for command in admissible if command not in notes.tried}
         self.takes = [match.groups() for command in self.can if (match := _TAKE.fullmatch(command))]
 
     def decide(self) -> str:
-        memory, errand = self.memory, self.errand
-        if not memory.holding:
+        notes, errand = self.notes, self.errand
+        if not notes.holding:
             return self._fetch()
-        if class_of(memory.holding) != errand.thing:
+        if class_of(notes.holding) != errand.thing:
             return self._drop()
-        if errand.kind in _APPLIANCES and errand.kind not in memory.changed.get(memory.holding, ()):
+        if errand.kind in _APPLIANCES and errand.kind not in notes.changed.get(notes.holding, ()):
             return self._change()
         if errand.kind == "look":
             return self._light()
@@ -58,30 +55,30 @@ class _Player:
     # -- the steps of a task -------------------------------------------------------------------------------------
 
     def _fetch(self) -> str:
-        """Take a thing of the class that is asked for, or look for one."""
+        """Take a thing of the class that the task asks for, or look for one."""
         kept = self._kept()
         for thing, place in self.takes:
             if class_of(thing) == self.errand.thing and place != kept:
                 return f"take {thing} from {place}"
         known = [
             place
-            for place, things in self.memory.contents.items()
+            for place, things in self.notes.contents.items()
             if place != kept and any(class_of(t) == self.errand.thing for t in things)
         ]
-        reachable = [place for place in known if place != self.memory.at or place in self.memory.closed]
+        reachable = [place for place in known if place != self.notes.at or place in self.notes.closed]
         if reachable:
             return self._approach(min(reachable, key=self._cost))
         return self._search(self.errand.thing)
 
     def _change(self) -> str:
         """Clean, heat or cool what is held."""
-        wanted = f"{self.errand.kind} {self.memory.holding} with "
+        wanted = f"{self.errand.kind} {self.notes.holding} with "
         for command in self.can:
             if command.startswith(wanted):
                 return command
-        places = [p for p in self.memory.places if class_of(p) in _APPLIANCES[self.errand.kind]]
+        places = [p for p in self.notes.places if class_of(p) in _APPLIANCES[self.errand.kind]]
         for place in places:
-            if place != self.memory.at:
+            if place != self.notes.at:
                 return f"go to {place}"
         return self._idle()
 
@@ -90,15 +87,15 @@ class _Player:
         for command in self.can:
             if command.startswith("use ") and class_of(command[4:]) == self.errand.lamp:
                 return command
-        for place, things in self.memory.contents.items():
-            if place != self.memory.at and any(class_of(thing) == self.errand.lamp for thing in things):
+        for place, things in self.notes.contents.items():
+            if place != self.notes.at and any(class_of(thing) == self.errand.lamp for thing in things):
                 return f"go to {place}"
         return self._search(self.errand.lamp)
 
     def _deliver(self) -> str:
-        """Put what is held where it belongs; the second of two beside the first."""
-        held, kept = self.memory.holding, self._kept()
-        places = [kept] if kept else [p for p in self.memory.places if class_of(p) == self.errand.place]
+        """Put what is held where it belongs; the second of two things goes beside the first."""
+        held, kept = self.notes.holding, self._kept()
+        places = [kept] if kept else [p for p in self.notes.places if class_of(p) == self.errand.place]
         for place in places:
             for command in (f"move {held} to {place}", f"put {held} in/on {place}"):
                 if command in self.can:
@@ -106,14 +103,14 @@ class _Player:
         here = [place for place in places if f"open {place}" in self.can]
         if here:
             return f"open {here[0]}"
-        elsewhere = [place for place in places if place != self.memory.at]
+        elsewhere = [place for place in places if place != self.notes.at]
         if not elsewhere:
             return self._idle()
         return f"go to {min(elsewhere, key=self._cost)}"
 
     def _drop(self) -> str:
-        """Get rid of what is held and not wanted."""
-        held = self.memory.holding
+        """Put down a thing that is not needed."""
+        held = self.notes.holding
         avoided = (self.errand.place,) if class_of(held) == self.errand.thing else ()
         for command in self.can:
             put = _PUT.fullmatch(command)
@@ -121,8 +118,8 @@ class _Player:
                 return command
         homes = [
             place
-            for place in self.memory.places
-            if place != self.memory.at
+            for place in self.notes.places
+            if place != self.notes.at
             and class_of(place) not in avoided
             and placement_weight(_OBJECTS.get(class_of(held), ""), _RECEPTACLES.get(class_of(place), ""))
         ]
@@ -134,61 +131,61 @@ class _Player:
     # -- searching -----------------------------------------------------------------------------------------------
 
     def _search(self, wanted: str) -> str:
-        """Go and look where a thing of a class is most likely found for the least effort."""
+        """Look next where a thing of a class is most likely to be found for the least effort."""
         best, best_rate = "", 0.0
-        for place in self.memory.places:
-            if place in self.memory.contents:
+        for place in self.notes.places:
+            if place in self.notes.contents:
                 continue
             command, effort = self._look_into(place)
             rate = _weight(wanted, class_of(place)) / effort
-            if rate > best_rate and command not in self.memory.tried:
+            if rate > best_rate and command not in self.notes.tried:
                 best, best_rate = command, rate
         return best or self._idle()
 
     def _look_into(self, place: str) -> tuple[str, float]:
-        """The first command towards seeing what is in a place, and how many it takes."""
+        """Return the first command that helps to see what is in a place, and the number of commands it takes."""
         if f"open {place}" in self.can:
             return f"open {place}", 1.0
-        if f"examine {place}" in self.can and place != self.memory.at:
+        if f"examine {place}" in self.can and place != self.notes.at:
             return f"examine {place}", 1.0
         return f"go to {place}", 2.0 if class_of(place) in _OPENABLE else 1.0
 
     def _approach(self, place: str) -> str:
-        """Towards taking something out of a place."""
+        """Return the next command for taking something out of a place."""
         if f"open {place}" in self.can:
             return f"open {place}"
         return f"go to {place}"
 
     def _idle(self) -> str:
-        """Where nothing is left to try: look again into what was seen first."""
+        """Return a command for when nothing is left to try: look again at the first places."""
         closed = [command for command in self.can if command.startswith("open ")]
         if closed:
             return closed[0]
-        others = [place for place in self.memory.places if place != self.memory.at]
+        others = [place for place in self.notes.places if place != self.notes.at]
         return f"go to {others[0]}" if others else "look"
 
     # -- what is known -------------------------------------------------------------------------------------------
 
     def _kept(self) -> str:
-        """Where one of two things already is, so that the other goes there; "" where none is."""
+        """Return where the first of two things was put, so that the other goes there too; "" if none was."""
         if self.errand.kind != "two":
             return ""
         counts = {
             place: sum(class_of(thing) == self.errand.thing for thing in things)
-            for place, things in self.memory.contents.items()
+            for place, things in self.notes.contents.items()
             if class_of(place) == self.errand.place
         }
         best = max(counts, key=lambda place: counts[place], default="")
         return best if best and counts[best] else ""
 
     def _cost(self, place: str) -> tuple[int, int]:
-        shut = place in self.memory.closed or (place not in self.memory.contents and class_of(place) in _OPENABLE)
-        return (0 if place == self.memory.at else 1) + shut, self.memory.places.index(place)
+        shut = place in self.notes.closed or (place not in self.notes.contents and class_of(place) in _OPENABLE)
+        return (0 if place == self.notes.at else 1) + shut, self.notes.places.index(place)
 
 
 @functools.cache
 def _weight(wanted: str, place: str) -> float:
-    """How likely a thing of a class is found in a place of a class, in proportion, names in lower case."""
+    """Return how likely a place of a class holds a thing of a class (a relative weight); names are in lower case."""
     thing, receptacle = _OBJECTS.get(wanted, ""), _RECEPTACLES.get(place, "")
     if wanted.endswith("lamp"):
         return lamp_weight(receptacle)

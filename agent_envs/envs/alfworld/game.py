@@ -1,6 +1,6 @@
-"""What stays the same in an ALFWorld game: things, places, what fits where, and the goal as sets of ground facts.
+"""The fixed part of an ALFWorld game: things, places, what fits where, and the goal as sets of ground facts.
 
-A `House` is made once of a `Problem` and shared by all episodes and threads; nothing in it changes. Things go by the
+A `GroundedGame` is made once from a `Problem` and never changes, so all episodes and threads share it. Things have the
 names that the game shows ("mug 2"), which are unique.
 """
 
@@ -12,30 +12,30 @@ from typing import Any
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
 from agent_envs.errors import DataError
 
-__all__ = ["MARKS", "House"]
+__all__ = ["MARKS", "GroundedGame"]
 
 Facts = dict[str, set[tuple[str, ...]]]
 
 MARKS = ("isclean", "iscool", "ishot", "issliced", "istoggled")
-"""What things can become."""
+"""What can become true of a thing."""
 
 _FLUENTS = frozenset({*MARKS, "atlocation", "holds", "holdsany", "inreceptacle", "objectatlocation", "opened"})
-_HIDDEN = frozenset({"checked", "ison"})  # change too, and no text and no goal of the game depends on them
+_HIDDEN = frozenset({"checked", "ison"})  # these change too, but no text and no goal depends on them
 _SINKS, _MICROWAVES, _FRIDGES = "sinkbasintype", "microwavetype", "fridgetype"
 _KNIVES = frozenset({"knifetype", "butterknifetype"})
 _TYPE_ORDER = ("object", "agent", "location", "otype", "receptacle", "rtype")
 
 
-class House:
-    """A game's fixed part.
+class GroundedGame:
+    """The fixed part of a game.
 
     Args:
-        problem: What the game consists of.
-        where: What to call it in messages, such as its file.
+        problem: The game's problem.
+        where: Its name in error messages, such as its file.
 
     Raises:
-        DataError: The problem cannot be played: no agent or several, a goal outside this domain, a goal that nothing
-            could ever reach.
+        DataError: The problem cannot be played: it has no agent or several, a goal outside this domain, or a goal that
+            nothing could ever reach.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class House:
         self._base: dict[str, list[str]] = {}
 
     def _place(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str], where: str) -> None:
-        """Where everybody and every receptacle is."""
+        """Read where the agent and the receptacles are."""
         agents = [name for name, kind in types.items() if kind == "agent"]
         stands = facts.get("atlocation", set())
         if len(agents) != 1 or len(stands) != 1:
@@ -114,7 +114,7 @@ class House:
         self.go = {f"go to {receptacle}": receptacle for receptacle in locations}
 
     def _furnish(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
-        """What can be done with each receptacle and each thing."""
+        """Read what can be done with each receptacle and each thing."""
         rtypes, otypes = _grouped(facts, "receptacletype", names), _grouped(facts, "objecttype", names)
         room: dict[str, set[str]] = {}
         for rtype, otype in facts.get("cancontain", ()):
@@ -144,7 +144,7 @@ class House:
         self.inner = {outer: tuple(sorted(some, key=self.rank.__getitem__)) for outer, some in inner.items()}
 
     def _fill(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
-        """What is where at the start."""
+        """Read what is where at the start."""
         contents: dict[str, list[str]] = {receptacle: [] for receptacle in self.locations}
         for thing, receptacle in facts.get("inreceptacle", ()):
             if types[receptacle] == "receptacle" and thing != receptacle:
@@ -160,13 +160,15 @@ class House:
     # -- the goal ------------------------------------------------------------------------------------------------
 
     def _aim(self, problem: Problem, facts: Facts, names: Mapping[str, str], where: str) -> None:
-        """The goal as conditions, each a list of alternatives, each a tuple of facts that have to hold together.
+        """Read the goal as conditions: each has alternatives, each a tuple of facts that must hold together.
 
-        A condition without alternatives never holds: two things are asked for where there is one. The original plays
-        such games, and refuses those that it could not win even if one thing could stand for both.
+        A condition without alternatives never holds, as when two things are asked for and there is only one. Like the
+        original, this plays such games, but refuses those that could not be won even if one thing counted as both.
         """
         reachable = self._reachable(facts, names)
-        shown = {name: text for name, text in names.items() if name not in self.names}  # places keep their identifier
+        shown = {
+            name: text for name, text in names.items() if name not in self.names
+        }  # locations keep their identifier
         parts = []
         for variables, literals in _conditions(problem.goal, where):
             alternatives: dict[frozenset[tuple[str, ...]], tuple[tuple[str, ...], ...]] = {}
@@ -177,8 +179,8 @@ class House:
             alike = [one for one in literals if one[0] != "not"]
             if not alternatives and not any(_solutions(variables, alike, reachable, problem.objects)):
                 raise DataError(
-                    f"{where}: the goal cannot be reached whatever is done, nothing in this household can satisfy it "
-                    "(the released data flags such games as unsolvable)"
+                    f"{where}: the goal cannot be reached because nothing in this household satisfies it; the released "
+                    "data marks such games as unsolvable"
                 )
             kinds = frozenset(fact[0] for some in alternatives.values() for fact in some)
             parts.append((kinds, tuple(alternatives.values())))
@@ -186,7 +188,7 @@ class House:
         self.wanted = _wanted(problem, facts, names)
 
     def _reachable(self, facts: Facts, names: Mapping[str, str]) -> Facts:
-        """All facts that some sequence of actions might bring about, were nothing ever undone."""
+        """Return all facts that actions could bring about if nothing were ever undone."""
         reachable = {predicate: set(some) for predicate, some in facts.items()}
         identifiers = {shown: name for name, shown in names.items()}
         locations = {location for some in self.locations.values() for location in some}
@@ -220,7 +222,7 @@ class House:
     # -- for the engine ------------------------------------------------------------------------------------------
 
     def base(self, place: str) -> list[str]:
-        """The commands that a place always has, sorted."""
+        """Return the commands that are always admissible at a place, sorted."""
         base = self._base.get(place)
         if base is None:
             here = self.here.get(place, ())
@@ -233,14 +235,14 @@ class House:
         return base
 
     def target(self, receptacle: str, place: str) -> str | None:
-        """The place that `go to receptacle` leads to from a place; None where the agent is there already."""
+        """Return the place that `go to receptacle` leads to, or None if the agent is there already."""
         for location in self.locations[receptacle]:
             if location != place:
                 return location
         return None
 
     def fits(self, thing: str, receptacle: str) -> bool:
-        """Whether the receptacle takes things of this kind."""
+        """Return whether the receptacle takes things of this kind."""
         return not self.room[receptacle].isdisjoint(self.things.get(thing, ()))
 
 
@@ -260,7 +262,7 @@ def _grouped(facts: Facts, predicate: str, names: Mapping[str, str]) -> dict[str
 
 
 def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], list[Formula]]]:
-    """The goal's independent conditions: variables with their types, and literals."""
+    """Yield the goal's independent conditions: variables with their types, and literals."""
     if goal[0] == "and":
         for part in goal[1:]:
             yield from _conditions(part, where)
@@ -280,7 +282,7 @@ def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], lis
             flatten(formula[2])
         elif formula[0] == "or" or (formula[0] == "not" and formula[1][0] != "=") or formula[0] in _HIDDEN:
             raise DataError(
-                f"{where}: the goal has {formula[0]!r}, which the native engine does not judge; play it with "
+                f"{where}: the goal contains {formula[0]!r}, which the native engine does not support; use "
                 'engine="textworld"'
             )
         else:
@@ -293,7 +295,7 @@ def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], lis
 def _solutions(
     variables: Mapping[str, str], literals: list[Formula], facts: Facts, types: Mapping[str, str]
 ) -> Iterator[dict[str, str]]:
-    """Every binding of the variables that makes all literals true in `facts`."""
+    """Yield every binding of the variables that makes all literals true in `facts`."""
     different = [one[1][1:] for one in literals if one[0] == "not"]
     atoms = [one for one in literals if one[0] != "not"]
 
@@ -338,7 +340,7 @@ def _bound(words: Formula, binding: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _wanted(problem: Problem, facts: Facts, names: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The things and the receptacles that the goal of one of the six families speaks of."""
+    """Return the things and the receptacles that the goal of one of the six families is about."""
     if problem.family not in FAMILIES:
         return frozenset(), ()
     kinds: dict[str, set[str]] = {"objecttype": set(), "receptacletype": set()}

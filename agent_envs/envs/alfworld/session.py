@@ -1,4 +1,4 @@
-"""What an ALFWorld environment plays on: the native engine, or the original with the native one beside it."""
+"""One environment's connection to an ALFWorld engine: the native one, or TextWorld with the native one beside it."""
 
 from __future__ import annotations
 
@@ -14,66 +14,68 @@ from agent_envs.datasets.alfworld.rows import Game, load_game, load_problem
 from agent_envs.datasets.alfworld.writer import game_document
 from agent_envs.envs.alfworld.engine import GameState, begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
-from agent_envs.envs.alfworld.game import House
+from agent_envs.envs.alfworld.game import GroundedGame
 from agent_envs.envs.alfworld.oracle import oracle_action
-from agent_envs.envs.alfworld.progress import anchor, condition_rate
-from agent_envs.envs.alfworld.textworld import EngineHold, Episode, begin_episode, play_episode
+from agent_envs.envs.alfworld.reward import condition_rate
+from agent_envs.envs.alfworld.textworld import EngineLease, TextWorldEpisode, begin_episode, play_episode
 from agent_envs.errors import DataError
 
-__all__ = ["Seat", "State", "house_of"]
+__all__ = ["EngineSession", "SessionState", "anchor_text", "grounded_game"]
 
 Task = Game | GeneratedGame
 
-_HOUSES = 16  # kept per process: about 100 kB each
-_houses: OrderedDict[tuple[Any, ...], House] = OrderedDict()
+_MAX_GAMES = 16  # kept per process; about 100 kB each
+_games: OrderedDict[tuple[Any, ...], GroundedGame] = OrderedDict()
 _lock = threading.Lock()
+_MARKS = {"isclean": "Clean", "iscool": "Cool", "ishot": "Hot", "issliced": "Sliced", "istoggled": "Used"}
 
 
 @dataclass(slots=True)
-class State:
-    """Where an episode is. Copied and pickled without house and engine."""
+class SessionState:
+    """The state of an episode. Copies and pickles hold neither the grounded game nor the engine."""
 
-    game: GameState | None
-    """On the native engine; None where only TextWorld can play the game."""
-    episode: Episode | None = None
-    """On TextWorld; None on the native engine."""
+    native: GameState | None
+    """The state on the native engine; None if only TextWorld can play the game."""
+    textworld: TextWorldEpisode | None = None
+    """The state on TextWorld; None on the native engine."""
 
     @property
     def commands(self) -> list[str]:
-        """The admissible commands. Not to be changed in place."""
-        return self.episode.commands if self.episode is not None else self._native.commands
+        """The admissible commands. Do not change the list in place."""
+        return self._current.commands
 
     @property
     def won(self) -> bool:
         """Whether the goal is reached."""
-        return self.episode.won if self.episode is not None else self._native.won
+        return self._current.won
 
     @property
-    def _native(self) -> GameState:
-        if self.game is None:
-            raise TypeError("an episode is played on the native engine or on TextWorld, this one on neither")
-        return self.game
+    def _current(self) -> GameState | TextWorldEpisode:
+        current = self.textworld or self.native
+        if current is None:
+            raise TypeError("a session needs a state on the native engine or on TextWorld")
+        return current
 
 
-def house_of(task: Task) -> House:
-    """The house of a game, made once and kept while it is among those last used.
+def grounded_game(task: Task) -> GroundedGame:
+    """Return the grounded game of a task, from the cache if it was used recently.
 
     Raises:
         DataError: The game file cannot be played.
     """
     key = _key(task)
     with _lock:
-        house = _houses.get(key)
-        if house is not None:
-            _houses.move_to_end(key)
-            return house
+        game = _games.get(key)
+        if game is not None:
+            _games.move_to_end(key)
+            return game
     problem, where = (load_problem(task.file), task.file) if isinstance(task, Game) else (task.problem, task.task_id)
-    house = House(problem, where)
+    game = GroundedGame(problem, where)
     with _lock:
-        _houses[key] = house
-        while len(_houses) > _HOUSES:
-            _houses.popitem(last=False)
-    return house
+        _games[key] = game
+        while len(_games) > _MAX_GAMES:
+            _games.popitem(last=False)
+    return game
 
 
 def _key(task: Task) -> tuple[Any, ...]:
@@ -82,79 +84,102 @@ def _key(task: Task) -> tuple[Any, ...]:
     try:
         stat = os.stat(task.file)
     except OSError as e:
-        raise DataError(f"{task.file}: cannot be read: {e}") from e
+        raise DataError(f"{task.file} cannot be read: {e}") from e
     return task.file, stat.st_mtime_ns, stat.st_size
 
 
-class Seat:
-    """One environment's place at an engine.
+class EngineSession:
+    """Plays the games of one environment on the chosen engine.
 
     Args:
         engine: "native" or "textworld".
     """
 
     def __init__(self, engine: str) -> None:
-        self._hold = EngineHold() if engine == "textworld" else None
+        self._lease = EngineLease() if engine == "textworld" else None
         self._task: Task | None = None
-        self._house: House | None = None
+        self._game: GroundedGame | None = None
 
-    def begin(self, task: Task) -> tuple[str, State]:
-        """Begin a game: its first words and where it starts."""
-        if self._hold is None:
-            house = self._its_house(task)
-            if house is None:
+    def begin(self, task: Task) -> tuple[str, SessionState]:
+        """Begin a game; return the first observation and the state."""
+        if self._lease is None:
+            game = self._grounded(task)
+            if game is None:
                 raise DataError(f"{task.task_id} cannot be played")
-            game = begin(house)
-            return intro(house, game), State(game)
-        text, episode = begin_episode(self._hold, task.task_id, lambda: _document(task))
-        house = self._its_house(task)
-        return text, State(None if house is None else begin(house), episode)
+            state = begin(game)
+            return intro(game, state), SessionState(state)
+        text, episode = begin_episode(self._lease, task.task_id, lambda: _document(task))
+        game = self._grounded(task)
+        return text, SessionState(None if game is None else begin(game), episode)
 
-    def play(self, task: Task, state: State, command: str) -> str:
-        """Give a command: the answer; `state` moves on."""
-        house = self._its_house(task)
-        answer = ""
-        if house is not None and state.game is not None:
-            answer = play(house, state.game, command)
-        if self._hold is not None and state.episode is not None:
-            answer, state.episode = play_episode(self._hold, state.episode, command, lambda: _document(task))
-        return answer
+    def play(self, task: Task, state: SessionState, command: str) -> str:
+        """Carry out a command: change `state` and return the observation."""
+        game = self._grounded(task)
+        observation = ""
+        if game is not None and state.native is not None:
+            observation = play(game, state.native, command)
+        if self._lease is not None and state.textworld is not None:
+            observation, state.textworld = play_episode(self._lease, state.textworld, command, lambda: _document(task))
+        return observation
 
-    def rate(self, task: Task, state: State) -> float:
-        """The share of the task's conditions that hold."""
-        house = self._its_house(task)
-        return float(state.won) if house is None or state.game is None else condition_rate(house, state.game)
+    def score(self, task: Task, state: SessionState) -> float:
+        """Return the share of the task's conditions that hold."""
+        game = self._grounded(task)
+        return float(state.won) if game is None or state.native is None else condition_rate(game, state.native)
 
-    def anchor(self, task: Task, state: State) -> str:
-        """The state in words, without history; for a game that only TextWorld plays, what can be done."""
-        house = self._its_house(task)
-        return "\n".join(state.commands) if house is None or state.game is None else anchor(house, state.game)
+    def anchor(self, task: Task, state: SessionState) -> str:
+        """Return the state in words, without history; for a game that only TextWorld plays, the admissible commands."""
+        game = self._grounded(task)
+        return "\n".join(state.commands) if game is None or state.native is None else anchor_text(game, state.native)
 
-    def advise(self, expert: str, task: Task, state: State, transcript: Sequence[str]) -> str | None:
-        """The next command of an expert, None where it has none; the oracle has none where only TextWorld can play."""
+    def expert_action(self, expert: str, task: Task, state: SessionState, transcript: Sequence[str]) -> str | None:
+        """Return the expert's next command, or None: the oracle has none for a game that only TextWorld plays."""
         if state.won:
             return None
         if expert != "oracle":
             return explore_action(transcript, state.commands)
-        house = self._its_house(task)
-        return None if house is None or state.game is None else oracle_action(house, state.game)
+        game = self._grounded(task)
+        return None if game is None or state.native is None else oracle_action(game, state.native)
 
-    def leave(self) -> None:
-        """Give back what the engine holds."""
-        if self._hold is not None:
-            self._hold.leave()
+    def close(self) -> None:
+        """Return the engine to the pool."""
+        if self._lease is not None:
+            self._lease.release()
 
-    def _its_house(self, task: Task) -> House | None:
-        """The task's house; None where only TextWorld can play it."""
+    def _grounded(self, task: Task) -> GroundedGame | None:
+        """Return the task's grounded game, or None if only TextWorld can play it."""
         if self._task is not task:
             try:
-                self._house = house_of(task)
+                self._game = grounded_game(task)
             except DataError:
-                if self._hold is None:
+                if self._lease is None:
                     raise
-                self._house = None
+                self._game = None
             self._task = task
-        return self._house
+        return self._game
+
+
+def anchor_text(game: GroundedGame, state: GameState) -> str:
+    """Return the state in words: the task, the view, the hands, and all that differs from the start of the game.
+
+    Equal states have equal texts, whatever commands led to them.
+    """
+    lines = [
+        f"Your task is to: {game.task}.",
+        play(game, state, "look"),
+        *(play(game, state, f"examine {receptacle}") for receptacle in game.here.get(state.place, ())),
+        play(game, state, "inventory"),
+    ]
+    if state.opened:
+        lines.append(f"Open: {', '.join(sorted(state.opened))}.")
+    if state.moved:
+        lines.append("Moved: " + ", ".join(f"{o} to {r}" for o, r in sorted(state.moved.items())) + ".")
+    marks = sorted(state.marks)
+    for mark, word in _MARKS.items():
+        things = [thing for own_mark, thing in marks if own_mark == mark]
+        if things:
+            lines.append(f"{word}: {', '.join(things)}.")
+    return "\n".join(lines)
 
 
 def _document(task: Task) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The original ALFWorld engine (extra `alfworld`), made usable beside threads: locked, cached, pooled, silent.
+"""The original ALFWorld engine (extra `alfworld`), made safe for threads, faster and silent.
 
 TextWorld keeps parsers, options and one game per loaded planner library in module globals, so every call here holds
-one process-wide lock. Three caches save what it works out again at every step, and change nothing in what it says: the
-translation of a problem, the parsed pieces of a grammar, and the command of each ground action; contexts, in which
-nothing changes, are copied one level deep. All of this is in place during our calls only. A library once loaded is
-never freed, so engines go back to a pool; what TextWorld does to `sys.argv` and `sys.stdout` is undone.
+one process-wide lock. Three caches spare it work that it repeats at every step, without changing what it says: the
+translation of a problem, the parsed pieces of a grammar, and the command of each ground action. Contexts, in which
+nothing changes, are copied one level deep. All of this applies only during our calls. A loaded library is never freed,
+so engines go back to a pool. Changes that TextWorld makes to `sys.argv` and `sys.stdout` are undone.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from typing import Any
 
 from agent_envs.errors import DataError, MissingExtraError
 
-__all__ = ["LOCK", "Engine", "EngineHold", "Episode", "Reply", "begin_episode", "play_episode"]
+__all__ = ["LOCK", "EngineLease", "EngineReply", "TextWorldEngine", "TextWorldEpisode", "begin_episode", "play_episode"]
 
 LOCK = threading.RLock()
 """Held during every call into TextWorld."""
 
-_TRANSLATIONS = 8  # problems whose translation is kept: about 1 MB each
-_POOL: list[Engine] = []
+_TRANSLATIONS = 8  # translated problems to keep; about 1 MB each
+_POOL: list[TextWorldEngine] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What the engine says to a command."""
+class EngineReply:
+    """The engine's reply to a command."""
 
     text: str
     """The observation."""
@@ -51,31 +51,31 @@ class Reply:
     """Whether the game is over."""
 
 
-class Engine:
-    """One loaded planner library and the game in it.
+class TextWorldEngine:
+    """One loaded planner library and the game that it plays.
 
     Raises:
         MissingExtraError: TextWorld, its planner or alfworld is not installed.
     """
 
     def __init__(self) -> None:
-        with _session() as parts:
+        with _textworld() as parts:
             infos = parts.textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
             self._env = parts.Infos(parts.Demangler(parts.Env(infos), shuffle=False))
         self.game = ""
         self.history: tuple[str, ...] | None = None
 
-    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> Reply:
+    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> EngineReply:
         """Begin a game.
 
         Args:
-            game: What to call it; the game of the same name as the last one is not read again.
-            read: Reads the content of its file.
+            game: The game's name; a game with the same name as the last one is not read again.
+            read: Reads the content of the game's file.
 
         Raises:
             DataError: TextWorld cannot load it.
         """
-        with _session():
+        with _textworld():
             self.history = None
             try:
                 if self.game != game:
@@ -87,77 +87,79 @@ class Engine:
                 raise
             except KeyError as e:
                 raise DataError(
-                    f"{game}: TextWorld cannot load this game: its planner found that nothing can reach the goal "
-                    f"(KeyError: {e}); the released data flags such games as unsolvable"
+                    f"{game}: TextWorld cannot load this game because its planner found no way to the goal "
+                    f"(KeyError: {e}); the released data marks such games as unsolvable"
                 ) from e
             except (Exception, SystemExit) as e:
                 raise DataError(f"{game}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
             self.history = ()
-            return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
+            return EngineReply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
 
-    def step(self, command: str) -> Reply:
-        """Give a command."""
-        with _session():
+    def step(self, command: str) -> EngineReply:
+        """Carry out a command."""
+        with _textworld():
             history, self.history = self.history or (), None
             state, reward, done = self._env.step(command)
             self.history = (*history, command)
-            return Reply(state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done))
+            return EngineReply(
+                state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done)
+            )
 
 
-class EngineHold:
-    """An environment's hold on an engine, which goes back to the pool with `leave`, or when this is dropped."""
+class EngineLease:
+    """An environment's engine, which goes back to the pool on `release` or when this object is garbage-collected."""
 
     def __init__(self) -> None:
-        self._engine: Engine | None = None
-        self._leave: Callable[[], Any] | None = None
+        self._engine: TextWorldEngine | None = None
+        self._finalizer: Callable[[], Any] | None = None
 
-    def engine(self) -> Engine:
+    def engine(self) -> TextWorldEngine:
         """The engine: an idle one of the pool, or a new one."""
         if self._engine is None:
             with LOCK:
-                engine = _POOL.pop() if _POOL else Engine()
+                engine = _POOL.pop() if _POOL else TextWorldEngine()
             self._engine = engine
-            self._leave = weakref.finalize(self, _POOL.append, engine)
+            self._finalizer = weakref.finalize(self, _POOL.append, engine)
         return self._engine
 
-    def leave(self) -> None:
-        """Give the engine back."""
+    def release(self) -> None:
+        """Return the engine to the pool."""
         self._engine = None
-        if self._leave is not None:
-            self._leave()
+        if self._finalizer is not None:
+            self._finalizer()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> EngineHold:
-        return EngineHold()
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineLease:
+        return EngineLease()
 
-    def __reduce__(self) -> tuple[type[EngineHold], tuple[()]]:
-        return EngineHold, ()
+    def __reduce__(self) -> tuple[type[EngineLease], tuple[()]]:
+        return EngineLease, ()
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """An episode as what it consists of: copied and pickled without the engine, which replays it where it has to."""
+class TextWorldEpisode:
+    """An episode as a list of commands, which can be copied and pickled; an engine replays it where necessary."""
 
     game: str
     """The game's name."""
     history: tuple[str, ...]
-    """The commands given that were admissible."""
+    """The admissible commands given so far."""
     commands: list[str]
-    """The admissible commands. Not to be changed in place."""
+    """The admissible commands. Do not change the list in place."""
     won: bool
     """Whether the game is won."""
 
 
-def begin_episode(hold: EngineHold, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, Episode]:
-    """Begin a game, as `Engine.start`. Raises DataError where TextWorld cannot load it."""
-    reply = hold.engine().start(game, read)
-    return reply.text, Episode(game, (), reply.commands, reply.won)
+def begin_episode(lease: EngineLease, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, TextWorldEpisode]:
+    """Begin a game; return its first observation and the episode. Raises DataError if TextWorld cannot load it."""
+    reply = lease.engine().start(game, read)
+    return reply.text, TextWorldEpisode(game, (), reply.commands, reply.won)
 
 
 def play_episode(
-    hold: EngineHold, episode: Episode, command: str, read: Callable[[], dict[str, Any]]
-) -> tuple[str, Episode]:
-    """Give a command in an episode: the answer, and the episode after it."""
-    engine = hold.engine()
+    lease: EngineLease, episode: TextWorldEpisode, command: str, read: Callable[[], dict[str, Any]]
+) -> tuple[str, TextWorldEpisode]:
+    """Carry out a command; return the observation and the episode after it."""
+    engine = lease.engine()
     with LOCK:
         if engine.game != episode.game or engine.history != episode.history:
             engine.start(episode.game, read)
@@ -167,15 +169,15 @@ def play_episode(
         if command.strip() not in episode.commands:
             engine.history = episode.history
             return reply.text, episode
-        return reply.text, Episode(episode.game, (*episode.history, command), reply.commands, reply.won)
+        return reply.text, TextWorldEpisode(episode.game, (*episode.history, command), reply.commands, reply.won)
 
 
 # -- TextWorld's modules -----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _session() -> Iterator[types.SimpleNamespace]:
-    """The lock, the caches in place, and the interpreter as it was afterwards."""
+def _textworld() -> Iterator[types.SimpleNamespace]:
+    """Hold the lock and install the caches; restore everything afterwards."""
     with LOCK:
         argv, stdout = sys.argv, sys.stdout
         replaced: list[tuple[Any, str, Any]] = []
@@ -193,7 +195,7 @@ def _session() -> Iterator[types.SimpleNamespace]:
 
 @functools.cache
 def _parts() -> types.SimpleNamespace:
-    """TextWorld's pieces, imported once, and what stands in for some of its functions during our calls."""
+    """Import TextWorld once; return its parts and the cached replacements of some of its functions."""
     with _quiet_import():
         for package in ("textworld", "fast_downward", "alfworld"):
             try:
@@ -243,24 +245,24 @@ def _parts() -> types.SimpleNamespace:
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """alfworld makes a folder where ALFWORLD_DATA says, or in the home folder; TextWorld's imports warn."""
-    named = os.environ.get("ALFWORLD_DATA")
+    """Import without side effects: alfworld would create a data folder, and TextWorld's imports warn."""
+    original = os.environ.get("ALFWORLD_DATA")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ["ALFWORLD_DATA"] = folder
         try:
             yield
         finally:
-            if named is None:
+            if original is None:
                 os.environ.pop("ALFWORLD_DATA", None)
             else:
-                os.environ["ALFWORLD_DATA"] = named
+                os.environ["ALFWORLD_DATA"] = original
 
 
 def _translated(
     pddl2sas: Callable[..., Any], domain: str, problem: str, verbose: bool = False, optimize: bool = False
 ) -> Any:
-    """The translation; the optimised one, which only planning needs, is left out."""
+    """Translate a problem; skip the optimised translation, which only planning needs."""
     return (None, "") if optimize else pddl2sas(domain, problem, verbose=verbose)
 
 
@@ -269,7 +271,7 @@ def _parsed(parse: Callable[..., Any], text: str, rule_name: str | None) -> Any:
 
 
 def _cached_env(base: Any) -> Any:
-    """TextWorld's environment, which works out the command of a ground action once per game."""
+    """Return TextWorld's environment class with a cache: the command of a ground action is derived once per game."""
 
     class CachedEnv(base):
         def load(self, data: dict[str, Any]) -> None:

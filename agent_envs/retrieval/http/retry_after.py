@@ -6,11 +6,12 @@ import email.utils
 import math
 import time
 from collections.abc import Mapping
+from email.message import Message
 
 __all__ = ["retry_after"]
 
 
-def retry_after(headers: Mapping[str, str]) -> float:
+def retry_after(headers: Mapping[str, str] | Message) -> float:
     """Return the seconds that a reply asks to wait before the next request; 0.0 if it does not ask, or the time is up.
 
     Reads `retry-after-ms` (OpenAI) and then `Retry-After`, a number of seconds or a date.

@@ -1,6 +1,6 @@
-"""What an ALFWorld player knows who has only read: made out of the texts of an episode, nothing else.
+"""What a player knows of an ALFWorld episode from its texts alone.
 
-Reads both editions of the texts: "You arrive at loc 3. On the shelf 1, you see a vase 2, and a book 1." and
+Both editions of the texts are read: "You arrive at loc 3. On the shelf 1, you see a vase 2, and a book 1." and
 "You arrive at shelf 1. ...".
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Errand", "Memory", "class_of", "read_errand", "remember"]
+__all__ = ["Errand", "RoomNotes", "class_of", "read_errand", "read_transcript"]
 
 _ERRANDS = (
     (re.compile(r"(?:put|find) two (\w+)(?: and put them)? (?:in|on) (\w+)"), "two", (1, 2, 0)),
@@ -31,42 +31,42 @@ _NAME = re.compile(r"\ban? (\w+ \d+)")
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A task, understood from its words."""
+    """A task as its words describe it."""
 
     kind: str
     """"put", "two", "look", "clean", "heat" or "cool"."""
     thing: str
     """The class of the thing, in lower case as in all texts."""
     place: str
-    """The class of the place it goes to, "" where there is none."""
+    """The class of the place it goes to, or ""."""
     lamp: str
-    """The class of the lamp it is looked at under, "" where there is none."""
+    """The class of the lamp to look at it under, or ""."""
 
 
 @dataclass(slots=True)
-class Memory:
-    """What has been read so far. Names are those of the texts: `cabinet 3`."""
+class RoomNotes:
+    """What the texts have told so far. Names are as in the texts: `cabinet 3`."""
 
     errand: Errand
     """The task."""
     places: list[str] = field(default_factory=list)
-    """The receptacles of the room as first told."""
+    """The receptacles of the room, in the order of the first observation."""
     contents: dict[str, list[str]] = field(default_factory=dict)
-    """Receptacle -> what lies there, for those that have been seen open."""
+    """The things in each receptacle that was seen open."""
     closed: set[str] = field(default_factory=set)
-    """Receptacles known to be closed now."""
+    """The receptacles known to be closed."""
     at: str = ""
-    """The receptacle last gone to, "" at the start."""
+    """The receptacle that the agent went to last, "" at the start."""
     holding: str = ""
-    """What is carried, "" for nothing."""
+    """The thing in hand, or ""."""
     changed: dict[str, set[str]] = field(default_factory=dict)
-    """Thing -> "clean", "heat", "cool" as done to it."""
+    """What was done to each thing: "clean", "heat", "cool"."""
     tried: set[str] = field(default_factory=set)
-    """Commands that made nothing happen since something last did."""
+    """The commands that had no effect since the last one that had."""
 
 
 def class_of(name: str) -> str:
-    """The class in a name.
+    """Return the class part of a name.
 
     >>> class_of("soapbar 12")
     'soapbar'
@@ -75,7 +75,7 @@ def class_of(name: str) -> str:
 
 
 def read_errand(text: str) -> Errand | None:
-    """The task in a first observation, or None where it is worded in a way of its own.
+    """Return the task in a first observation, or None if its wording is unknown.
 
     >>> read_errand("Your task is to: find two keychain and put them in dresser.")
     Errand(kind='two', thing='keychain', place='dresser', lamp='')
@@ -91,50 +91,47 @@ def read_errand(text: str) -> Errand | None:
     return None
 
 
-def remember(transcript: Sequence[str]) -> Memory | None:
-    """What the texts of an episode tell.
+def read_transcript(transcript: Sequence[str]) -> RoomNotes | None:
+    """Return what the texts of an episode tell, or None if the wording of the task is unknown.
 
     Args:
-        transcript: The first observation, an action, an observation, an action ...
-
-    Returns:
-        The memory, or None where the task is not understood.
+        transcript: The first observation, then actions and observations in turn.
     """
     errand = read_errand(transcript[0])
     if errand is None:
         return None
-    memory = Memory(errand)
+    notes = RoomNotes(errand)
     room = transcript[0].partition("you see ")[2].partition("\n")[0]
-    memory.places = _NAME.findall(room)
+    notes.places = _NAME.findall(room)
     for step in range(1, len(transcript) - 1, 2):
-        _read_step(memory, transcript[step].strip(), transcript[step + 1])
-    return memory
+        _read_step(notes, transcript[step].strip(), transcript[step + 1])
+    return notes
 
 
-def _read_step(memory: Memory, command: str, answer: str) -> None:
+def _read_step(notes: RoomNotes, command: str, answer: str) -> None:
     if answer.startswith("Nothing happens"):
-        memory.tried.add(command)
+        notes.tried.add(command)
         return
-    memory.tried.clear()
+    notes.tried.clear()
     if answer.startswith("You arrive at "):
-        memory.at = command.removeprefix("go to ").strip()
+        notes.at = command.removeprefix("go to ").strip()
     for seen in _SEEN.finditer(answer):
-        memory.contents[seen[1]] = _NAME.findall(seen[2])
-        memory.closed.discard(seen[1])
+        notes.contents[seen[1]] = _NAME.findall(seen[2])
+        notes.closed.discard(seen[1])
     match = _CLOSED.search(answer) or _CLOSES.search(answer)
     if match:
-        memory.closed.add(match[1])
+        notes.closed.add(match[1])
     elif match := _TAKES.search(answer):
-        memory.holding = match[1]
-        for there in memory.contents.values():
+        notes.holding = match[1]
+        for there in notes.contents.values():
             if match[1] in there:
                 there.remove(match[1])
     elif match := _PUTS.search(answer):
-        memory.holding = ""
-        memory.contents.setdefault(match[2], []).append(match[1])
+        notes.holding = ""
+        notes.contents.setdefault(match[2], []).append(match[1])
     elif match := _CHANGES.search(answer):
-        changes = memory.changed.setdefault(match[2], set())
+        changes = notes.changed.setdefault(match[2], set())
         changes -= {"heat": {"cool"}, "cool": {"heat"}}.get(match[1], set())
         changes.add(match[1])
     elif match := _CARRIES.search(answer):
-        memory.holding = match[1]
+        notes.holding = match[1]
