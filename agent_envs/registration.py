@@ -22,10 +22,10 @@ _SPECS: _Specs = {
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KEnv", "max_episode_steps": 2},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KToolEnv", "max_episode_steps": 10},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa.env:HotpotQAEnv", "max_episode_steps": 10},
-    "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa.multihop:MuSiQueEnv", "max_episode_steps": 10},
+    "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa.env:MuSiQueEnv", "max_episode_steps": 10},
     "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papersearch.env:PaperSearchEnv", "max_episode_steps": 5},
     "AgentR1/TwoWikiMultihopQA-v0": {
-        "entry_point": "agent_envs.envs.qa.multihop:TwoWikiMultihopQAEnv",
+        "entry_point": "agent_envs.envs.qa.env:TwoWikiMultihopQAEnv",
         "max_episode_steps": 10,
     },
     "AgentR1/WebShop-v0": {"entry_point": "agent_envs.envs.webshop.env:WebShopEnv", "max_episode_steps": 15},

@@ -36,7 +36,7 @@ from agent_envs.datasets.webshop.products import Goal, Product, search_text
 from agent_envs.datasets.webshop.store import convert, open_catalog
 from agent_envs.envs.webshop.fuzzy import token_set_ratio
 from agent_envs.envs.webshop.reward import basic_color
-from agent_envs.envs.webshop.site import Session, Site, parse_action
+from agent_envs.envs.webshop.site import Site, Visit, parse_action
 from agent_envs.retrieval.analysis.analyzer import analyze
 
 ENV_ID = "AgentR1/WebShop-v0"
@@ -141,7 +141,7 @@ class PlainShop:
         self.reader.feed(f"<html><head></head><body><div>{body}</div></body></html>")
         return " [SEP] ".join(self.reader.texts)
 
-    def _buy(self, session: Session, product: Product) -> tuple[float, dict[str, Any]]:
+    def _buy(self, session: Visit, product: Product) -> tuple[float, dict[str, Any]]:
         goal = self.goal
         attributes = sum(
             any(token_set_ratio(has, wanted) > 85 for has in product.attributes)

@@ -12,10 +12,11 @@ import time
 
 import pytest
 
+from agent_envs.envs.qa.reward import qa_format
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers import ReActParser, SearchR1Parser, get_parser
-from agent_envs.rewards.short_answers import exact_match, f1, normalize_answer, qa_format, substring_match
+from agent_envs.rewards.short_answers import exact_match, f1, normalize_answer, substring_match
 
 OFFICIAL = [  # prediction, gold; normalised prediction, exact match and F1 as the official script has them
     ("The Eiffel Tower!", "eiffel tower", "eiffel tower", 1.0, 1.0),
@@ -206,5 +207,5 @@ def test_long_texts_are_read_in_time(name: str, piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     begin = time.process_time()
     get_parser(name).parse(text)
-    qa_format([text], "Paris", text)
+    qa_format([text], ["Paris"], text)
     assert time.process_time() - begin < 5.0

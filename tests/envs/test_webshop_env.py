@@ -377,12 +377,12 @@ def test_broken_files_of_prices_are_named(folder, tmp_path, content):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"mode": "rich"}, "no mode 'rich'"),
+        ({"mode": "rich"}, "mode must be one of 'text', 'text_rich', got 'rich'"),
         ({"reward": "offical"}, "Did you mean 'official'"),
         ({"split": "valid_unseen"}, "no split 'valid_unseen'"),
-        ({"tagger": "nltk"}, "no tagger 'nltk'"),
-        ({"human_goals": "yes"}, "human_goals must be True, False or None"),
-        ({"data": "nowhere", "products": 10}, "products= is for data='generated'"),
+        ({"tagger": "nltk"}, "tagger must be one of 'default', 'rule', 'spacy', got 'nltk'"),
+        ({"human_goals": "yes"}, "human_goals must be one of True, False, None"),
+        ({"data": "nowhere", "products": 10}, "products= applies only to data='generated'"),
         ({"render_mode": "rgb_array"}, "render_mode must be one of"),
         ({"goals": 5}, "goals must be a path, got 5"),
         ({"prices": ["x"]}, "prices must be a path"),

@@ -18,7 +18,7 @@ import pytest
 from agent_envs.datasets.webshop.products import Product, product_from_row
 from agent_envs.envs.webshop.env import WebShopEnv
 from agent_envs.envs.webshop.pages import page_text
-from agent_envs.envs.webshop.site import Page, Session, Site
+from agent_envs.envs.webshop.site import Page, Site, Visit
 
 PIECES = (
     *("red", "Blue ", " ", "  ", "\n", "\t", "\r\n", "\f", "\v", "\xa0", "\u2028", "\u3000", "\x00", "\x1b", "\x85"),
@@ -94,7 +94,7 @@ def as_html(page: Page) -> Iterator[str]:
             yield f'<h4><a class="product-link" href="#">{said}</a></h4>' if kind == "product" else f"<h4>{said}</h4>"
 
 
-def read(html: str, session: Session) -> tuple[str, str, list[str]]:
+def read(html: str, session: Visit) -> tuple[str, str, list[str]]:
     """What the original makes of a page: both kinds of observation, and what can be clicked."""
     bs4 = pytest.importorskip("bs4", reason="Beautiful Soup reads the original's pages; it is in the extra dev")
     soup = bs4.BeautifulSoup(html, "html.parser")

@@ -3,8 +3,8 @@
     question   "Which magazine was started first Arthur's Magazine or First for Women?"
     answer     "Arthur's Magazine"
 
-Scoring follows HotpotQA's hotpot_evaluate_v1.py; the styles follow Agent-R1's hotpotqa recipe (`tool`), ReAct's
-hotpotqa notebook (`react`) and Search-R1 (`search_r1`): `agent_envs.rewards.short_answers`, `agent_envs.parsers`.
+Scoring follows HotpotQA's hotpot_evaluate_v1.py (`agent_envs.envs.qa.reward`). The styles follow Agent-R1's hotpotqa
+recipe (`tool`), ReAct's hotpotqa notebook (`react`) and Search-R1 (`search_r1`); see `agent_envs.parsers`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from agent_envs.checks import boolean, choice, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
@@ -23,65 +24,32 @@ from agent_envs.datasets.qa.rows import find_qa_files, qa_rows
 from agent_envs.datasets.qa.task import QATask
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
 from agent_envs.envs.qa.expert import expert_text, wrong_text
-from agent_envs.envs.qa.prompt import hotpotqa_prompt
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.envs.qa.prompt import INSTRUCTIONS, hotpotqa_prompt
+from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward, last_answer
+from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
-from agent_envs.rewards.short_answers import exact_match, f1, qa_format, substring_match
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.search import SearchTool, check_limits
 
-__all__ = ["HotpotQAEnv", "QAEnv"]
+__all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
 
 STYLES = ("tool", "react", "search_r1")
-REWARDS = ("em", "f1", "qa_format", "sub_em")
 _PARSERS = {"tool": "hermes", "react": "react", "search_r1": "search_r1"}
 _TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
 _SHOWN_ANSWER = 200
 
-_INSTRUCTIONS = {
-    "tool": (
-        "Answer the question. Search for what you need with the tool, as often as you need, then write the final "
-        "answer, a few words only, between <answer> and </answer>."
-    ),
-    "react": (
-        "Answer the question. Think, then write one action: search[entity] opens the page of an entity, "
-        "lookup[keyword] shows the next sentence with the keyword on the open page, finish[answer] gives the final "
-        "answer, a few words only."
-    ),
-    "search_r1": (
-        "Answer the question. Reason between <think> and </think>. To search, write <search> query </search>; what is "
-        "found comes between <information> and </information>. Search as often as you need, then write the final "
-        "answer, a few words only, between <answer> and </answer>."
-    ),
-}
-
-
-def _last_answer(text: str) -> str | None:
-    """What stands between the last pair of answer tags, in time proportional to the text; None without a pair.
-
-    >>> _last_answer("<answer>a</answer> or <answer>b</answer><answer>")
-    'b'
-    """
-    position, found = 0, None
-    while (start := text.find("<answer>", position)) >= 0:
-        end = text.find("</answer>", start)
-        if end < 0:
-            break
-        found, position = text[start + len("<answer>") : end], end
-    return found
-
 
 class QAEnv(ToolEnv):
-    """Answer a question with a search engine; the base of the three tasks, which differ in their data."""
+    """Answer a question with a search engine. The three tasks below differ only in their data."""
 
     dataset: ClassVar[str]
-    """What `agentr1 prepare` calls the data set."""
+    """The name of the data set in `agentr1 prepare`."""
     default_hops: ClassVar[int | str]
-    """Hops of generated questions."""
+    """The number of articles that generated questions need."""
     reset_options = ("index", "question")
     prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
 
@@ -103,27 +71,24 @@ class QAEnv(ToolEnv):
         top_k: int | None = None,
         **kwargs: Any,
     ) -> None:
-        for name, value, known in (("style", style, STYLES), ("reward", reward, REWARDS)):
-            if value not in known:
-                raise ConfigError(f"there is no {name} {value!r}.{did_you_mean(str(value), known)}")
+        choice("style", style, STYLES)
+        choice("reward", reward, REWARDS)
         if style != "tool" and (reward == "qa_format" or force_first_search):
-            wanted = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
-            raise ConfigError(f"{wanted} goes with style='tool', got style={style!r}")
+            argument = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
+            raise ConfigError(f"{argument} requires style='tool', got style={style!r}")
         if parser is not None and (style != "tool" or (reward == "qa_format" and parser != "hermes")):
             other = "reward='qa_format'" if style == "tool" else f"style={style!r}"
-            raise ConfigError(f"{other} has a form of its own: leave out parser={parser!r}")
-        if type(force_first_search) is not bool:
-            raise ConfigError(f"force_first_search must be True or False, got {force_first_search!r}")
+            raise ConfigError(f"{other} has its own format; leave out parser={parser!r}")
         if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and os.fspath(corpus)):
-            raise ConfigError(f"corpus must be the path of a passages.jsonl or of an index, got {corpus!r:.80}")
+            raise ConfigError(f"corpus must be the path of a passages.jsonl or of an index, got {shown(corpus)}")
         searches = isinstance(retriever, (str, os.PathLike, Retriever)) and not isinstance(retriever, type)
         if retriever is not None and not (searches and retriever != ""):
             raise ConfigError(
                 "retriever must be 'bm25', 'lucene', the address of a search server, the folder of an index, or a "
-                f"Retriever (search, search_many, document), got {retriever!r:.80}"
+                f"Retriever (search, search_many, document), got {shown(retriever)}"
             )
         if corpus is not None and retriever is not None and retriever not in ENGINES:
-            raise ConfigError("corpus= is what 'bm25' or 'lucene' indexes and searches; another retriever= has its own")
+            raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
         data = data_name(data)
         top_k = _TOP_K[style] if top_k is None else top_k
         check_limits(top_k, passage_chars)
@@ -132,29 +97,21 @@ class QAEnv(ToolEnv):
         if data == "generated":
             parse_hops(self.hops)
             encyclopaedia(split, articles)
+        elif hops is not None or articles != 1000:
+            raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
-            if hops is not None or articles != 1000:
-                raise ConfigError(f"hops= and articles= are for generated questions, not for rows of {data!r}")
             find_qa_files(self.dataset, data, split)
         self.corpus = corpus
         self.retriever = retriever
         self.style = style
         self.reward = reward
-        self.force_first_search = force_first_search
+        self.force_first_search = boolean("force_first_search", force_first_search)
         self.passage_chars = passage_chars
         self.top_k = top_k
-        self.instructions = _INSTRUCTIONS[style]
-        # The tools come with the index, which the first reset opens: making an environment is cheap.
-        super().__init__(
-            tools=ToolRegistry(),
-            parser=parser or _PARSERS[style],
-            max_parallel_calls=max_calls,
-            split=split,
-            data=data,
-            **kwargs,
-        )
-
-    # -- what is searched ----------------------------------------------------------------------------------------
+        self.instructions = INSTRUCTIONS[style]
+        # The first reset opens the index and makes the tools, so that making an environment is cheap.
+        own: dict[str, Any] = {"parser": parser or _PARSERS[style], "max_parallel_calls": max_calls}
+        super().__init__(tools=ToolRegistry(), split=split, data=data, **own, **kwargs)
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
@@ -165,10 +122,10 @@ class QAEnv(ToolEnv):
         return tasks
 
     def _open_retriever(self) -> Retriever:
-        """What searches: shared by all environments of the process."""
+        """Return the retriever, which all environments of the process share."""
         if self.retriever is not None and self.retriever not in ENGINES:
-            given = self.retriever
-            return open_retriever(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else given
+            own = self.retriever
+            return open_retriever(os.fspath(own)) if isinstance(own, (str, os.PathLike)) else own
         engine = str(self.retriever or "bm25")
         if self.corpus is not None:
             return corpus_retriever(self.corpus, engine)
@@ -186,10 +143,8 @@ class QAEnv(ToolEnv):
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """The search tool in style "tool"; none in the others, whose actions are text."""
+        """The search tool in style "tool"; empty in the other styles, whose actions are plain text."""
         return [SearchTool.class_spec()] if self.style == "tool" else []
-
-    # -- the episode ---------------------------------------------------------------------------------------------
 
     def own_task(self, question: str) -> QATask:
         return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)
@@ -216,23 +171,17 @@ class QAEnv(ToolEnv):
             outcome,
             observation=str(outcome.observation),
             invalid_action=outcome.invalid_action or failed,
-            # Without tools on offer what a search finds is the environment's word, not a tool's.
+            # In the other styles there are no tools, so what a search finds is not a tool result.
             extra={"tool_results": results if self.style == "tool" else []},
         )
 
     def answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers
-        tagged = _last_answer(text) if self.style == "tool" else None
+        tagged = last_answer(text) if self.style == "tool" else None
         state.answer = (text if tagged is None else tagged).strip()
-        state.scores = {
-            "em": exact_match(state.answer, golds) if state.answer else 0.0,
-            "f1": f1(state.answer, golds),
-            "sub_em": substring_match(state.answer, golds),
-        }
+        state.scores = answer_scores(state.answer, golds)
         em = state.scores["em"]
-        reward = state.scores.get(self.reward)
-        if reward is None:
-            reward = qa_format(state.turns, golds, "\n".join([*state.turns, *state.observed]))
+        reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
         shown = state.answer[:_SHOWN_ANSWER]
         return Outcome(
             f"The answer given is: {shown}" if shown else "No answer was given.",
@@ -246,8 +195,8 @@ class QAEnv(ToolEnv):
 
     def anchor(self) -> str:
         state: QAState = self.state
-        seen = sorted(title for title in state.pages if title)
-        return "\n".join([self.task.question, *seen, *([f"open: {state.page[0]}"] if state.page[0] else [])])
+        opened = [f"open: {state.page[0]}"] if state.page[0] else []
+        return "\n".join([self.task.question, *state.titles, *opened])
 
     def prompt_state(self) -> dict[str, Any]:
         searches = [
@@ -272,16 +221,14 @@ class QAEnv(ToolEnv):
         )
         return info
 
-    # -- its solver ----------------------------------------------------------------------------------------------
-
     def expert_action(self) -> str | None:
-        """The next text of a solver that reads what was shown; None for real questions and for one's own."""
+        """Return the next text of a solver that reads what was shown; None for real questions and the user's own."""
         if self.data != "generated" or not self.task.answers:
             return None
         return expert_text(self.task.question, self.state, self.style, self.format_call, self.max_parallel_calls)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The expert's text; with probability `noise` a search for another article seen, or another answer."""
+        """Return the expert's text or, with probability `noise`, another answer or a search for another article."""
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
@@ -312,8 +259,8 @@ class HotpotQAEnv(QAEnv):
 
     ## Starting State
     A question drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own,
-    which has no gold answer. With `force_first_search=True` the question comes with
-    the results of a search for it, as in the released recipe.
+    which has no gold answer. With `force_first_search=True` the question comes with the results of a search for it, as
+    in the released recipe.
 
     ## Rewards
     At the final answer, and 0 before it and at the step limit:
@@ -365,3 +312,84 @@ class HotpotQAEnv(QAEnv):
 
     dataset = "hotpotqa"
     default_hops = 2
+
+
+class TwoWikiMultihopQAEnv(QAEnv):
+    """Answer the questions of 2WikiMultihopQA: bridges, comparisons, and comparisons over a bridge.
+
+    ## Description
+    As HotpotQA-v0, on 2WikiMultihopQA. Generated questions need 2 to 4 articles: 4 of 10 are bridges, 4 comparisons
+    (with 3 or 4 articles over a bridge), 2 yes or no.
+
+    ## Action Space
+    As in HotpotQA-v0.
+
+    ## Observation Space
+    As in HotpotQA-v0.
+
+    ## Starting State
+    As in HotpotQA-v0.
+
+    ## Rewards
+    As in HotpotQA-v0. Aliases of answers count where `id_aliases.json` lies beside the rows.
+
+    ## Episode End
+    As in HotpotQA-v0.
+
+    ## Information
+    As in HotpotQA-v0.
+
+    ## Arguments
+    `gym.make("AgentR1/TwoWikiMultihopQA-v0", split="train", data="generated", hops="2-4")`
+    - As in HotpotQA-v0; `hops` is "2-4" by default, and the data is prepared with `agentr1 prepare 2wiki`.
+
+    ## Data
+    Generated: as in HotpotQA-v0. Official: 167,454 train and 12,576 validation questions (Ho et al. 2020,
+    https://github.com/Alab-NII/2wikimultihop), Apache-2.0; no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    dataset = "2wiki"
+    default_hops = "2-4"
+
+
+class MuSiQueEnv(QAEnv):
+    """Answer the questions of MuSiQue: bridges over two to four articles.
+
+    ## Description
+    As HotpotQA-v0, on MuSiQue. Generated questions are bridges over 2 to 4 articles.
+
+    ## Action Space
+    As in HotpotQA-v0.
+
+    ## Observation Space
+    As in HotpotQA-v0.
+
+    ## Starting State
+    As in HotpotQA-v0.
+
+    ## Rewards
+    As in HotpotQA-v0, over the rows' `answer_aliases` too.
+
+    ## Episode End
+    As in HotpotQA-v0.
+
+    ## Information
+    As in HotpotQA-v0.
+
+    ## Arguments
+    `gym.make("AgentR1/MuSiQue-v0", split="train", data="generated", hops="2-4")`
+    - As in HotpotQA-v0; `hops` is "2-4" by default, and the data is prepared with `agentr1 prepare musique`.
+
+    ## Data
+    Generated: as in HotpotQA-v0. Official: 19,938 train and 2,417 validation questions that have an answer (Trivedi et
+    al. 2022, https://github.com/StonyBrookNLP/musique), CC BY 4.0; no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    dataset = "musique"
+    default_hops = "2-4"

@@ -1,7 +1,8 @@
-"""What happens in an episode of question answering: its state, and how Wikipedia-like pages are read (ReAct)."""
+"""The state of an episode of question answering, and the tools that open and read pages (ReAct)."""
 
 from __future__ import annotations
 
+import bisect
 import copy
 import re
 from dataclasses import dataclass, field
@@ -24,31 +25,33 @@ _LONGEST_KEYWORD = 200
 
 @dataclass(slots=True)
 class QAState:
-    """What has happened in an episode."""
+    """The state of an episode."""
 
     queries: list[str] = field(default_factory=list)
-    """What was searched for, in order."""
+    """The search queries in order."""
     pages: dict[str, str] = field(default_factory=dict)
-    """The text seen of each article by title, in the order in which they were first seen."""
+    """The text seen of each article by title, in the order in which the articles were first seen."""
+    titles: list[str] = field(default_factory=list)
+    """The titles of these articles, sorted, without ""."""
     found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
-    """What was searched for ("" for look-ups) with the passages it found, in order."""
+    """The queries ("" for look-ups) and the passages that each found, in order."""
     turns: list[str] = field(default_factory=list)
     """The policy's texts."""
     observed: list[str] = field(default_factory=list)
-    """What tools said to them."""
+    """The tool results."""
     answer: str = ""
     """The final answer."""
     scores: dict[str, float] = field(default_factory=dict)
-    """How it was scored, by name."""
+    """The scores of the final answer by name."""
     page: tuple[str, tuple[str, ...]] = ("", ())
-    """ReAct: title and sentences of the page that is open."""
+    """ReAct: the title and the sentences of the open page."""
     found: tuple[str, tuple[int, ...], int] = ("", (), 0)
-    """ReAct: the keyword looked up, the sentences that have it, and how many of them were shown."""
+    """ReAct: the last keyword, the indices of the sentences that contain it, and how many of these were shown."""
     looked_up: list[tuple[str, str]] = field(default_factory=list)
-    """ReAct: titles and keywords of all look-ups."""
+    """ReAct: the title and the keyword of each look-up."""
 
     def note(self, shown: str) -> None:
-        """Note what a tool showed; what was seen of an article before stays."""
+        """Add a tool result. Text of an article that was seen before stays."""
         self.observed.append(str(shown))
         if not isinstance(shown, SearchResults):
             return
@@ -59,18 +62,20 @@ class QAState:
             seen = self.pages.get(passage.title)
             if seen is None:
                 self.pages[passage.title] = passage.text
+                if passage.title:
+                    bisect.insort(self.titles, passage.title)
             elif passage.text not in seen:
                 self.pages[passage.title] = f"{seen} {passage.text}"
 
 
 class _Env(Protocol):
-    """What the tools need of their environment."""
+    """The part of an environment that the tools need."""
 
     state: QAState
 
 
 def sentences_of(text: str) -> tuple[str, ...]:
-    """The sentences of a text.
+    """Return the sentences of a text.
 
     >>> sentences_of("It opened in 1912. No. 3 is older! So what?")
     ('It opened in 1912.', 'No.', '3 is older!', 'So what?')
@@ -79,7 +84,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
 
 
 class OpenPageTool(Tool):
-    """Opens the page of an entity, as ReAct's search does: its first sentences, or titles that are similar."""
+    """Opens the page of an entity, as ReAct's search does: returns its first sentences or similar titles."""
 
     name = "search"
     description = "Open the page of an entity: its first sentences, or similar titles where there is none."
@@ -108,7 +113,7 @@ class OpenPageTool(Tool):
             similar = list(dict.fromkeys(p.title for p in found[: self.top_k] if p.title))
             names = ", ".join(map(repr, similar)) or "none"
             return SearchResults(f"Could not find [{entity[:200]}]. Similar: {names}.", entity, ())
-        # A page may be several passages of the corpus.
+        # A page may consist of several passages of the corpus.
         sentences = tuple(s for p in found if p.title == title for s in sentences_of(p.text))
         shown = " ".join(sentences[:SHOWN])[: self.passage_chars]
         self.env.state.page = (title, sentences)
@@ -117,7 +122,7 @@ class OpenPageTool(Tool):
 
 
 def _best_title(entity: str, found: list[Passage]) -> str | None:
-    """The title that an entity's name means: the same, the same but for what is in brackets, or another name of it."""
+    """Return the title that an entity's name refers to: the same, the same without its bracket, or that of an alias."""
     wanted = normalize_answer(entity)
     if not wanted:
         return None
@@ -128,7 +133,7 @@ def _best_title(entity: str, found: list[Passage]) -> str | None:
         if normalize_answer(passage.title.partition(" (")[0]) == wanted:
             return passage.title
     for passage in found:
-        # "Korvath, also known as Tamsel, is a town": what comes before the verb names the page's subject.
+        # In "Korvath, also known as Tamsel, is a town" the words before the verb name the page's subject.
         opening = next(iter(sentences_of(passage.text[:300])), "")
         names = normalize_answer(_PREDICATE.split(opening, maxsplit=1)[0])
         if passage.title and f" {wanted} " in f" {names} " and wanted not in normalize_answer(passage.title):
@@ -161,13 +166,13 @@ class LookupTool(Tool):
         if not keyword.strip() or len(keyword) > _LONGEST_KEYWORD:
             raise ToolError(f"expected a keyword of 1 to {_LONGEST_KEYWORD} characters to look up")
         state.looked_up.append((title, keyword))
-        known, places, shown = state.found
-        if known != keyword:
-            places = tuple(n for n, s in enumerate(sentences) if keyword.lower() in s.lower())
+        keyword_before, indices, shown = state.found
+        if keyword_before != keyword:
+            indices = tuple(n for n, s in enumerate(sentences) if keyword.lower() in s.lower())
             shown = 0
-        if shown >= len(places):
-            state.found = (keyword, places, shown)
+        if shown >= len(indices):
+            state.found = (keyword, indices, shown)
             return SearchResults("No more results.", "", ())
-        state.found = (keyword, places, shown + 1)
-        sentence = sentences[places[shown]][: self.passage_chars]
-        return SearchResults(f"(Result {shown + 1} / {len(places)}) {sentence}", "", (Passage(title, sentence),))
+        state.found = (keyword, indices, shown + 1)
+        sentence = sentences[indices[shown]][: self.passage_chars]
+        return SearchResults(f"(Result {shown + 1} / {len(indices)}) {sentence}", "", (Passage(title, sentence),))

@@ -1,4 +1,4 @@
-"""A solver of generated questions that acts on what the environment has shown it, and on nothing else."""
+"""A solver of generated questions that acts only on what the environment has shown."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from agent_envs.envs.qa.reader import Missing, cues_for, parse_question, queries
 __all__ = ["UNKNOWN", "expert_text", "format_answer", "wrong_text"]
 
 UNKNOWN = "unknown"
-"""The answer given where no search finds what is missing."""
+"""The answer if no search finds what is missing."""
 
 FormatCall = Callable[[str, dict[str, Any]], str]
 
 
 def format_answer(style: str, answer: str) -> str:
-    """A final answer in the words of a style."""
+    """Write a final answer in the format of a style."""
     return f"finish[{answer}]" if style == "react" else f"<answer>{answer}</answer>"
 
 
 def expert_text(question: str, state: QAState, style: str, format_call: FormatCall, max_calls: int) -> str | None:
-    """The next text of a solver that reads the question and what was shown so far.
+    """Return searches or the answer; None if the question is not about the generated encyclopaedia.
 
     Args:
         question: The question.
-        state: What has been searched for and shown.
+        state: The queries and results so far.
         style: "tool", "react" or "search_r1".
         format_call: Writes a call in the style's format.
-        max_calls: Calls per text, where the style has several.
-
-    Returns:
-        Searches, or the answer; None where the question is not about the generated encyclopaedia.
+        max_calls: Most calls in a text; counts in style "tool" only.
     """
     plan = parse_question(question)
     if plan is None:
@@ -47,10 +44,10 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
         return action or format_answer(style, UNKNOWN)
     untried = [[query for query in queries_for(missing) if query not in state.queries] for missing in found]
     if not all(untried):
-        return format_answer(style, UNKNOWN)  # without this one the rest is of no use
+        return format_answer(style, UNKNOWN)  # without this one, the others do not help
     if style == "search_r1":
         return format_call("search", {"query": untried[0][0]})
-    # One query for each side at first; where it failed, the others side by side.
+    # First one query for each side; for a side where it failed, two further ones at once.
     chosen: list[str] = []
     for missing, queries in zip(found, untried, strict=True):
         chosen += queries[: 1 if len(queries) == len(list(queries_for(missing))) else 2]
@@ -59,10 +56,10 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
 
 
 def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> str | None:
-    """A page to open or a keyword to look up; None where everything was tried."""
+    """Return a page to open or a keyword to look up; None if everything was tried."""
     if missing.title:
-        keyword, places, shown = state.found
-        if state.page[0] == missing.title and keyword and shown < len(places):
+        keyword, indices, shown = state.found
+        if state.page[0] == missing.title and keyword and shown < len(indices):
             return format_call("lookup", {"keyword": keyword})
         cues = [cue for cue in cues_for(missing) if (missing.title, cue) not in state.looked_up]
         if not cues:
@@ -76,18 +73,18 @@ def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> st
 
 
 def wrong_text(state: QAState, style: str, format_call: FormatCall, right: str, rng: np.random.Generator) -> str:
-    """A well-formed text that errs: a search for something else, or another answer.
+    """Return a well-formed text with a mistake: a search for something else, or another answer.
 
     Args:
-        state: What has been searched for and shown.
+        state: The queries and results so far.
         style: "tool", "react" or "search_r1".
         format_call: Writes a call in the style's format.
-        right: What the expert would write.
-        rng: Source of the error.
+        right: The expert's text.
+        rng: Draws the mistake.
     """
     titles = [title for title in state.pages if title] or ["a town", "the mayor", "a novel", "the river"]
     other = titles[int(rng.integers(len(titles)))]
     if right.startswith(("<answer>", "finish[")):
-        given = format_answer(style, other)
-        return given if given != right else format_answer(style, UNKNOWN)
+        answer = format_answer(style, other)
+        return answer if answer != right else format_answer(style, UNKNOWN)
     return format_call("search", {"entity" if style == "react" else "query": other})

@@ -1,10 +1,31 @@
-"""The prompt of a question that is rebuilt at every step, as in Agent-R1's HotpotQA flow."""
+"""What a policy is told of question answering: the instructions, and the prompt rebuilt at every step.
+
+The rebuilt prompt follows Agent-R1's HotpotQA flow.
+"""
 
 from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView, flat, one_line, sections
 
-__all__ = ["hotpotqa_prompt"]
+__all__ = ["INSTRUCTIONS", "hotpotqa_prompt"]
+
+INSTRUCTIONS = {
+    "tool": (
+        "Answer the question. Search for what you need with the tool, as often as you need, then write the final "
+        "answer, a few words only, between <answer> and </answer>."
+    ),
+    "react": (
+        "Answer the question. Think, then write one action: search[entity] opens the page of an entity, "
+        "lookup[keyword] shows the next sentence with the keyword on the open page, finish[answer] gives the final "
+        "answer, a few words only."
+    ),
+    "search_r1": (
+        "Answer the question. Reason between <think> and </think>. To search, write <search> query </search>; what is "
+        "found comes between <information> and </information>. Search as often as you need, then write the final "
+        "answer, a few words only, between <answer> and </answer>."
+    ),
+}
+"""How to act, by style."""
 
 _PASSAGE_CHARS = 1200
 

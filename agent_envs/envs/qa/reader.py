@@ -1,7 +1,7 @@
-"""Reading questions and articles of the generated encyclopaedia: words in, facts out, nothing else known.
+"""Reads questions and articles of the generated encyclopaedia.
 
-The reader knows the encyclopaedia's language (the forms of its clauses, phrases and questions) and none of its facts:
-what it says about a question follows from the question's text and from the articles it is shown.
+The reader knows the encyclopaedia's language (the forms of its clauses, phrases and questions) but none of its facts:
+all it concludes follows from the text of the question and of the articles that it is given.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _LONGEST_QUESTION = 2000
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A thing as a text speaks of it."""
+    """A thing as a text mentions it."""
 
     name: str
     """Its name."""
     noun: str = ""
-    """What the text says it is; "" where it does not."""
+    """What kind of thing the text calls it, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A thing, and the names of the facts that lead on from it."""
+    """A thing, and the names of the facts to follow from it."""
 
     start: Mention
     facts: tuple[str, ...]
@@ -60,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a question asks."""
+    """What a question asks for."""
 
     mode: str
     """"value" (of one side), or "first", "last", "below", "same" of two."""
@@ -70,14 +70,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What has to be found out next."""
+    """A fact to find out next."""
 
     mention: Mention
-    """The thing whose article is wanted."""
+    """The thing whose article is needed."""
     fact: str
-    """The name of the fact that is to be read there."""
+    """The name of the fact to read there."""
     title: str = ""
-    """The title of its article where that was seen and did not tell the fact."""
+    """The title of its article if that was seen but did not contain the fact, else ""."""
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Missing:
 
 @functools.lru_cache(maxsize=4096)
 def parse_question(question: str) -> Plan | None:
-    """What a question asks, or None where it is none of the encyclopaedia's.
+    """Return what a question asks for, or None if its form is unknown.
 
     >>> plan = parse_question("Who taught the director of the film The Gripom Road?")
     >>> plan.sides[0].start.name, plan.sides[0].facts
@@ -129,13 +129,13 @@ def _by_name() -> dict[str, Relation]:
 
 
 def _pattern(form: str) -> re.Pattern[str]:
-    """A form with `{x}` and `{y}` as groups; its first letter may be a capital."""
+    """Compile a form, with `{x}` and `{y}` as groups; case is ignored."""
     parts = re.split(r"\{[xy]\}", form)
     return re.compile("(.+)".join(re.escape(part) for part in parts), re.IGNORECASE)
 
 
 def _parse_name(text: str) -> Side | None:
-    """A noun phrase, taken apart down to the thing it names."""
+    """Take a noun phrase apart, down to the thing that it names."""
     for fact, form in _phrase_forms():
         match = form.fullmatch(text)
         inner = _parse_name(match[1]) if match else None
@@ -155,7 +155,7 @@ def _clause_patterns(fact: str) -> tuple[re.Pattern[str], ...]:
     holes = {"s": _SUBJECT, "p": _POSSESSIVE, "m": "(?:her|him|it)", "o": wanted}
     patterns = []
     for clause in relation.clauses:
-        # Who it is about is plain from the article: a subject at the beginning need not be matched.
+        # The article is about its subject, so a subject at the beginning need not be matched.
         parts = re.split(r"\{([spmo])\}", re.sub(r"^\{[sp]\} ", "", clause))
         pattern = "".join(holes[part] if n % 2 else re.escape(part) for n, part in enumerate(parts))
         if pattern[0].islower() and not clause.startswith("{"):
@@ -165,7 +165,7 @@ def _clause_patterns(fact: str) -> tuple[re.Pattern[str], ...]:
 
 
 def read_fact(fact: str, text: str) -> Mention | None:
-    """What an article says about a fact, or None where it does not.
+    """Return what an article says about a fact, or None if it says nothing.
 
     >>> read_fact("teacher", "Tadan Rirek was a surveyor. She was taught by the lawyer Stadan Brocask in her youth.")
     Mention(name='Stadan Brocask', noun='lawyer')
@@ -178,7 +178,7 @@ def read_fact(fact: str, text: str) -> Mention | None:
 
 
 def find_article(mention: Mention, pages: Mapping[str, str]) -> str | None:
-    """The title of the article about a thing among some pages (title to text), or None.
+    """Return the title of the article about a thing among pages (title to text), or None.
 
     >>> pages = {"Rubox (novel)": "Rubox is a novel.", "Rubox (film)": "Rubox is a film.", "Suful": "Suful is a town."}
     >>> find_article(Mention("Rubox", "film"), pages), find_article(Mention("Pigam"), pages)
@@ -199,10 +199,10 @@ def find_article(mention: Mention, pages: Mapping[str, str]) -> str | None:
 
 
 def solve(plan: Plan, pages: Mapping[str, str]) -> str | tuple[Missing, ...]:
-    """The answer that the pages give to a plan, or what is missing, one thing for each side.
+    """Return the answer that the pages give, or the missing facts, one for each side.
 
     Args:
-        plan: What is asked.
+        plan: What the question asks for.
         pages: Titles and texts of the articles seen.
     """
     ends = [_follow(side, pages) for side in plan.sides]
@@ -223,7 +223,7 @@ def solve(plan: Plan, pages: Mapping[str, str]) -> str | tuple[Missing, ...]:
 
 
 def _follow(side: Side, pages: Mapping[str, str]) -> tuple[Mention, Mention] | Missing:
-    """The last thing of a chain and what its fact says."""
+    """Return the last thing of a chain and what its fact says, or the missing fact."""
     subject, here = side.start, side.start
     for fact in side.facts:
         subject, title = here, find_article(here, pages)
@@ -237,7 +237,7 @@ def _follow(side: Side, pages: Mapping[str, str]) -> tuple[Mention, Mention] | M
 
 
 def _ordered(value: str) -> tuple[int, ...]:
-    """A date or number in a form that compares."""
+    """Return a date or a number as a tuple that sorts."""
     words = value.replace(",", "").split()
     if len(words) == 3 and words[1] in MONTHS:
         return int(words[2]), MONTHS.index(words[1]), int(words[0])
@@ -245,7 +245,7 @@ def _ordered(value: str) -> tuple[int, ...]:
 
 
 def queries_for(missing: Missing) -> Iterable[str]:
-    """Search queries for an article, the most telling first, each another one."""
+    """Return different search queries for an article, the most specific first."""
     name, relation = missing.mention.name, _by_name()[missing.fact]
     kinds = [KINDS[r.source] for r in RELATIONS if r.name == missing.fact]
     noun = missing.mention.noun or (kinds[0].nouns[0] if len(kinds[0].nouns) == 1 else "")
@@ -253,11 +253,11 @@ def queries_for(missing: Missing) -> Iterable[str]:
     queries = [f"{name} {noun}".strip(), f"{name} {noun} {cues}".strip()]
     if len(kinds) > 1:
         queries.append(" ".join([name, *(kind.nouns[0] for kind in kinds), cues]))
-    # In the words of first sentences: they tell the article of a name from those of longer names that contain it.
+    # The words of first sentences distinguish an article from those whose longer names contain this name.
     queries += [opening.format(s=name, a="", noun=noun) for kind in kinds for opening in kind.openings]
     return dict.fromkeys((*queries, name, f"{name} in full also known as"))
 
 
 def cues_for(missing: Missing) -> tuple[str, ...]:
-    """Words of which every sentence that tells the fact has one."""
+    """Return words of which every sentence with the fact contains one."""
     return _by_name()[missing.fact].cues

@@ -1,8 +1,8 @@
 """English tokens as spaCy's blank English tokenizer makes them, without spaCy.
 
-Between spaces a text is cut from both ends while a mark, a quote, a currency sign or a unit behind a digit stands
-there; what is left is a word with a known split ("don't"), an address, or is cut at marks between its letters. The
-rules are those of spaCy 3.8 (MIT licence) for Latin script; units and letters of other scripts are left out.
+The text is split at spaces. From both ends of each part, marks, quotes, currency signs and units behind a digit are cut
+off one by one. The rest is a word with a known split ("don't"), an address, or is cut at marks between its letters. The
+rules are those of spaCy 3.8 (MIT licence) for Latin script, without the units and letters of other scripts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from agent_envs.envs.webshop.english_words import PIECES
+from agent_envs.envs.webshop.words import token_pieces
 
 __all__ = ["tokenize"]
 
 
 def _spans(codes: Iterable[int]) -> str:
-    """A character class of some characters, in order."""
+    """Return a character class of code points, which must be sorted."""
     spans: list[list[int]] = []
     for code in codes:
         if spans and spans[-1][1] == code - 1:
@@ -29,7 +29,7 @@ def _spans(codes: Iterable[int]) -> str:
 
 
 def _letters(category: str) -> str:
-    """The letters of one case; scripts without case count for both."""
+    """Return the letters of one case; letters without case count for both."""
     cased = (c for c in range(0x530) if unicodedata.category(chr(c)) == category and c != 0xB5)  # not the unit
     return _spans(cased) + _spans(c for c in range(0x530, 0x1E00) if chr(c).isalpha()) + _spans(
         c for c in range(0x1E00, 0x2000) if unicodedata.category(chr(c)) == category
@@ -75,24 +75,25 @@ _ADDRESS = re.compile(
 
 
 def tokenize(text: str) -> list[str]:
-    """The tokens of a text in order; spaces are none.
+    """Return the tokens of a text in order.
 
     >>> tokenize("Women's T-Shirt, 2-Pack (10oz) don't")
     ['Women', "'s", 'T', '-', 'Shirt', ',', '2', '-', 'Pack', '(', '10', 'oz', ')', 'do', "n't"]
     """
+    known = token_pieces()
     return [
-        token for word in text.split() for token in ((word,) if word.isalpha() and word not in PIECES else _cut(word))
+        token for word in text.split() for token in ((word,) if word.isalpha() and word not in known else _cut(word))
     ]
 
 
 def _cut(word: str) -> list[str]:
-    """The tokens of a text without spaces."""
-    tokens = _affixes(word, PIECES)
+    """Return the tokens of a text without spaces."""
+    tokens = _affixes(word, token_pieces())
     return _joined(tokens) if len(tokens) > 1 else tokens
 
 
 def _affixes(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Marks at both ends cut off one by one, then the rest in its pieces."""
+    """Cut off marks at both ends one by one, then split the rest."""
     before: list[str] = []
     behind: list[str] = []
     size = -1
@@ -138,16 +139,16 @@ def _pieces(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
 
 @functools.cache
 def _marked() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Known texts with marks in them, by what becomes of them where they are not known: emoticons and the like."""
+    """Return the known texts with marks, such as emoticons, by the tokens into which the rules would split them."""
     marked = {}
-    for text, pieces in PIECES.items():
+    for text, pieces in token_pieces().items():
         if _PREFIX.match(text) or _SUFFIX.search(text) or _INFIX.search(text):
             marked[tuple(_affixes(text, {}))] = pieces
     return marked
 
 
 def _joined(tokens: list[str]) -> list[str]:
-    """Tokens in a row that make a known text with marks, put together again: the longest first."""
+    """Join consecutive tokens that form a known text with marks, the longest first."""
     marked = _marked()
     spans = [
         (end - start, start)

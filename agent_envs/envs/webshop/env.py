@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
+from agent_envs.checks import choice, integer, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.webshop.products import Catalog, Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
@@ -26,9 +27,9 @@ from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
 from agent_envs.envs.webshop.prompt import SEARCH, webshop_prompt
-from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward
-from agent_envs.envs.webshop.site import Page, Session, Site, parse_action
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward, step_reward
+from agent_envs.envs.webshop.site import Page, Site, Visit, parse_action
+from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome, Snapshot, TextEnv
@@ -36,7 +37,6 @@ from agent_envs.text_env import Outcome, Snapshot, TextEnv
 __all__ = ["WebShopEnv"]
 
 EXPERTS = ("explore", "oracle")
-RIGHT, WRONG_CALL = 10.0, -0.1  # reward="agentr1"
 _LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
 
 
@@ -144,18 +144,13 @@ class WebShopEnv(TextEnv):
         expert: str = "explore",
         **kwargs: Any,
     ) -> None:
-        for name, value, known in (
-            ("mode", mode, tuple(MODES)),
-            ("reward", reward, REWARDS),
-            ("expert", expert, EXPERTS),
-        ):
-            if value not in known:
-                raise ConfigError(f"there is no {name} {value!r}.{did_you_mean(str(value), known)}")
-        if human_goals is not None and not isinstance(human_goals, bool):
-            raise ConfigError(f"human_goals must be True, False or None, got {human_goals!r}")
+        self.mode = choice("mode", mode, MODES)
+        self.reward = choice("reward", reward, REWARDS)
+        self.expert = choice("expert", expert, EXPERTS)
+        self.human_goals = choice("human_goals", human_goals, (True, False, None))
         data = data_name(data)
         if products is not None and data != "generated":
-            raise ConfigError(f"products= is for data='generated', not for {data!r}")
+            raise ConfigError(f"products= applies only to data='generated'; leave it out for data={data!r}")
         check_tagger(tagger)
         if data != "generated":
             from agent_envs.datasets.webshop.store import check_catalog
@@ -164,16 +159,13 @@ class WebShopEnv(TextEnv):
         kwargs.setdefault("max_observation_length", _LONGEST)
         super().__init__(split=split, data=data, **kwargs)
         check_split(self.split)
-        self.mode = mode
-        self.reward = reward
-        self.human_goals = human_goals
         self.products = products
         self.prices = _path("prices", prices)
         self.goals = _path("goals", goals)
         self.tagger = tagger
-        self.expert = expert
         self.show_attributes = show_attributes
-        self.page_file = None if page is None else Path(str(_path("page", page)))
+        page = _path("page", page)
+        self.page_file = None if page is None else Path(page)
         self._page_folder: tempfile.TemporaryDirectory[str] | None = None
         self._site: Site | None = None
         self._played: WebShopTasks | None = None
@@ -181,12 +173,12 @@ class WebShopEnv(TextEnv):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """What the environment was made from."""
+        """The spec that the environment was made from."""
         return self._spec
 
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:  # so that it can be written as JSON
+        if spec is not None:  # so that the spec can be written as JSON
             for name in ("data", "prices", "goals", "page"):
                 if isinstance(spec.kwargs.get(name), os.PathLike):
                     spec.kwargs[name] = os.fspath(spec.kwargs[name])
@@ -199,10 +191,10 @@ class WebShopEnv(TextEnv):
         drawn = prices_of(self.prices) if self.prices is not None else {}
         nouns = open_tagger(self.tagger)
 
-        def buy(session: Session, product: Product) -> tuple[float, dict[str, Any]]:
+        def buy(visit: Visit, product: Product) -> tuple[float, dict[str, Any]]:
             price = drawn.get(product.asin)
             price = catalog.price(product.asin) if price is None else price
-            return purchase_reward(product, tasks.goals[int(session.name)], price, session.options, nouns)
+            return purchase_reward(product, tasks.goals[int(visit.name)], price, visit.options, nouns)
 
         tasks = WebShopTasks(self.data, self.split, goals_of(catalog, self.human_goals, self.goals, self.data))
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
@@ -215,7 +207,7 @@ class WebShopEnv(TextEnv):
 
     @property
     def tasks(self) -> WebShopTasks:
-        """The goals of the split, or of the one that the goal being played is in."""
+        """The goals of the split, or of the split of the goal that is being played."""
         if self._tasks is None:
             self._tasks = self.open_tasks()
         return self._played or self._tasks  # type: ignore[return-value]
@@ -225,8 +217,8 @@ class WebShopEnv(TextEnv):
         """The number of goals in the split."""
         return len(self.tasks if self._tasks is None else self._tasks)
 
-    def _turn_to(self, number: int) -> int:
-        """Play a goal of the whole list; its index in its split."""
+    def _select_goal(self, number: int) -> int:
+        """Select a goal of the whole list to play; return its index in its split."""
         own: WebShopTasks = self.tasks
         split, index = own.place(number)
         self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals)
@@ -234,14 +226,14 @@ class WebShopEnv(TextEnv):
 
     @property
     def site(self) -> Site:
-        """The shop; ResetNeeded before the first reset."""
+        """The shop. Raises ResetNeeded before the first reset."""
         if self._site is None:
             raise ResetNeeded("the shop is not open yet: call reset() first")
         return self._site
 
     @property
     def page(self) -> Page:
-        """The page that is open."""
+        """The open page."""
         if self._page is None:
             self._page = self.site.page(self.state)
         return self._page
@@ -249,11 +241,11 @@ class WebShopEnv(TextEnv):
     # -- the episode ---------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task: goal ``options["index"]`` of the split, ``options["goal"]`` of the whole list, or one drawn.
+        """Begin a task: goal ``options["index"]`` of the split, ``options["goal"]`` of the whole list, or a random one.
 
         Raises:
-            TaskIndexError: The number lies outside.
-            ConfigError: ``options`` has other keys, both of these, or a number that is no integer.
+            TaskIndexError: There is no goal with this number.
+            ConfigError: ``options`` contains other keys, both of these, or a number that is not an integer.
         """
         options = dict(options or {})
         number = options.pop("goal", None)
@@ -261,55 +253,53 @@ class WebShopEnv(TextEnv):
         if number is None:
             return super().reset(seed=seed, options=options)
         if options:
-            raise ConfigError(f"reset options hold 'index' or 'goal', got 'goal' and {', '.join(map(repr, options))}")
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-            raise ConfigError(f"options['goal'] must be an integer, got {number!r}")
-        return super().reset(seed=seed, options={"index": self._turn_to(int(number))})
+            raise ConfigError(
+                f"reset options may contain 'index' or 'goal', got 'goal' and {', '.join(map(repr, options))}"
+            )
+        return super().reset(seed=seed, options={"index": self._select_goal(integer("options['goal']", number))})
 
-    def begin(self, task: WebShopTask) -> tuple[str, Session]:
-        session = self.site.start(str(task.number), task.goal.instruction)
-        self._page = self.site.page(session)
-        return page_text(self._page, session, self.mode), session
+    def begin(self, task: WebShopTask) -> tuple[str, Visit]:
+        visit = self.site.start(str(task.number), task.goal.instruction)
+        self._page = self.site.page(visit)
+        return page_text(self._page, visit, self.mode), visit
 
     def act(self, action: str) -> Outcome:
-        session: Session = self.state
+        visit: Visit = self.state
         name, argument = parse_action(action)
         bought = False
         valid = False
         if name == "search" and argument:
-            valid = self.site.search(session, argument, self._sample)
+            valid = self.site.search(visit, argument, self._sample)
         elif name == "click" and argument != "search" and argument in self.page.clickables:
-            bought = self.site.click(session, argument, self.page)
+            bought = self.site.click(visit, argument, self.page)
             valid = True
         if valid:
             self._page = None
-        score = session.reward if bought else 0.0
-        reward = score
-        if self.reward == "agentr1":
-            reward = RIGHT * (score >= SUCCESS) + WRONG_CALL * (not valid)
+        score = visit.reward if bought else 0.0
+        reward = step_reward(self.reward, score, valid=valid)
         return Outcome(
-            page_text(self.page, session, self.mode),
+            page_text(self.page, visit, self.mode),
             reward=reward,
             terminated=bought,
             invalid_action=not valid,
             score=score,
             success=score >= SUCCESS,
             components={self.reward: reward},
-            extra={"reward_info": dict(session.reward_info)} if bought else {},
+            extra={"reward_info": dict(visit.reward_info)} if bought else {},
         )
 
     def expert_action(self) -> str | None:
-        """The next action of a shopper, who looks for the goal's product or for one that fits as well."""
-        session: Session = self.state
-        if session is None or session.view == "done":
+        """Return the next action of a shopper who looks for the goal's product or for one that fits as well."""
+        visit: Visit = self.state
+        if visit is None or visit.view == "done":
             return None
         product = self.site.catalog.product(self.task.goal.asin)
         if self.expert == "oracle" and product is not None:
             return oracle_action(self.page, self._transcript, self.task.goal, product)
-        return explore_action(self.page, self._transcript, session.instruction)
+        return explore_action(self.page, self._transcript, visit.instruction)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The shopper's action; with probability `noise` a click on something else, or a search for fewer words."""
+        """Return the shopper's action or, with probability `noise`, another click or a search for fewer words."""
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
@@ -320,9 +310,9 @@ class WebShopEnv(TextEnv):
         return map(int, self.np_random.choice(size, size=min(count, size), replace=False))
 
     def anchor(self) -> str:
-        session: Session = self.state
-        text = page_text(self.page, session, "text")
-        return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in session.options.items())]))
+        visit: Visit = self.state
+        text = page_text(self.page, visit, "text")
+        return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in visit.options.items())]))
 
     def available_actions(self) -> list[str]:
         search = [SEARCH] if self.page.search_bar else []
@@ -333,9 +323,9 @@ class WebShopEnv(TextEnv):
 
     def _info(self, outcome: Outcome) -> dict[str, Any]:
         info = super()._info(outcome)
-        session: Session = self.state
-        info["goal"] = int(session.name)
-        info["url"] = session.url
+        visit: Visit = self.state
+        info["goal"] = int(visit.name)
+        info["url"] = visit.url
         info["available_actions"] = {"has_search_bar": self.page.search_bar, "clickables": list(self.page.clickables)}
         return info
 
@@ -343,19 +333,19 @@ class WebShopEnv(TextEnv):
         """Return to a snapshot."""
         self._page = None
         self._played = None
-        self._turn_to(int(snapshot.state.name))
+        self._select_goal(int(snapshot.state.name))
         return super().restore(snapshot)
 
     def render(self) -> str | None:
-        """The page as HTML in mode "html"; in mode "human" it is written to a file, whose name is said once."""
+        """Return the page as HTML in mode "html"; in mode "human" write it to a file and print its name once."""
         if self.render_mode not in ("html", "human"):
             return super().render()
         if self.state is None:
             raise ResetNeeded("there is no page yet: call reset() before render()")
-        session: Session = self.state
-        product = self.site.catalog.product(session.asin) if session.asin else None
+        visit: Visit = self.state
+        product = self.site.catalog.product(visit.asin) if visit.asin else None
         actions = self._transcript[1::2]
-        document = page_html(self.page, session, product, f"> {actions[-1]}" if actions else "")
+        document = page_html(self.page, visit, product, f"> {actions[-1]}" if actions else "")
         if self.render_mode == "html":
             return document
         if self.page_file is None:
@@ -365,9 +355,9 @@ class WebShopEnv(TextEnv):
         try:
             write_text(self.page_file, document)
         except OSError as e:
-            raise ConfigError(f"the page cannot be written to {self.page_file} ({e.strerror}); name another") from e
+            raise ConfigError(f"the page cannot be written to {self.page_file}: {e.strerror}") from e
         if first:
-            sys.stdout.write(f"the page is shown by {self.page_file.resolve().as_uri()}\n")
+            sys.stdout.write(f"the page is shown in {self.page_file.resolve().as_uri()}\n")
         return None
 
     def close(self) -> None:
@@ -379,8 +369,8 @@ class WebShopEnv(TextEnv):
 
 
 def _path(name: str, value: object) -> str | None:
-    """The path that an argument names; ConfigError where it is none."""
+    """Return the path that an argument names; raise ConfigError if it is not a path."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if path is None or (isinstance(path, str) and path):
         return path
-    raise ConfigError(f"{name} must be a path, got {value!r}")
+    raise ConfigError(f"{name} must be a path, got {shown(value)}")

@@ -1,7 +1,7 @@
-"""A shopper that reads: it searches, opens products, checks what is said about them, chooses options and buys.
+"""WebShop's experts: they search, open products, read their pages, choose options and buy.
 
-`expert="explore"` acts on the instruction and on what the pages have shown so far, read back from the transcript, so
-that it goes on sensibly from any point of an episode; `expert="oracle"` knows which product the goal was made from.
+`expert="explore"` knows only the instruction and the transcript, so it can continue from any point of an episode.
+`expert="oracle"` knows which product the goal was made from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent_envs.datasets.webshop.products import Goal, Product
-from agent_envs.envs.webshop.memory import Memory, Seen, remember
+from agent_envs.envs.webshop.notes import Seen, ShopperNotes, read_transcript
 from agent_envs.envs.webshop.site import Page
 from agent_envs.retrieval.analysis.analyzer import analyze
 
@@ -22,13 +22,13 @@ __all__ = ["choose_options", "explore_action", "oracle_action", "stray_action"]
 
 _STEPS = 15
 _PAGES = 5  # of results
-# What counts against a product: a place further down, one like it that was not right, a price that may be too high.
-_CLOSE = 0.35  # of the words that say something
+# What counts against a product: its rank, the same title on a product that was not right, a price that may be too high.
+_CLOSE = 0.35  # of the instruction's content words
 _PLACE, _TWIN, _RISK = 2.0, 8.0, 9.0
 _CEILING = re.compile(r",? and price lower than ([\d.]+) dollars")
 _WORD = re.compile(r"[^\W_]+(?:[.'][^\W_]+)*|\"")
 
-# How people ask, which says nothing about what they want.
+# Words of asking, which say nothing about the product.
 _ASKING = frozenset(
     analyze(
         "am i'm i'd i've we're looking look need needs want wants wanted would like buy buying find finding please "
@@ -40,12 +40,12 @@ _ASKING = frozenset(
         "less under dollars us about really very more than just so i in ok okay thanks thank too"
     )
 )
-# Names of options: worth searching for, but no proof of anything where they are missing.
+# Names of options: useful in a query, but a product without them may still be right.
 _NAMES = frozenset(
     analyze("color colored colour size sized sizes style version flavor flavored scent scented smells fit type option")
 )
 
-# What only an option's value can be: a product that does not offer it need not be read on.
+# Words that only option values contain: a product that does not offer them need not be read any further.
 _COLORS = frozenset(
     analyze(
         "black white grey gray red blue yellow orange purple pink brown beige navy teal burgundy turquoise maroon "
@@ -62,108 +62,108 @@ _CUES = {
 
 
 def explore_action(page: Page, transcript: Sequence[str], instruction: str) -> str:
-    """The next action of a shopper who knows no more than what was shown.
+    """Return the next action of a shopper who knows only what was shown.
 
     Args:
         page: The open page.
-        transcript: Observations and actions in turns, from the first observation to the one of this page.
-        instruction: What is to be bought.
+        transcript: Observations and actions in turn, from the first observation to that of this page.
+        instruction: The instruction of the task.
     """
-    memory = remember(transcript)
+    notes = read_transcript(transcript)
     text = _CEILING.sub("", instruction).lower()
     found = _CEILING.findall(instruction)
     ceiling = float(found[-1].rstrip(".")) if found else float("inf")
     wish = _Wish(text, frozenset(analyze(text)) - _ASKING - _NAMES, ceiling)
-    if memory.view == "start" or not memory.queries:
-        return f"search[{_query(text)}]" if memory.view == "start" else "click[Back to Search]"
-    if memory.view == "sub":
-        return _from_sub_page(memory, wish)
-    if memory.view == "results":
-        return _from_results(memory, wish)
-    return _from_item(page, memory, wish)
+    if notes.view == "start" or not notes.queries:
+        return f"search[{_query(text)}]" if notes.view == "start" else "click[Back to Search]"
+    if notes.view == "sub":
+        return _from_sub_page(notes, wish)
+    if notes.view == "results":
+        return _from_results(notes, wish)
+    return _from_item(page, notes, wish)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What is to be bought."""
+    """What the shopper wants."""
 
     text: str
     """The instruction without the price."""
     terms: frozenset[str]
-    """Its words that say something, stemmed."""
+    """Its content words, stemmed."""
     ceiling: float
-    """What it may cost at most."""
+    """The price limit."""
 
 
-def _fresh(memory: Memory, wish: _Wish) -> list[str]:
-    """Products that were shown and not opened, the most promising first."""
-    titles = Counter(seen.title for seen in memory.seen.values() if seen.opened)
-    fresh = [a for a, seen in memory.here() if not seen.opened and seen.prices[0] <= wish.ceiling]
+def _fresh(notes: ShopperNotes, wish: _Wish) -> list[str]:
+    """Return the products that were shown but not opened, the most promising first."""
+    titles = Counter(seen.title for seen in notes.seen.values() if seen.opened)
+    fresh = [a for a, seen in notes.here() if not seen.opened and seen.prices[0] <= wish.ceiling]
 
     def promise(asin: str) -> float:
-        seen = memory.seen[asin]
+        seen = notes.seen[asin]
         hits = len(wish.terms & set(analyze(seen.title)))
         return hits - _PLACE * seen.place - _TWIN * titles[seen.title] - _RISK * (seen.prices[1] > wish.ceiling)
 
     return sorted(fresh, key=promise, reverse=True)
 
 
-def _from_results(memory: Memory, wish: _Wish) -> str:
-    left = _STEPS - memory.steps
-    fresh = [asin for asin in _fresh(memory, wish) if memory.seen[asin].page == memory.page]
-    best = _best(memory, wish)
-    if fresh and (not best or left >= (_cost(memory, wish, best) + 2 if _close(memory, wish, best) else 5)):
+def _from_results(notes: ShopperNotes, wish: _Wish) -> str:
+    left = _STEPS - notes.steps
+    fresh = [asin for asin in _fresh(notes, wish) if notes.seen[asin].page == notes.page]
+    best = _best(notes, wish)
+    if fresh and (not best or left >= (_cost(notes, wish, best) + 2 if _close(notes, wish, best) else 5)):
         return _click(fresh[0])
-    if memory.page < _PAGES and memory.pages == memory.page and left > 8:
+    if notes.page < _PAGES and notes.pages == notes.page and left > 8:
         return "click[Next >]"
-    best = best or next(iter(_fresh(memory, wish)), "") or next((asin for asin, _ in memory.here()), "")
+    best = best or next(iter(_fresh(notes, wish)), "") or next((asin for asin, _ in notes.here()), "")
     if not best:
         return "click[Back to Search]"
-    there = memory.seen[best].page
-    return _click(best) if there == memory.page else "click[< Prev]" if there < memory.page else "click[Next >]"
+    there = notes.seen[best].page
+    return _click(best) if there == notes.page else "click[< Prev]" if there < notes.page else "click[Next >]"
 
 
 def _lacks(seen: Seen, wish: _Wish) -> frozenset[str]:
-    """What of the wish was not seen of a product, the values it offers included."""
+    """Return the terms of the wish that neither a product's pages nor its option values contain."""
     values = [value for value in seen.offers if _standing(wish.text, value)]
     return wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *values])))
 
 
-def _close(memory: Memory, wish: _Wish, asin: str) -> bool:
-    """Whether a product lacks so little that the wish may only have been put in other words."""
-    return len(_lacks(memory.seen[asin], wish)) <= _CLOSE * len(wish.terms)
+def _close(notes: ShopperNotes, wish: _Wish, asin: str) -> bool:
+    """Return whether a product lacks so few terms that the wish may just use other words."""
+    return len(_lacks(notes.seen[asin], wish)) <= _CLOSE * len(wish.terms)
 
 
-def _cost(memory: Memory, wish: _Wish, asin: str) -> int:
-    """Steps from the results to its purchase: open it, choose, buy."""
-    return 2 + len(choose_options({value: [value] for value in memory.seen[asin].offers}, wish.text, loose=False))
+def _cost(notes: ShopperNotes, wish: _Wish, asin: str) -> int:
+    """Return the number of steps from the results to its purchase: open it, choose options, buy."""
+    return 2 + len(choose_options({value: [value] for value in notes.seen[asin].offers}, wish.text, loose=False))
 
 
-def _from_sub_page(memory: Memory, wish: _Wish) -> str:
-    seen = memory.seen.get(memory.asin)
+def _from_sub_page(notes: ShopperNotes, wish: _Wish) -> str:
+    seen = notes.seen.get(notes.asin)
     if seen is not None and seen.opened == 1 and "Features" in seen.views and seen.page == 1 and len(seen.texts) > 2:
-        cost = _cost(memory, wish, memory.asin)
-        least = cost + 3 if _close(memory, wish, memory.asin) else min(cost, 5) + 2
-        if _lacks(seen, wish) and _STEPS - memory.steps >= least and _fresh(memory, wish):
+        cost = _cost(notes, wish, notes.asin)
+        least = cost + 3 if _close(notes, wish, notes.asin) else min(cost, 5) + 2
+        if _lacks(seen, wish) and _STEPS - notes.steps >= least and _fresh(notes, wish):
             return f"search[{_query(wish.text)}]"  # back to the results in one step
     return "click[< Prev]"
 
 
-def _from_item(page: Page, memory: Memory, wish: _Wish) -> str:
+def _from_item(page: Page, notes: ShopperNotes, wish: _Wish) -> str:
     options = _options(page)
     choice = choose_options(options, wish.text)
-    chosen = _chosen(memory, options)
+    chosen = _chosen(notes, options)
     buy = [_click(value) for name, value in choice.items() if chosen.get(name) != value] + ["click[Buy Now]"]
-    seen = memory.seen.get(memory.asin)
+    seen = notes.seen.get(notes.asin)
     if seen is None or seen.opened > 1:
         return buy[0]
-    # Values that are not chosen do not speak for the product.
+    # Option values that are not chosen do not count.
     missing = wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *choice.values()])))
     if not missing and seen.prices[0] <= wish.ceiling:
         return buy[0]
-    left = _STEPS - memory.steps - len(buy)
-    fresh = _fresh(memory, wish)
-    shown = memory.seen.values()
+    left = _STEPS - notes.steps - len(buy)
+    fresh = _fresh(notes, wish)
+    shown = notes.seen.values()
     values = {term for other in shown for term in analyze(" ".join(other.offers))}
     values -= {term for other in shown for term in analyze(" ".join([other.title, *other.texts]))}
     if not missing & (values | _COLORS):
@@ -171,12 +171,14 @@ def _from_item(page: Page, memory: Memory, wish: _Wish) -> str:
             return "click[Features]"
         if "Description" not in seen.views and left > (9 if fresh and len(seen.texts) > 2 else 1):
             return "click[Description]"
-    best = _best(memory, wish) or memory.asin  # after a search of its own, none of that search was opened
-    back = 1 + _cost(memory, wish, best)  # steps to the purchase of the best one, from here
-    if _close(memory, wish, best):
-        go_on = len(buy) + left >= back + (2 if best == memory.asin else 0) and (bool(fresh) or best != memory.asin)
+    best = (
+        _best(notes, wish) or notes.asin
+    )  # if a later search found it, no product of that search may have been opened
+    back = 1 + _cost(notes, wish, best)  # steps from here to the purchase of the best product
+    if _close(notes, wish, best):
+        go_on = len(buy) + left >= back + (2 if best == notes.asin else 0) and (bool(fresh) or best != notes.asin)
     else:
-        go_on = (bool(fresh) and left > 1) or (memory.pages < 2 and left > 5)
+        go_on = (bool(fresh) and left > 1) or (notes.pages < 2 and left > 5)
     return "click[< Prev]" if go_on else buy[0]
 
 
@@ -184,20 +186,20 @@ def _click(text: str) -> str:
     return f"click[{text}]"
 
 
-def _best(memory: Memory, wish: _Wish) -> str:
-    """The opened product that fits best, "" where none was opened."""
+def _best(notes: ShopperNotes, wish: _Wish) -> str:
+    """Return the opened product that fits best, or "" if none was opened."""
 
     def fit(asin: str) -> tuple[bool, int, int]:
-        seen = memory.seen[asin]
+        seen = notes.seen[asin]
         offered = [value for value in seen.offers if _standing(wish.text, value)]
         told = set(analyze(" ".join([seen.title, *seen.texts, *offered])))
         return seen.prices[0] <= wish.ceiling, len(wish.terms & told), -seen.place
 
-    return max((asin for asin, seen in memory.here() if seen.opened), key=fit, default="")
+    return max((asin for asin, seen in notes.here() if seen.opened), key=fit, default="")
 
 
 def _query(wish: str) -> str:
-    """The words of a wish that say something."""
+    """Return the content words of a wish."""
     words = [word for word in _WORD.findall(wish) if not set(analyze(word)) <= _ASKING]
     return " ".join(words) or wish.strip() or "anything"
 
@@ -210,13 +212,13 @@ def _options(page: Page) -> dict[str, list[str]]:
     return options
 
 
-def _chosen(memory: Memory, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _chosen(notes: ShopperNotes, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
     names = {value: name for name, values in options.items() for value in values}
-    return {names[click]: click for click in memory.clicks if click in names}
+    return {names[click]: click for click in notes.clicks if click in names}
 
 
 def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bool = True) -> dict[str, str]:
-    """The values that a wish asks for; of two readings of the same words the longer one.
+    """Return the option values that a wish asks for; longer readings of the same words win.
 
     >>> choose_options({"color": ["green", "olive green"], "size": ["6", "6.5"]}, "socks in olive green, size 6.5")
     {'color': 'olive green', 'size': '6.5'}
@@ -248,33 +250,33 @@ def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bo
 
 
 def _standing(wish: str, value: str) -> bool:
-    """Whether the value stands in the wish as it is, not as a part of "x-large" or "6.5"."""
+    """Return whether the wish contains the value by itself, not as a part of, say, "x-large" or "6.5"."""
     return re.search(rf"(?<![\w.\-]){re.escape(value)}(?![\w\-]|\.\d)", wish) is not None
 
 
 def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Product) -> str:
-    """The next action of a shopper who knows which product the goal was made from.
+    """Return the next action of a shopper who knows which product the goal was made from.
 
     Args:
         page: The open page.
-        transcript: Observations and actions in turns.
-        goal: What is to be bought.
+        transcript: Observations and actions in turn.
+        goal: The goal of the task.
         product: The goal's product.
     """
-    memory = remember(transcript)
+    notes = read_transcript(transcript)
     queries = [
         product.title,
         f"{product.title} {product.description} {' '.join(product.bullets[:1])} {' '.join(goal.attributes)}",
     ]
-    if memory.view == "start" or not memory.queries:
-        return f"search[{queries[0]}]" if memory.view == "start" else "click[Back to Search]"
-    if memory.view == "results":
+    if notes.view == "start" or not notes.queries:
+        return f"search[{queries[0]}]" if notes.view == "start" else "click[Back to Search]"
+    if notes.view == "results":
         if product.asin.lower() in page.clickables:
             return f"click[{product.asin}]"
-        if memory.page < _PAGES and "next >" in page.clickables:
+        if notes.page < _PAGES and "next >" in page.clickables:
             return "click[Next >]"
-        return f"search[{queries[len(memory.queries) % 2]}]"
-    if memory.view == "sub" or memory.asin.lower() != product.asin.lower():
+        return f"search[{queries[len(notes.queries) % 2]}]"
+    if notes.view == "sub" or notes.asin.lower() != product.asin.lower():
         return "click[< Prev]"
     options = _options(page)
     if isinstance(goal.options, Mapping):
@@ -285,7 +287,7 @@ def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Pr
             name = next((n for n, values in options.items() if value in values and n not in wanted), None)
             if name is not None:
                 wanted[name] = value
-    chosen = _chosen(memory, options)
+    chosen = _chosen(notes, options)
     for name, value in wanted.items():
         if chosen.get(name) != value and value in options.get(name, ()):
             return _click(value)
@@ -293,12 +295,12 @@ def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Pr
 
 
 def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
-    """A well-formed action that errs: another product, another value, a page that was not needed, a purchase too soon.
+    """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon.
 
     Args:
         page: The open page.
-        right: What the expert would do.
-        rng: Source of the error.
+        right: The expert's action.
+        rng: Draws the mistake.
     """
     if page.search_bar:
         words = right.removeprefix("search[").removesuffix("]").split()

@@ -1,7 +1,7 @@
-"""How alike two texts are: thefuzz's token_set_ratio, number for number, decided fast where only a threshold counts.
+"""Similarity of texts: the same numbers as thefuzz's token_set_ratio, but faster if only a threshold counts.
 
-thefuzz 0.19.0 without python-Levenshtein, which is what its authors' users run by default, measures with difflib; an
-edit-distance library gives other numbers. Here difflib is asked only where bounds leave the answer open.
+thefuzz 0.19.0 uses difflib unless python-Levenshtein is installed, which gives other numbers. Here, too, difflib
+decides, but only where cheap bounds leave the answer open.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from difflib import SequenceMatcher
 __all__ = ["alike", "token_set_ratio"]
 
 _NOT_WORD = re.compile(r"\W")
-_DROPPED = dict.fromkeys(range(128, 256))  # what thefuzz calls not ASCII; characters above stay
+_DROPPED = dict.fromkeys(range(128, 256))  # thefuzz removes these as not ASCII and keeps the characters above
 
 
 def token_set_ratio(first: object, second: object) -> int:
-    """0 to 100: how much the sets of words have in common.
+    """Return from 0 to 100 how similar the sets of words are.
 
-    Anything but a string counts as its `str()`, None as nothing.
+    Other types are compared by their `str()`; None is similar to nothing.
 
     >>> token_set_ratio("tea tree oil", "Tea-Tree"), token_set_ratio("grey camo", "gray camo")
     (100, 89)
@@ -29,7 +29,7 @@ def token_set_ratio(first: object, second: object) -> int:
 
 
 def alike(first: object, second: object, above: int = 85) -> bool:
-    """Whether `token_set_ratio` is above a number.
+    """Return whether `token_set_ratio` is above a threshold.
 
     >>> alike("natural hair", "hair, natural"), alike("long lasting", "long sleeve")
     (True, False)
@@ -52,7 +52,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _pairs(first: object, second: object) -> list[tuple[str, str]]:
-    """What is compared: shared words, and these with the words of either side; the best of the three counts."""
+    """Return the pairs to compare (the best one counts): shared words, alone and with the other words of each side."""
     if first is None or second is None:
         return []
     one, two = _words(str(first)), _words(str(second))
@@ -77,7 +77,7 @@ def _ratio(first: str, second: str) -> int:
 
 
 def _bound(first: str, second: str) -> int:
-    """No less than `_ratio`: characters that both have, wherever they stand."""
+    """Return an upper bound of `_ratio`, from the characters that both texts contain in any order."""
     if first == second:
         return 100
     total = len(first) + len(second)

@@ -1,6 +1,6 @@
-"""WebShop's reward: how well a purchase meets a goal, in [0, 1], as get_reward of the original's goal.py.
+"""WebShop's reward: how well a purchase meets a goal, from 0 to 1, as get_reward of the original's goal.py computes it.
 
-reward = r_type x (attributes matched + options matched + price ok) / (goal attributes + goal options + 1)
+score = r_type x (attributes matched + options matched + price ok) / (goal attributes + goal options + 1)
 """
 
 from __future__ import annotations
@@ -11,48 +11,54 @@ from typing import Any
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.envs.webshop.fuzzy import alike
 from agent_envs.envs.webshop.nouns import Tagger
+from agent_envs.envs.webshop.words import words
 
-__all__ = ["REWARDS", "SUCCESS", "basic_color", "purchase_reward"]
+__all__ = ["REWARDS", "SUCCESS", "basic_color", "purchase_reward", "step_reward"]
 
 REWARDS = ("official", "agentr1")
 SUCCESS = 0.999
-"""A score from which on a purchase counts as right."""
-_COLOR_WORDS = """
-    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
-    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
-    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
-    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
-    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
-    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
-    wheat white wine yellow
-"""
-_COLORS = tuple(_COLOR_WORDS.split())
+"""The least score of a purchase that counts as success."""
+_RIGHT, _INVALID = 10.0, -0.1  # reward="agentr1"
+
+
+def step_reward(name: str, score: float, *, valid: bool) -> float:
+    """Return the reward of an action.
+
+    >>> step_reward("agentr1", 1.0, valid=True), step_reward("agentr1", 0.5, valid=True)
+    (10.0, 0.0)
+
+    Args:
+        name: One of REWARDS.
+        score: The official reward, 0 before the purchase.
+        valid: Whether the action was carried out.
+    """
+    return score if name == "official" else _RIGHT * (score >= SUCCESS) + _INVALID * (not valid)
 
 
 def basic_color(option: str) -> str:
-    """The first of the basic colours, in their order, that the option contains anywhere; else the option.
+    """Return the first of the basic colours that the option contains, or the option.
 
     >>> basic_color("wine red"), basic_color("3x-large"), basic_color("stainless steel")
     ('red', '3x-large', 'steel')
     """
-    return next((color for color in _COLORS if color in option), option)
+    return next((color for color in words("colors") if color in option), option)
 
 
 def purchase_reward(
     product: Product, goal: Goal, price: float, options: Mapping[str, str], tagger: Tagger
 ) -> tuple[float, dict[str, Any]]:
-    """The reward for buying a product, and its parts.
+    """Return the official reward for a purchase, and its parts.
 
     Args:
-        product: What was bought.
-        goal: What was asked for.
-        price: What it costs.
-        options: The values chosen, by option name.
+        product: The product bought.
+        goal: The goal of the task.
+        price: The product's price.
+        options: The chosen values by option name.
         tagger: Finds the nouns of a title.
 
     Returns:
-        The reward, and r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score;
-        r_option is there only where the goal has options, r_price only where it has a ceiling above 0.
+        The reward, and r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score.
+        r_option is missing if the goal has no options, r_price if its price limit is not above 0.
     """
     kind = _type_reward(product, goal, tagger)
     attributes = sum(_has_attribute(product, wanted) for wanted in goal.attributes)
@@ -107,8 +113,8 @@ def _has_attribute(product: Product, wanted: str) -> bool:
 def _options_matched(options: Mapping[str, str], goal: Goal) -> int:
     chosen = [basic_color(value) for value in options.values()]
     if isinstance(goal.options, Mapping):
-        # The original compares a choice with the pair of name and value, written out: "('color', 'wine red')".
-        wanted: list[object] = [next((c for c in _COLORS if c in pair), pair) for pair in goal.options.items()]
+        # The original compares the choice with the pair of name and value, written as "('color', 'wine red')".
+        wanted: list[object] = [next((c for c in words("colors") if c in pair), pair) for pair in goal.options.items()]
     else:
         wanted = [basic_color(value) for value in goal.options]
     return sum(any(alike(choice, asked) for choice in chosen) for asked in wanted)

@@ -1,7 +1,7 @@
-"""WebShop's site: which page an action leads to, and what stands on it, as the original's text environment.
+"""WebShop's site: the page that each action leads to, and the texts on it.
 
-Follows web_agent_site/envs/web_agent_text_env.py of princeton-nlp/WebShop (its simulated server and browser) and the
-texts of its page templates. The original makes HTML and reads it back; a page here is the list of texts it would read.
+Follows web_agent_site/envs/web_agent_text_env.py of princeton-nlp/WebShop (its simulated server and browser) and its
+page templates. The original writes HTML and parses it again; a page here is the list of texts that it would find.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.datasets.webshop.products import Catalog, Product
 
-__all__ = ["BASE_URL", "SUB_PAGES", "Page", "Session", "Site", "Text", "parse_action"]
+__all__ = ["BASE_URL", "SUB_PAGES", "Page", "Site", "Text", "Visit", "parse_action"]
 
 BASE_URL = "http://127.0.0.1:3000"
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
@@ -24,62 +24,62 @@ _JSON_IN_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "
 
 
 class Text(NamedTuple):
-    """A text of a page and what it is: "text", "button", "option" or "product"."""
+    """A text of a page and its kind: "text", "button", "option" or "product"."""
 
     kind: str
     text: str
 
 
 @dataclass(slots=True)
-class Session:
-    """What a visitor has done; all that changes in an episode."""
+class Visit:
+    """One visit to the shop: everything that changes in an episode."""
 
     name: str
-    """The number of the goal, in the addresses."""
+    """The goal's number, as in the addresses."""
     instruction: str
-    """The goal's words, on every page."""
+    """The goal's instruction, which is on every page."""
     view: str = "search"
     """The page: "search", "results", "item", one of SUB_PAGES, or "done"."""
     url: str = ""
     """Its address."""
     query: str = ""
-    """What was searched for last, lower case."""
+    """The last search query, in lower case."""
     page: int = 0
     """The page of results."""
     found: Sequence[str] = ()
     """The products found, best first."""
     asin: str = ""
-    """The product looked at."""
+    """The id of the open product."""
     visited: set[str] = field(default_factory=set)
-    """Products looked at since the start page."""
+    """The products opened since the start page."""
     options: dict[str, str] = field(default_factory=dict)
-    """Values chosen, by option name."""
+    """The chosen values by option name."""
     reward: float = 0.0
-    """What the purchase was worth."""
+    """The official reward of the purchase."""
     reward_info: dict[str, Any] = field(default_factory=dict)
     """Its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as read."""
+    """A page of the shop."""
 
     texts: tuple[Text, ...]
     """Its texts in order."""
     clickables: Mapping[str, str]
-    """What can be clicked, lower case, in the original's order: "" for a button, "=" for a product, "." and an option's
-    name for one of its values."""
+    """What can be clicked, in lower case and the original's order, with its kind: "" for a button, "=" for a product,
+    "." and an option's name for one of its values."""
     search_bar: bool
     """Whether it is the start page."""
 
 
 def parse_action(action: str) -> tuple[str, str]:
-    """Name and lower-cased argument of an action; no argument where it has another form.
+    """Return the name and the lower-cased argument of an action; the argument is "" if it has another form.
 
     >>> parse_action("search[Floor Lamp]"), parse_action("search[]"), parse_action("search[a[b]]")
     (('search', 'floor lamp'), ('search[]', ''), ('search[a', 'b]'))
     """
-    # What re.match(r"(.+)\[(.+)\]", action) finds, in linear time.
+    # The same as re.match(r"(.+)\[(.+)\]", action), in linear time.
     line = action.partition("\n")[0]
     end = line.rfind("]")
     begin = line.rfind("[", 1, end - 1) if end > 0 else -1
@@ -87,18 +87,18 @@ def parse_action(action: str) -> tuple[str, str]:
 
 
 class Site:
-    """The pages of a catalogue. Holds nothing of an episode.
+    """The pages of a shop. It holds no state of an episode.
 
     Args:
         catalog: The products.
-        buy: Tells what a purchase is worth, and why.
+        buy: Returns the reward of a purchase, and its parts.
         show_attributes: Whether item pages have the original's button Attributes.
     """
 
     def __init__(
         self,
         catalog: Catalog,
-        buy: Callable[[Session, Product], tuple[float, dict[str, Any]]],
+        buy: Callable[[Visit, Product], tuple[float, dict[str, Any]]],
         *,
         show_attributes: bool = False,
     ) -> None:
@@ -108,19 +108,19 @@ class Site:
 
     # -- what actions do ------------------------------------------------------------------------------------------
 
-    def start(self, name: str, instruction: str) -> Session:
-        """A new visitor."""
-        session = Session(name, instruction)
-        self._home(session)
-        return session
+    def start(self, name: str, instruction: str) -> Visit:
+        """Begin a visit."""
+        visit = Visit(name, instruction)
+        self._home(visit)
+        return visit
 
-    def search(self, session: Session, query: str, sample: Callable[[int], Iterable[int]]) -> bool:
-        """Search; False where the query is one of the original's commands and lacks what it needs.
+    def search(self, visit: Visit, query: str, sample: Callable[[int], Iterable[int]]) -> bool:
+        """Search; return False if the query is one of the original's commands without its argument.
 
         Args:
-            session: The visitor.
-            query: In lower case.
-            sample: Draws numbers of products for the command `<r>`.
+            visit: The visit.
+            query: The query in lower case.
+            sample: Draws the numbers of products for the command `<r>`.
         """
         words = query.split(" ")
         rest = " ".join(words[1:]).strip()
@@ -136,108 +136,108 @@ class Site:
             found = self.catalog.where("query", rest)
         else:
             found = self.catalog.search(query, FOUND)
-        session.query = query
-        session.found = found
-        self._results(session, 1)
+        visit.query = query
+        visit.found = found
+        self._results(visit, 1)
         return True
 
-    def click(self, session: Session, name: str, page: Page) -> bool:
-        """Click on something of the page; whether it was a purchase, which ends the episode."""
-        at = _page_name(session.url)
+    def click(self, visit: Visit, name: str, page: Page) -> bool:
+        """Click on something on the page; return whether it was a purchase, which ends the episode."""
+        at = _page_name(visit.url)
         if name == _BUY:
-            self._done(session)
+            self._done(visit)
             return True
         if name == _HOME:
-            self._home(session)
+            self._home(visit)
         elif name == _NEXT and at == "search_results":
-            self._results(session, session.page + 1)
+            self._results(visit, visit.page + 1)
         elif name == _BACK and at == "search_results":
-            self._results(session, session.page - 1)
+            self._results(visit, visit.page - 1)
         elif name == _BACK and at == "item_page":
-            self._results(session, session.page)
+            self._results(visit, visit.page)
         elif name in _SUB_PAGE_OF:
-            self._sub_page(session, _SUB_PAGE_OF[name])
+            self._sub_page(visit, _SUB_PAGE_OF[name])
         else:
             kind = page.clickables[name]
             if kind == "=":
-                session.asin = next(t.text for t in page.texts if t.kind == "product" and t.text.lower() == name)
-                session.visited.add(session.asin)
+                visit.asin = next(t.text for t in page.texts if t.kind == "product" and t.text.lower() == name)
+                visit.visited.add(visit.asin)
             elif kind.startswith("."):
-                session.options[kind[1:].lower()] = name
-            self._item(session)
+                visit.options[kind[1:].lower()] = name
+            self._item(visit)
         return False
 
-    def _home(self, session: Session) -> None:
-        session.view, session.url = "search", f"{BASE_URL}/{session.name}"
-        session.query, session.page, session.found, session.asin = "", 0, (), ""
-        session.visited, session.options = set(), {}
+    def _home(self, visit: Visit) -> None:
+        visit.view, visit.url = "search", f"{BASE_URL}/{visit.name}"
+        visit.query, visit.page, visit.found, visit.asin = "", 0, (), ""
+        visit.visited, visit.options = set(), {}
 
-    def _results(self, session: Session, page: int) -> None:
-        session.view, session.page, session.asin, session.options = "results", page, "", {}
-        session.url = f"{BASE_URL}/search_results/{session.name}/{_in_url(session.query)}/{page}"
+    def _results(self, visit: Visit, page: int) -> None:
+        visit.view, visit.page, visit.asin, visit.options = "results", page, "", {}
+        visit.url = f"{BASE_URL}/search_results/{visit.name}/{_in_url(visit.query)}/{page}"
 
-    def _item(self, session: Session) -> None:
-        session.view = "item"
-        options = json.dumps(session.options)
-        where = f"{session.name}/{session.asin}/{_in_url(session.query)}/{session.page}"
-        session.url = f"{BASE_URL}/item_page/{where}/{options}"
+    def _item(self, visit: Visit) -> None:
+        visit.view = "item"
+        options = json.dumps(visit.options)
+        where = f"{visit.name}/{visit.asin}/{_in_url(visit.query)}/{visit.page}"
+        visit.url = f"{BASE_URL}/item_page/{where}/{options}"
 
-    def _sub_page(self, session: Session, view: str) -> None:
-        session.view = view
-        where = f"{session.name}/{session.asin}/{_in_url(session.query)}/{session.page}"
-        session.url = f"{BASE_URL}/item_sub_page/{where}/{view}/{session.options}"
+    def _sub_page(self, visit: Visit, view: str) -> None:
+        visit.view = view
+        where = f"{visit.name}/{visit.asin}/{_in_url(visit.query)}/{visit.page}"
+        visit.url = f"{BASE_URL}/item_sub_page/{where}/{view}/{visit.options}"
 
-    def _done(self, session: Session) -> None:
-        session.view, session.url = "done", f"{BASE_URL}/done/{session.name}/{session.asin}/{session.options}"
-        session.reward, session.reward_info = self._buy(session, self._product(session.asin))
+    def _done(self, visit: Visit) -> None:
+        visit.view, visit.url = "done", f"{BASE_URL}/done/{visit.name}/{visit.asin}/{visit.options}"
+        visit.reward, visit.reward_info = self._buy(visit, self._product(visit.asin))
 
     # -- what pages show ------------------------------------------------------------------------------------------
 
-    def page(self, session: Session) -> Page:
-        """The page a visitor sees."""
-        texts = [Text(kind, read) for kind, text in self._texts(session) if (read := _as_read(text))]
+    def page(self, visit: Visit) -> Page:
+        """Return the open page."""
+        texts = [Text(kind, read) for kind, text in self._texts(visit) if (read := _as_read(text))]
         clickables = {text.lower(): "" for kind, text in texts if kind == "button"}
         clickables.update((text.lower(), "=") for kind, text in texts if kind == "product")
-        if session.view == "item":
-            for option, values in self._product(session.asin).options.items():
+        if visit.view == "item":
+            for option, values in self._product(visit.asin).options.items():
                 clickables.update(dict.fromkeys(values, "." + option))
-        return Page(tuple(texts), clickables, session.view == "search")
+        return Page(tuple(texts), clickables, visit.view == "search")
 
-    def _texts(self, session: Session) -> Iterable[tuple[str, str]]:
-        if session.view == "search":
-            yield from (("text", "WebShop"), ("text", "Instruction: "), ("text", session.instruction))
+    def _texts(self, visit: Visit) -> Iterable[tuple[str, str]]:
+        if visit.view == "search":
+            yield from (("text", "WebShop"), ("text", "Instruction: "), ("text", visit.instruction))
             yield "button", "Search"
             return
-        if session.view == "done":
-            yield from (("text", text) for text in _receipt(session))
+        if visit.view == "done":
+            yield from (("text", text) for text in _receipt(visit))
             return
-        yield from (("text", "Instruction:"), ("text", session.instruction), ("button", "Back to Search"))
-        if session.view == "results":
-            yield from self._results_texts(session)
+        yield from (("text", "Instruction:"), ("text", visit.instruction), ("button", "Back to Search"))
+        if visit.view == "results":
+            yield from self._results_texts(visit)
             return
         yield "button", "< Prev"
-        product = self._product(session.asin)
-        if session.view == "item":
+        product = self._product(visit.asin)
+        if visit.view == "item":
             for option, values in product.options.items():
                 yield "text", option
                 yield from (("option", value) for value in values)
             yield from (("text", product.title), ("text", f"Price: {product.price_tag}"), ("text", "Rating: N.A."))
             yield from (("button", button) for button in self._buttons)
             yield "button", "Buy Now"
-        elif session.view == "Description":
+        elif visit.view == "Description":
             yield "text", product.description
-        elif session.view == "Features":
+        elif visit.view == "Features":
             yield from (("text", " " + bullet) for bullet in product.bullets)
-        elif session.view == "Attributes":
+        elif visit.view == "Attributes":
             yield from (("text", " " + attribute) for attribute in product.attributes)
             yield from (("text", product.category), ("text", product.query), ("text", product.product_category))
 
-    def _results_texts(self, session: Session) -> Iterable[tuple[str, str]]:
-        yield "text", f"Page {session.page} (Total results: {len(session.found)})"
-        if session.page > 1:
+    def _results_texts(self, visit: Visit) -> Iterable[tuple[str, str]]:
+        yield "text", f"Page {visit.page} (Total results: {len(visit.found)})"
+        if visit.page > 1:
             yield "button", "< Prev"
         yield "button", "Next >"
-        for asin in session.found[(session.page - 1) * PER_PAGE : session.page * PER_PAGE]:
+        for asin in visit.found[(visit.page - 1) * PER_PAGE : visit.page * PER_PAGE]:
             product = self._product(asin)
             yield from (("product", asin), ("text", product.title), ("text", product.price_tag))
 
@@ -252,7 +252,7 @@ _SUB_PAGE_OF = {view.lower(): view for view in SUB_PAGES}
 
 
 def _page_name(url: str) -> str:
-    """What the original takes an address for; a query that contains one of the names deceives it."""
+    """Return which page the original takes an address for; a query that contains one of the names misleads it."""
     return next((name for name in ("search_results", "item_page", "item_sub_page", "done") if name in url), "")
 
 
@@ -261,7 +261,7 @@ def _in_url(query: str) -> str:
 
 
 def _as_read(text: str) -> str:
-    """A text as the original's HTML parser returns it; white space alone is a space, or with a line break nothing.
+    """Return a text as the original's HTML parser reads it: white space alone is " ", or "" if it has a line break.
 
     >>> _as_read(" a "), _as_read("  "), _as_read(" \\n ")
     (' a ', ' ', '')
@@ -271,12 +271,12 @@ def _as_read(text: str) -> str:
     return "" if "\n" in text or not text else " "
 
 
-def _receipt(session: Session) -> Iterable[str]:
-    """The texts of the last page, in which the original leaves most fields empty."""
-    options = json.dumps(session.options, sort_keys=True).translate(_JSON_IN_HTML)
+def _receipt(visit: Visit) -> Iterable[str]:
+    """Yield the texts of the last page, where the original leaves most fields empty."""
+    options = json.dumps(visit.options, sort_keys=True).translate(_JSON_IN_HTML)
     yield from ("Thank you for shopping with us!", "Your code: ", "None", " (Paste it in your MTurk interface.)")
-    yield from ("Purchased", "asin", session.asin, "options", options, "attrs", "None", "category", "None")
+    yield from ("Purchased", "asin", visit.asin, "options", options, "attrs", "None", "category", "None")
     yield from ("query", "None", "product category", "None")
     yield from ("Target", "asin", "options", "attrs", "price upper", "instuction text", "category")
     yield from ("product category", "query", "Goal ", "None")
-    yield from ("Reward", "Your score (min 0.0, max 1.0)", str(session.reward), "Reward Details ", "None")
+    yield from ("Reward", "Your score (min 0.0, max 1.0)", str(visit.reward), "Reward Details ", "None")

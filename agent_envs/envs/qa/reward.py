@@ -1,0 +1,97 @@
+"""Where the reward of question answering is decided: the scores of the final answer, and the released format reward.
+
+Matching is in `agent_envs.rewards.short_answers`; `qa_format` follows Agent-R1's qa_em_and_format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent_envs.rewards.short_answers import exact_match, f1, substring_match
+
+__all__ = ["REWARDS", "answer_scores", "final_reward", "last_answer", "qa_format"]
+
+REWARDS = ("em", "f1", "qa_format", "sub_em")
+
+_TURN = re.compile(r"<think>.*?</think>\s*<tool_call>.*?</tool_call>\s*", re.DOTALL)
+_LAST_TURN = re.compile(r"<think>.*?</think>.*<answer>(?P<answer>.*?)</answer>\s*", re.DOTALL)
+_TAGS = ("think", "tool_call", "answer")
+
+
+def answer_scores(answer: str, golds: Sequence[str]) -> dict[str, float]:
+    """Return em, f1 and sub_em of a final answer, each from 0 to 1.
+
+    >>> answer_scores("in Paris", ["Paris"])
+    {'em': 0.0, 'f1': 0.6666666666666666, 'sub_em': 1.0}
+    """
+    return {
+        "em": exact_match(answer, golds) if answer else 0.0,
+        "f1": f1(answer, golds),
+        "sub_em": substring_match(answer, golds),
+    }
+
+
+def final_reward(
+    name: str, scores: dict[str, float], turns: Sequence[str], observed: Sequence[str], golds: Sequence[str]
+) -> float:
+    """Return the reward of the step that answers.
+
+    Args:
+        name: One of REWARDS.
+        scores: The answer's scores, from `answer_scores`.
+        turns: The policy's texts in order.
+        observed: The tool results of the episode.
+        golds: The gold answer and its aliases.
+    """
+    return qa_format(turns, golds, "\n".join([*turns, *observed])) if name == "qa_format" else scores[name]
+
+
+def last_answer(text: str) -> str | None:
+    """Return the text between the last pair of answer tags, or None if there is no pair. Takes linear time.
+
+    >>> last_answer("<answer>a</answer> or <answer>b</answer><answer>")
+    'b'
+    """
+    position, answer = 0, None
+    while (start := text.find("<answer>", position)) >= 0:
+        end = text.find("</answer>", start)
+        if end < 0:
+            break
+        answer, position = text[start + len("<answer>") : end], end
+    return answer
+
+
+def qa_format(turns: Sequence[str], golds: Sequence[str], text: str | None = None) -> float:
+    """Return the released reward of a whole episode, from -1 to 1: `-1 + format + (answer if format >= 0.5)`.
+
+    format: 0.5 for each well-formed turn `<think>...</think><tool_call>...</tool_call>` and 0.5 if the last turn is
+    `<think>...</think>...<answer>...</answer>`, at most 1. answer: 1 if a gold is a substring of the answer, else 0.2
+    if one is a substring of the whole text, else 0. The release logs this substring match as its exact match.
+
+    Args:
+        turns: The policy's texts in order.
+        golds: The gold answer and its aliases.
+        text: All text of the episode, tool results included; None for the turns alone.
+
+    >>> search = '<think>Where?</think><tool_call>{"name": "search"}</tool_call>'
+    >>> qa_format([search, "<think>So.</think><answer>in Paris</answer>"], ["Paris"])
+    1.0
+    >>> qa_format(["<think>So.</think><answer>Rome</answer>"], ["Paris"]), qa_format(["Paris"], ["Paris"])
+    (-0.5, -1.0)
+    """
+    last = turns[-1] if turns else ""
+    ending = _LAST_TURN.fullmatch(last.strip()) if _single_tags(last, "think", "answer") else None
+    calls = sum(_single_tags(turn, "think", "tool_call") and bool(_TURN.fullmatch(turn.strip())) for turn in turns)
+    form = min(1.0, 0.5 * calls + 0.5 * (ending is not None))
+    if form < 0.5:
+        return -1.0 + form
+    answer = ending["answer"] if ending else ""
+    if answer and substring_match(answer, golds):
+        return form
+    return -1.0 + form + 0.2 * substring_match("\n".join(turns) if text is None else text, golds)
+
+
+def _single_tags(turn: str, *names: str) -> bool:
+    """Return whether the turn opens and closes each of these tags once and none of the others."""
+    return all(turn.count(f"<{tag}>") == turn.count(f"</{tag}>") == int(tag in names) for tag in _TAGS)
