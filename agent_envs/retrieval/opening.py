@@ -54,7 +54,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     try:
         path = Path(text).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as e:
-        raise DataError(f"{text[:100]!r} is not a valid path: {e}") from e
+        raise DataError(f"{text[:100]!r} is not a usable path: {e}") from e
     manifest = path / "index.json"
     try:
         stat = (manifest if manifest.exists() else path).stat()

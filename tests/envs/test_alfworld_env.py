@@ -305,7 +305,7 @@ def _replace(key, old, new):
         (_replace("pddl_problem", "agent1 - agent", "agent1 - agent agent2 - agent"), "expected one agent"),
         (_replace("pddl_problem", "agent1 - agent", "agent1 - person"), "is no type of objects"),
         (_replace("pddl_problem", "(atLocation agent1", "(atLocation agent2"), "does not declare"),
-        (_replace("pddl_problem", "(holds ?a ?o)", "(not (holds ?a ?o))"), "the native engine does not judge"),
+        (_replace("pddl_problem", "(holds ?a ?o)", "(not (holds ?a ?o))"), "the native engine does not support"),
         (_replace("pddl_problem", "(holds ?a ?o)", "(likes ?a ?o)"), "nothing this domain knows"),
         (_replace("pddl_problem", "(holds ?a ?o)", "(holds ?a ?x)"), "is not bound"),
         (_replace("pddl_problem", "(:goal", "(:aim"), "there is no section (:goal ...)"),
@@ -361,7 +361,7 @@ def test_files_and_folders_that_are_no_games(game):
     for families in (3, [[]], [None, "pick_two_obj_and_place"], []):
         with pytest.raises(ConfigError, match="famil"):
             gym.make(ENV, families=families)
-    with pytest.raises(ConfigError, match="engine must be one of 'native', 'textworld', got 'nativ'. Did you mean 'native'"):
+    with pytest.raises(ConfigError, match="engine must be .*got 'nativ'. Did you mean 'native'"):
         gym.make(ENV, engine="nativ")
     with pytest.raises(ConfigError, match="applies only to data='generated'"):
         gym.make(ENV, data=str(folder), size=3)

@@ -560,5 +560,5 @@ def test_the_pages_episode_is_one(root: Path) -> None:
 
 @pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
 def test_a_home_folder_of_nobody_is_no_usable_path(kwargs: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="not a valid path|no usable path"):
+    with pytest.raises(DataError, match="is not a usable path"):
         gym.make(HOTPOT, **kwargs).reset(seed=0)
