@@ -1,7 +1,14 @@
-"""One event loop per process, in a thread, for coroutines that synchronous code has to wait for.
+"""Everything that runs in a thread runs through one of these four.
 
-Unlike ``asyncio.run`` it works where a loop is already running in the calling thread (Jupyter, Ray's async actors), and
-it costs microseconds instead of a new loop per call.
+- `background_loop`: one event loop for the whole process, for coroutines that synchronous code waits for. Unlike
+  ``asyncio.run`` it works where a loop is already running in the calling thread (Jupyter, Ray's async actors), and it
+  costs microseconds instead of a new loop per call.
+- `LoopThread`: an event loop of its own, for a server that runs beside the caller.
+- `run_in_thread`: a function that may block, or never return.
+- `run_side_by_side`: several functions at once, the results in order.
+
+A loop over data on a fixed number of threads takes the standard library's ``ThreadPoolExecutor`` in a ``with``. A
+server's many short calls have a queue of their own (`agent_envs.serving.workers`, which says what that saves).
 """
 
 from __future__ import annotations
@@ -11,76 +18,102 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["answers", "background_loop", "run_in_thread", "run_side_by_side"]
+__all__ = ["LoopThread", "background_loop", "is_responsive", "run_in_thread", "run_side_by_side"]
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_loop_pid: int | None = None
+_background: LoopThread | None = None
 
-_Jobs = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
-_idle: list[_Jobs] = []  # one entry per waiting worker; append, pop and remove are atomic
+_Calls = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
+_idle: list[_Calls] = []  # one queue per waiting worker; append, pop and remove are atomic
 _IDLE_SECONDS = 10.0
-_PATIENCE = 0.0005  # seconds between looks; who is there at two of them has kept others waiting for long enough
+_PATIENCE = 0.0005  # seconds between looks; a batch seen twice in a row is slow
 _LONGEST_PAUSE = 0.005
 _IDLE_LOOKS = 50
 
 
+class LoopThread:
+    """An event loop that runs in a daemon thread until it is stopped.
+
+    >>> thread = LoopThread("example")
+    >>> thread.submit(asyncio.sleep(0, "slept")).result()
+    'slept'
+    >>> thread.stop()
+    """
+
+    def __init__(self, name: str) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Cancel what still runs on the loop and end the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._runner:
+            self.loop.run_forever()
+
+
 def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
-    """The process's background loop, started when it is first asked for (again in a forked child).
+    """Return the process's background loop; the first call starts it, in a forked child too.
 
     Args:
-        replace: A loop that no longer answers, because a coroutine blocks it; if it is the current one, a new loop
-            takes its place.
+        replace: A loop that a coroutine blocks; if it is the current one, a new one takes its place.
     """
-    global _loop, _loop_pid
+    global _background
     with _lock:
-        if _loop is None or _loop_pid != os.getpid() or _loop is replace:
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="agent_envs-loop", daemon=True).start()
-            _loop, _loop_pid = loop, os.getpid()
-        return _loop
+        if _background is None or _background.loop is replace:
+            _background = LoopThread("agent_envs-loop")
+        return _background.loop
 
 
-def answers(loop: asyncio.AbstractEventLoop, seconds: float = 0.2) -> bool:
-    """Whether a loop still turns: one that a coroutine blocks has to be left behind. Waits ``seconds`` at most."""
+def is_responsive(loop: asyncio.AbstractEventLoop, seconds: float = 0.2) -> bool:
+    """Return whether a loop still runs callbacks; waits ``seconds`` at most. A blocked one has to be left behind."""
     ping = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
     return bool(wait([ping], timeout=seconds).done)
 
 
 def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    """Start ``function`` in a daemon thread, which unlike an executor's does not hold up the interpreter's exit.
+    """Start ``function`` in a daemon thread, which unlike an executor's does not delay the interpreter's exit.
 
-    A thread that is done waits a while for more work: starting one costs three times as much as handing work over.
-    There is no limit on their number, so that a function which never returns keeps nobody else waiting.
+    The number of threads is not limited, so a function that never returns keeps no other waiting. Finished threads are
+    reused for a while: starting one takes three times as long as handing work over.
     """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     try:
-        jobs = _idle.pop()
+        calls = _idle.pop()
     except IndexError:
-        jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name="agent_envs-worker", daemon=True).start()
-    jobs.put((future, function, args, kwargs))
+        calls = SimpleQueue()
+        threading.Thread(target=_work, args=(calls,), name="agent_envs-worker", daemon=True).start()
+    calls.put((future, function, args, kwargs))
     return future
 
 
 def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
-    """The results of some calls, in their order, as soon as the slowest is done.
+    """Make several calls and return their results, in their order, when the slowest is done.
 
-    They are made one after the other in this thread, which is the fastest way for short ones. Once they have taken a
-    millisecond (ten at most, after many short ones), all that wait get a thread each.
+    The calls run one after the other in this thread, which is fastest for short ones. If they take longer than a
+    millisecond (ten at most, after many short batches), all that still wait get a thread each.
 
     Raises:
-        BaseException: What a call raised (of several the first that did), once all are done. After an interrupt of this
-            thread, calls that were not begun are not made.
+        BaseException: What a call raised (the first that did, if several), once all are done. If this thread is
+            interrupted, calls that had not begun are not made.
     """
     batch = _Batch(calls)
     if len(calls) < 2:
@@ -145,54 +178,53 @@ _watching = False
 
 
 def _watch(batch: _Batch) -> None:
-    """Have a batch spread if it is not done soon.
+    """Have a batch spread over threads if it is not done soon.
 
-    One thread looks at all batches, again and again while there are any: waking one for each batch would take as long
-    as the calls that batches are made for.
+    One thread looks at all batches every now and then: waking a thread for each batch would take as long as the calls.
     """
     global _watching
     with _lock:
         _watched.add(batch)
-        begin, _watching = not _watching, True
-    if begin:
+        start, _watching = not _watching, True
+    if start:
         run_in_thread(_watch_all)
 
 
 def _watch_all() -> None:
-    """Look, less and less often while batches are done between two looks, until there have been none for a while."""
+    """Look at the batches, less often while they are quick, until there have been none for a while."""
     global _watching
     seen: set[_Batch] = set()
     pause, idle = _PATIENCE, 0
     while idle < _IDLE_LOOKS:
         time.sleep(pause)
         with _lock:
-            there = set(_watched)
-            idle = 0 if there else idle + 1
+            current = set(_watched)
+            idle = 0 if current else idle + 1
             if idle == _IDLE_LOOKS:
                 _watching = False
-        late = there & seen
-        for batch in late:
+        slow = current & seen
+        for batch in slow:
             batch.spread()
-        pause = _PATIENCE if late else min(_LONGEST_PAUSE, 1.1 * pause)
-        seen = there
+        pause = _PATIENCE if slow else min(_LONGEST_PAUSE, 1.1 * pause)
+        seen = current
 
 
-def _serve(jobs: _Jobs) -> None:
-    """The life of a worker thread: one job after the other, until none has come for a while."""
+def _work(calls: _Calls) -> None:
+    """Make one call after the other, until none has come for a while."""
     while True:
         try:
-            future, function, args, kwargs = jobs.get(timeout=_IDLE_SECONDS)
+            future, function, args, kwargs = calls.get(timeout=_IDLE_SECONDS)
         except Empty:
             try:
-                _idle.remove(jobs)
-            except ValueError:  # somebody has just taken this worker: its job is on the way
+                _idle.remove(calls)
+            except ValueError:  # another thread has just taken this worker: its call is on the way
                 continue
             return
         try:
             result, error = function(*args, **kwargs), None
-        except BaseException as e:  # noqa: BLE001  the future carries it to whoever waits
+        except BaseException as e:  # noqa: BLE001  the future carries it to the caller
             result, error = None, e
-        _idle.append(jobs)  # first, so that whoever waits for the result finds this worker free
+        _idle.append(calls)  # first, so that this worker is free when the caller gets the result
         if error is None:
             future.set_result(result)
         else:
@@ -201,9 +233,10 @@ def _serve(jobs: _Jobs) -> None:
 
 
 def _reset_after_fork() -> None:
-    global _lock, _loop, _loop_pid, _idle, _watched, _watching
+    """A child has none of its parent's threads."""
+    global _lock, _background, _idle, _watched, _watching
     _watched, _watching = set(), False
-    _lock, _loop, _loop_pid, _idle = threading.Lock(), None, None, []
+    _lock, _background, _idle = threading.Lock(), None, []
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork

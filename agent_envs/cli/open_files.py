@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 
 __all__ = ["allow_open_files"]
 
@@ -13,6 +12,10 @@ def allow_open_files() -> None:
 
     >>> allow_open_files()
     """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS allows less than it says
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -7,6 +7,7 @@ import asyncio
 import signal
 import sys
 
+from agent_envs.checks import number
 from agent_envs.cli.env_arguments import add_env_arguments, chosen_env, json_object
 from agent_envs.cli.open_files import allow_open_files
 from agent_envs.errors import ConfigError
@@ -62,18 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Serve until SIGTERM or SIGINT; what to tell the user."""
+    """Serve until SIGTERM or SIGINT, and return the message to print."""
     from agent_envs.serving.access import read_token
     from agent_envs.serving.served_env import ServedEnv
     from agent_envs.serving.server import EnvServer
 
+    if sys.platform == "win32":
+        raise ConfigError("agentr1 serve needs POSIX signals; on Windows, run it in WSL or use EnvServer in Python")
     choice = chosen_env(arguments)
     envs = [ServedEnv(choice.env_id, choice.env_kwargs, choice.wrappers, arguments.allow)]
     for text in arguments.also:
         env_id, brace, rest = text.partition("{")
         envs.append(ServedEnv(env_id.strip(), json_object("--also", brace + rest or None), choice.wrappers))
-    if not arguments.grace >= 0:
-        raise ConfigError(f"--grace must be at least 0 seconds, got {arguments.grace}")
+    grace = number("--grace", arguments.grace, minimum=0)
     server = EnvServer(
         envs,
         arguments.host,
@@ -92,17 +94,17 @@ def run(arguments: argparse.Namespace) -> str:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         signals = (signal.SIGINT, signal.SIGTERM)
         opening = asyncio.ensure_future(server.open())
-        for number in signals:  # loading an index may take minutes, which nobody has to wait for
-            loop.add_signal_handler(number, opening.cancel)
+        for signum in signals:  # loading an index may take minutes
+            loop.add_signal_handler(signum, opening.cancel)
         await opening
-        for number in signals:
-            loop.add_signal_handler(number, stop.set)
-        print(f"serving {', '.join(server.envs)} at {server.url}", flush=True)
+        for signum in signals:
+            loop.add_signal_handler(signum, stop.set)
+        print(f"serving {', '.join(server.sessions.envs)} at {server.url}", flush=True)
         await stop.wait()
-        for number in signals:  # a second one ends the process at once
-            loop.remove_signal_handler(number)
-        print("stopping: running steps finish", file=sys.stderr, flush=True)
-        await server.stop(arguments.grace)
+        for signum in signals:  # a second one ends the process at once
+            loop.remove_signal_handler(signum)
+        print("stopping; running steps may finish", file=sys.stderr, flush=True)
+        await server.stop(grace)
 
     try:
         asyncio.run(serve())

@@ -16,7 +16,7 @@ from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.policies.base import Policy
 from agent_envs.rollout.one import EpisodeRun, close_env, supervise
-from agent_envs.threads import answers, background_loop, run_in_thread
+from agent_envs.threads import background_loop, is_responsive, run_in_thread
 from agent_envs.wrapping.order import check_stock
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
@@ -258,7 +258,7 @@ async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
     if episode.stop_reason not in (StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT):
         return False
     guilty = run.blocks_loop()
-    if await asyncio.wrap_future(run_in_thread(answers, run.loop)):
+    if await asyncio.wrap_future(run_in_thread(is_responsive, run.loop)):
         return False
     background_loop(replace=run.loop)
     return not guilty

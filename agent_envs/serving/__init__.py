@@ -1,4 +1,4 @@
-"""Environments on other machines: a server that speaks OpenEnv's protocol, and a client that is an environment.
+"""Environments on other machines: a server that speaks OpenEnv's protocol, and an environment that is its client.
 
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 """

@@ -1,4 +1,4 @@
-"""Who may talk to a server: a token, or this machine alone and no page that a browser shows."""
+"""Access to a server: clients send a token, or the server is for this machine alone and not for web pages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from agent_envs.errors import ConfigError
 __all__ = ["TOKEN_VARIABLE", "AccessError", "check_access", "check_binding", "holds_token", "is_loopback", "read_token"]
 
 TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
-"""The environment variable from which server and client take the token."""
+"""The environment variable from which server and client read the token."""
 
-_LEAST = 16
+_SHORTEST = 16
 
 
 class AccessError(Exception):
-    """A request that is refused, with the status of the refusal."""
+    """A request is refused, with this HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class AccessError(Exception):
 
 
 def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
-    """The token: the first line of a file, or the environment's; None where there is neither.
+    """Return the token from the first line of a file or from the environment variable, or None.
 
     Raises:
         ConfigError: The file cannot be read, or the token is too short.
@@ -47,16 +47,16 @@ def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
     elif not token:
         return None
     token = token.strip()
-    if len(token) < _LEAST or not (token.isascii() and token.isprintable()) or " " in token:
+    if len(token) < _SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError(
-            f"the token in {source} has to be one word of at least {_LEAST} ASCII characters; make one with: "
+            f"the token in {source} must be one word of at least {_SHORTEST} ASCII characters; make one with: "
             "python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     return token
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or every address of a name, is this machine alone.
+    """Return whether an address, or every address of a name, is reachable from this machine alone.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
@@ -66,35 +66,37 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         pass
     try:
-        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         return False
-    return bool(host) and all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+    return bool(host) and all(
+        ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in addresses
+    )
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Other machines reach a server only with a token.
+    """Make sure that a server that other machines can reach has a token.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It has none.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"{host or 'every address'} can be reached from other machines, and there is no token; set "
-            f"{TOKEN_VARIABLE} or give --token-file, or listen on 127.0.0.1"
+            f"other machines can reach {host or 'every address'}, and there is no token; set {TOKEN_VARIABLE} or pass "
+            "--token-file, or listen on 127.0.0.1"
         )
 
 
 def check_access(headers: Mapping[str, str], token: str | None) -> None:
-    """Whether a request is answered.
+    """Make sure that a request may be answered.
 
-    With a token, it has to be there: `Authorization: Bearer TOKEN`, or as the password of `Basic`, which is what a
-    client sends that is given `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the
-    danger is a page in a browser: the request has to be for this machine by name (a page whose name was pointed here
-    is not) and come from no other page.
+    With a token, the request has to bring it: `Authorization: Bearer TOKEN`, or as the password of `Basic`, as clients
+    send it for `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the danger is a web
+    page in a browser: the request's Host has to name this machine (that of a page whose name was pointed here does not)
+    and its Origin, if any, too.
 
     Raises:
-        AccessError: It is refused.
+        AccessError: The request is refused.
 
     >>> check_access({"Host": "localhost:8000"}, None)
     >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")
@@ -111,16 +113,16 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
 
 
 def holds_token(authorization: str, token: str) -> bool:
-    """Whether a header `Authorization` brings the token.
+    """Return whether the header `Authorization` holds the token.
 
     >>> holds_token("bearer  correct horse", "correct horse"), holds_token("Bearer wrong", "correct horse")
     (True, False)
     """
-    given = _given_token(authorization)
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+    sent = _sent_token(authorization)
+    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
-def _given_token(header: str) -> str:
+def _sent_token(header: str) -> str:
     scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

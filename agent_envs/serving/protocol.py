@@ -1,8 +1,8 @@
-"""What server and client say to each other: JSON that carries every string, and errors that keep their type.
+"""The messages between server and client: JSON that carries every string, and errors that keep their type.
 
-The forms are OpenEnv's (openenv-core 0.2, `WSResetMessage` and its relatives): a message is
-`{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`, to which `"error"` adds the
-exception's name.
+The format is OpenEnv's (openenv-core 0.2, `WSResetMessage` and its relatives): a message is
+`{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`; this package adds the
+exception's name as `"error"`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = [
     "decode",
     "encode",
     "error_data",
-    "error_of",
-    "generator_of",
-    "logged",
-    "state_of",
+    "error_from",
+    "generator_from",
+    "generator_state",
+    "traceback_text",
 ]
 
 PROTOCOL = 1
-"""Number of the messages that go beyond OpenEnv's; server and client have to agree on it."""
+"""Version of the messages that go beyond OpenEnv's; server and client have to have the same."""
 
 MAX_MESSAGE = 32 << 20
-"""Bytes a message may have: room for every action an environment reads, however it is escaped."""
+"""Most bytes of a message: enough for any action an environment reads, however it is escaped."""
 
 MAX_ADDRESS = 1 << 16
-"""Characters that a WebSocket's address may have, with the environment's arguments in it."""
+"""Most characters of a WebSocket's address, which holds the environment's arguments."""
 
-_LONGEST = 4000  # characters of another side's error message
+_LONGEST = 4000  # characters of an error message
 
 _CODES: tuple[tuple[type[Exception], str], ...] = (
     (ResetNeeded, "RESET_NEEDED"),
@@ -53,7 +53,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (TypeError, "VALIDATION_ERROR"),
     (IndexError, "VALIDATION_ERROR"),
 )
-# Those that a reply may name. A missing package is missing on the server: to the client that is a broken backend.
+# Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
     name: kind
     for name in errors.__all__
@@ -62,7 +62,7 @@ _TYPES: dict[str, type[Exception]] = {
 
 
 def encode(value: Any) -> str:
-    """`value` as JSON in ASCII, which carries lone surrogates too; numpy's numbers become plain ones.
+    """Return `value` as JSON in ASCII, which carries lone surrogates too; NumPy's numbers become plain ones.
 
     >>> encode({"text": "\\ud800", "reward": np.float64(0.5)})
     '{"text": "\\\\ud800", "reward": 0.5}'
@@ -71,10 +71,10 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str | bytes) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
-        ConfigError: The text is no JSON, or nested too deeply.
+        ConfigError: The text is not JSON, or nested too deeply.
     """
     try:
         return json.loads(text)
@@ -92,39 +92,39 @@ _ENCODER = json.JSONEncoder(default=_plain)
 
 
 def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
-    """The `data` of an error message. Of an exception that nobody foresaw it tells the name alone.
+    """Return the `data` of an error message. Of an unexpected exception it tells only the name.
 
     Args:
         error: What went wrong.
-        code: OpenEnv's code for it; by default what the exception's type says. `CAPACITY_REACHED` and `BUSY` mean that
+        code: OpenEnv's code for it; by default that of the exception's type. `CAPACITY_REACHED` and `BUSY` mean that
             nothing was done and the message may be sent again.
 
     >>> error_data(ConfigError("no such split"))
     {'message': 'no such split', 'code': 'VALIDATION_ERROR', 'error': 'ConfigError'}
     >>> error_data(KeyError("secret"))["message"]
-    'KeyError in the environment; the server has logged it'
+    'KeyError in the environment; the server has traceback_text it'
     """
     name = type(error).__name__
     if isinstance(error, MissingExtraError):
         error, name = BackendError(f"the server lacks a package: {error}"), "BackendError"
     if not isinstance(error, AgentEnvsError) and name not in _TYPES:
-        error, name = BackendError(f"{name} in the environment; the server has logged it"), "BackendError"
+        error, name = BackendError(f"{name} in the environment; the server has traceback_text it"), "BackendError"
     elif name not in _TYPES:
         name = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _TYPES)
     code = code or next((c for kind, c in _CODES if isinstance(error, kind)), "EXECUTION_ERROR")
     return {"message": str(error)[:_LONGEST], "code": code, "error": name}
 
 
-def error_of(data: Any, where: str) -> Exception:
-    """The exception that the `data` of an error message stands for.
+def error_from(data: Any, where: str) -> Exception:
+    """Return the exception that the `data` of an error message describes.
 
     Args:
         data: What `error_data` made, or another server's `{"message": ...}`.
-        where: The server's address, for exceptions that are about the server.
+        where: The server's address, for errors of the server.
 
-    >>> error_of({"message": "no such split", "error": "ConfigError"}, "here")
+    >>> error_from({"message": "no such split", "error": "ConfigError"}, "here")
     ConfigError('no such split')
-    >>> error_of({"message": "\\x1b[2J"}, "here")
+    >>> error_from({"message": "\\x1b[2J"}, "here")
     BackendError('here: \\\\x1b[2J')
     """
     fields = data if isinstance(data, dict) else {}
@@ -133,32 +133,32 @@ def error_of(data: Any, where: str) -> Exception:
     return kind(f"{where}: {message}" if issubclass(kind, BackendError) else message)
 
 
-def logged(what: str) -> str:
-    """The exception being handled, for the log: texts in it come from clients and do nothing at a terminal."""
+def traceback_text(what: str) -> str:
+    """Return the current exception's traceback for the log, without control characters: clients wrote parts of it."""
     return f"{what} failed:\n{plain(traceback.format_exc())}"
 
 
-def state_of(generator: np.random.Generator | None) -> dict[str, Any] | None:
-    """A generator's state as JSON can hold it, None where there is none.
+def generator_state(generator: np.random.Generator | None) -> dict[str, Any] | None:
+    """Return a generator's state in JSON types, or None without a generator.
 
     Raises:
-        ConfigError: The generator is of another kind than numpy's default.
+        ConfigError: It is not NumPy's default generator.
     """
     if generator is None:
         return None
     state = dict(generator.bit_generator.state)
     if state["bit_generator"] != "PCG64":
-        raise ConfigError(f"expected numpy's default generator, PCG64, got {state['bit_generator']}")
+        raise ConfigError(f"expected NumPy's default generator, PCG64, got {state['bit_generator']}")
     return state
 
 
-def generator_of(state: Any) -> np.random.Generator:
-    """The generator with a state that `state_of` gave.
+def generator_from(state: Any) -> np.random.Generator:
+    """Return the generator with a state from `generator_state`.
 
     Raises:
-        ConfigError: It is no such state.
+        ConfigError: It is not such a state.
 
-    >>> generator_of(state_of(np.random.default_rng(3))).integers(100)
+    >>> generator_from(generator_state(np.random.default_rng(3))).integers(100)
     np.int64(81)
     """
     bits = np.random.PCG64(0)

@@ -1,4 +1,4 @@
-"""An environment that is played on a server: the same observations, rewards and info as in this process."""
+"""An environment that runs on a server, with the same observations, rewards and info as in this process."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from agent_envs.checks import number
 from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
-from agent_envs.serving.protocol import generator_of, state_of
+from agent_envs.serving.protocol import generator_from, generator_state
 from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
 
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
-_LONGEST_WAIT = 1e6  # seconds; sockets refuse what is far longer
+_LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
 
 
 @dataclass(frozen=True)
 class _RemoteTasks:
-    """The tasks of a split that is on a server: how many there are, not what they are."""
+    """The number of tasks of a split on a server; the tasks themselves stay there."""
 
     name: str
     split: str
@@ -41,38 +42,38 @@ class _RemoteTasks:
         return self.number
 
     def __getitem__(self, index: Any) -> Any:
-        raise ConfigError("the tasks of a remote environment stay on its server; reset(options={'index': i}) plays one")
+        raise ConfigError("tasks of a remote environment stay on its server; reset(options={'index': i}) plays one")
 
 
 class RemoteEnv(TextEnv):
     """Plays an environment of `agentr1 serve`, which may run on another machine.
 
     Description:
-        Everything is as in this process: observations, rewards and info, instructions and tools, the expert,
-        snapshots, errors by type. Limits on steps and wrappers that the server applies are part of the environment.
-        One object is one connection and one episode at a time.
+        Observations, rewards, info, instructions, tools, the expert, snapshots and the types of errors are the same as
+        in this process. Step limits and wrappers of the server are part of the environment. Each object has one
+        connection and one episode at a time.
 
     Information:
-        What the environment gives on the server.
+        That of the environment on the server.
 
     Arguments:
         ``gym.make("AgentR1/Remote-v0", url="http://127.0.0.1:8000")``
 
     Args:
-        url: Where the server listens: "http://host:port", or "https://" where something in between encrypts.
-        env_id: Which of the server's environments; by default its first.
+        url: The server's address: "http://host:port", or "https://" behind a proxy that encrypts.
+        env_id: One of the server's environments; by default its first.
         split: Split of the tasks; by default the server's.
-        data: Where the tasks come from, as far as the server lets clients choose it; with "generated", which trainers
-            pass unless told otherwise, it is the server's choice.
-        env_kwargs: Further arguments of the environment, likewise.
-        token: The server's token; by default that of the environment variable ``AGENT_ENVS_TOKEN``.
-        timeout: Seconds to wait for one answer.
-        connect_timeout: Seconds to keep trying to connect, at construction and at a ``reset`` after a lost connection.
-        busy_timeout: Seconds to keep asking a server that has no room.
+        data: Where the tasks come from, if the server lets clients choose it; "generated", the default of trainers,
+            leaves the choice to the server.
+        env_kwargs: Further arguments of the environment, if the server lets clients choose them.
+        token: The server's token; by default the environment variable ``AGENT_ENVS_TOKEN``.
+        timeout: Seconds to wait for an answer.
+        connect_timeout: Seconds to keep trying to connect, at construction and in a ``reset`` after a lost connection.
+        busy_timeout: Seconds to keep asking a server that is full.
         render_mode: See ``TextEnv``.
 
-    A lost connection ends the episode: the call that notices raises ``BackendDownError``, and further ones
-    ``ResetNeeded`` until ``reset`` or ``restore``, which connect anew. Tasks go on in the order they would have had.
+    A lost connection ends the episode: the call that notices it raises ``BackendDownError``, further ones
+    ``ResetNeeded`` until ``reset`` or ``restore`` connects again. The order of the tasks stays what it would have been.
 
     Raises:
         ConfigError: An argument does not fit, or the server refuses the token, the environment or its arguments.
@@ -96,19 +97,18 @@ class RemoteEnv(TextEnv):
     ) -> None:
         waits = {"timeout": timeout, "connect_timeout": connect_timeout, "busy_timeout": busy_timeout}
         for name, seconds in waits.items():
-            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < _LONGEST_WAIT:
-                raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds!r}")
-        chosen = dict(env_kwargs or {})
-        chosen |= {} if split is None else {"split": split}
-        chosen |= {} if data in (None, "generated") else {"data": data}
-        self._url = socket_url(url, env_id, chosen)
+            number(name, seconds, above=0, maximum=_LONGEST_WAIT)
+        client_kwargs = dict(env_kwargs or {})
+        client_kwargs |= {} if split is None else {"split": split}
+        client_kwargs |= {} if data in (None, "generated") else {"data": data}
+        self._url = socket_url(url, env_id, client_kwargs)
         self._token = read_token() if token is None else token
         self._timeout, self._connect_timeout, self._busy_timeout = timeout, connect_timeout, busy_timeout
         self._open: list[Connection] = []  # the one connection, or none
         self._pid = os.getpid()
         self._lost = False
-        self._watch()
-        about = self._connected().about
+        self._close_when_collected()
+        about = self._connected().description
         super().__init__(
             split=about["split"], data=url, render_mode=render_mode, max_observation_length=about["observation_length"]
         )
@@ -116,12 +116,12 @@ class RemoteEnv(TextEnv):
             self.observation_space = MessagesSpace(about["observation_length"])  # type: ignore[assignment]
         self.action_space = UnicodeText(about["action_length"])
         self._tasks = _RemoteTasks(url, about["split"], about["num_tasks"])
-        self._learn(about)
+        self._set_prompt_parts(about)
         parser = str(about.get("parser"))
         if parser in PARSERS:
             self.parser = get_parser(parser, self._remote_tools)
 
-    def _watch(self) -> None:
+    def _close_when_collected(self) -> None:
         self._lock = threading.RLock()
         weakref.finalize(self, _close_all, self._open)
 
@@ -131,9 +131,9 @@ class RemoteEnv(TextEnv):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open, self._pid, self._lost = [], os.getpid(), True
-        self._watch()
+        self._close_when_collected()
 
-    # -- what it has ---------------------------------------------------------------------------------------------
+    # -- attributes ---------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> list[ToolSpec]:
@@ -142,64 +142,64 @@ class RemoteEnv(TextEnv):
 
     @property
     def tool_instructions(self) -> str:
-        """The tools and how to call them in words."""
+        """The tools and how to call them, in words."""
         return self._tool_instructions
 
     @property
     def task(self) -> Any:
-        """Not here.
+        """Not available.
 
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError("the tasks of a remote environment stay on its server; reset()'s info has task_id and index")
+        raise ConfigError("tasks of a remote environment stay on its server; the info of reset() has task_id and index")
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
-        """A call in the wire format that this environment reads."""
+        """Return a tool call in the wire format that this environment reads."""
         with self._lock:
             value: str = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"]
         return value
 
     def available_actions(self) -> list[str] | None:
         """Return the actions that can be taken now, or None if they cannot be listed."""
-        actions = self._played("available_actions", {}).get("value")
+        actions = self._ask_in_episode("available_actions", {}).get("value")
         if actions is None or (isinstance(actions, list) and all(isinstance(action, str) for action in actions)):
             return actions
         raise BackendReplyError(f"{self._url}: expected a list of actions, got {actions!r:.200}")
 
     def prompt_state(self) -> dict[str, Any]:
         """Return what a rebuilt prompt may show of the state on the server."""
-        state = self._played("prompt_state", {}).get("value")
+        state = self._ask_in_episode("prompt_state", {}).get("value")
         if not isinstance(state, dict):
             raise BackendReplyError(f"{self._url}: expected the prompt's state as an object, got {state!r:.200}")
         return state
 
     def expert_action(self) -> str | None:
-        """The next action of the environment's expert."""
-        return self._value(self._played("expert_action", {}))
+        """Return the next action of the environment's expert."""
+        return self._value(self._ask_in_episode("expert_action", {}))
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The next action of a demonstrator that errs."""
-        data = self._played("demo_action", {"rng": state_of(rng), "noise": noise})
-        rng.bit_generator.state = generator_of(data.get("demo_rng")).bit_generator.state
+        """Return the next action of a demonstrator that makes mistakes."""
+        data = self._ask_in_episode("demo_action", {"rng": generator_state(rng), "noise": noise})
+        rng.bit_generator.state = generator_from(data.get("demo_rng")).bit_generator.state
         return self._value(data)
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a task; connects anew where the connection was lost.
+        """Begin a task; connects again if the connection was lost.
 
         Raises:
-            Exception: What the environment raises there, `TaskIndexError` and `ConfigError` among others.
-            BackendBusyError: The server had no room for `busy_timeout` seconds.
+            Exception: What the environment raises, such as `TaskIndexError` and `ConfigError`.
+            BackendBusyError: The server was full for `busy_timeout` seconds.
             BackendError: The server cannot be reached or fails.
         """
         gym.Env.reset(self, seed=seed)
-        # With the state of the generator, asking twice is harmless: it gives the same task.
+        # With the generator's state, asking twice is harmless: it gives the same task.
         data = {"seed": seed, "options": options}
         if seed is None and self._np_random is not None:
-            data["rng"] = state_of(self._np_random)
-        observation, info = self._begun(self._ask_anew("reset", data))
+            data["rng"] = generator_state(self._np_random)
+        observation, info = self._read_reset(self._ask_reconnecting("reset", data))
         self._over = False
         self._transcript = [self._observation]
         if self.render_mode == "human":
@@ -210,59 +210,59 @@ class RemoteEnv(TextEnv):
         """Carry out the policy's text.
 
         Raises:
-            ResetNeeded: The episode is over or was never begun.
+            ResetNeeded: The episode is over or has not begun.
             TypeError: The action is not a string.
             BackendDownError: The connection is lost, and the episode with it.
             BackendSlowError: The step takes too long; the episode is lost.
-            BackendError: What it depends on is broken.
+            BackendError: Something the environment depends on is broken.
         """
         if not isinstance(action, str):
-            raise TypeError(f"an action is a string, got {type(action).__name__}: {action!r:.80}")
-        data = self._played("step", {"text": action})
-        observation, info = self._seen(data)
-        shown, reward = data["observation"], data.get("reward")
+            raise TypeError(f"expected an action as a string, got {type(action).__name__}: {action!r:.80}")
+        data = self._ask_in_episode("step", {"text": action})
+        observation, info = self._read_observation(data)
+        seen, reward = data["observation"], data.get("reward")
         if not isinstance(reward, (int, float)):
             raise BackendReplyError(f"{self._url}: expected a number as reward, got {reward!r:.80}")
-        self._over = bool(shown.get("terminated"))
+        self._over = bool(seen.get("terminated"))
         self._transcript += (action, self._observation)
         if self.render_mode == "human":
             self.render()
-        return observation, float(reward), self._over, bool(shown.get("truncated")), info
+        return observation, float(reward), self._over, bool(seen.get("truncated")), info
 
     def close(self) -> None:
-        """End the connection; the server closes the episode."""
+        """Close the connection; the server then closes the episode."""
         _close_all(self._open)
         super().close()
 
     # -- branching -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """This point of the episode, with the server's wrappers. It holds while the server's process runs."""
-        value = self._played("snapshot", {})["value"]
-        rng_state = state_of(self._np_random) or {}
+        """Return this point of the episode, the server's wrappers included. Valid while the server's process runs."""
+        value = self._ask_in_episode("snapshot", {})["value"]
+        rng_state = generator_state(self._np_random) or {}
         return Snapshot(self._index, value, rng_state, self._observation, self._over, tuple(self._transcript))
 
     def restore(self, snapshot: Snapshot) -> tuple[Any, dict[str, Any]]:
-        """Return to a snapshot of this environment, or of another one of the same server with the same arguments.
+        """Go back to a snapshot of this environment, or of another of the same server with the same arguments.
 
         Raises:
-            ConfigError: It was taken of another environment or server, or the server has been started again.
+            ConfigError: It is of another environment or server, or the server has been restarted.
         """
         if not isinstance(snapshot.state, str):
-            raise ConfigError("expected a snapshot of a remote environment, got one of an environment in some process")
-        result = self._begun(self._ask_anew("restore", {"value": snapshot.state}))
+            raise ConfigError("expected a snapshot of a remote environment, got one of a local environment")
+        result = self._read_reset(self._ask_reconnecting("restore", {"value": snapshot.state}))
         self._over = snapshot.over
         self._observation = snapshot.observation
         self._transcript = list(snapshot.transcript)
         return result
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def _connected(self) -> Connection:
-        """The connection, made where there is none."""
-        if self._pid != os.getpid():  # a fork: the connection is the parent's
+        """Return the connection; opens one if there is none."""
+        if self._pid != os.getpid():  # in a forked child the connection is the parent's
             self._open, self._pid, self._lost = [], os.getpid(), True
-            self._watch()
+            self._close_when_collected()
         if self._open:
             return self._open[0]
         end, pause = time.monotonic() + self._connect_timeout, 0.05
@@ -276,16 +276,16 @@ class RemoteEnv(TextEnv):
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _played(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """The answer within an episode, which lives as long as its connection."""
+    def _ask_in_episode(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Send a message within an episode, which ends with its connection; return the answer."""
         with self._lock:
             connection = next(iter(self._open), None)
             if connection is None or self._lost or self._pid != os.getpid():
                 raise ResetNeeded("the connection was closed or lost, and the episode with it: call reset()")
             return self._ask(connection, kind, data)
 
-    def _ask_anew(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a message that may begin on a new connection."""
+    def _ask_reconnecting(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Send a message that may go over a new connection; return the answer."""
         with self._lock:
             try:
                 answer = self._ask(self._connected(), kind, data)
@@ -295,7 +295,7 @@ class RemoteEnv(TextEnv):
             return answer
 
     def _ask(self, connection: Connection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """The answer; a server without room is asked again for a while."""
+        """Send a message, again for a while if the server is full; return the answer."""
         end, pause = time.monotonic() + self._busy_timeout, 0.02
         try:
             while True:
@@ -312,27 +312,27 @@ class RemoteEnv(TextEnv):
                 self._lost = True
                 _close_all(self._open)
         if "rng" in answer:
-            self._np_random = generator_of(answer["rng"])
+            self._np_random = generator_from(answer["rng"])
         return answer
 
-    def _seen(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        shown = data.get("observation")
-        if not isinstance(shown, dict) or not isinstance(shown.get("text"), str):
-            raise BackendReplyError(f"{self._url}: expected an observation with a text, got {shown!r:.200}")
-        info = shown.get("info")
+    def _read_observation(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        observed = data.get("observation")
+        if not isinstance(observed, dict) or not isinstance(observed.get("text"), str):
+            raise BackendReplyError(f"{self._url}: expected an observation with a text, got {observed!r:.200}")
+        info = observed.get("info")
         if not isinstance(info, dict):
             raise BackendReplyError(f"{self._url}: expected info, got {info!r:.200}")
-        self._observation = shown["text"]
-        return shown.get("messages", self._observation), info
+        self._observation = observed["text"]
+        return observed.get("messages", self._observation), info
 
-    def _begun(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        observation, info = self._seen(data)
-        self._learn(data["observation"])
+    def _read_reset(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        observation, info = self._read_observation(data)
+        self._set_prompt_parts(data["observation"])
         index = info.get("index", 0)
         self._index = index if isinstance(index, int) else 0
         return observation, info
 
-    def _learn(self, about: dict[str, Any]) -> None:
+    def _set_prompt_parts(self, about: dict[str, Any]) -> None:
         try:
             self.instructions = str(about["instructions"])
             self._remote_tools: list[ToolSpec] = list(about["tools"])

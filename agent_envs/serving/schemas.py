@@ -1,4 +1,4 @@
-"""What an OpenEnv client may ask about an environment: its description, and JSON schemas of what is exchanged."""
+"""OpenEnv's description of an environment, and JSON schemas of its messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["environment_metadata", "schemas"]
 
 
 def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
-    """OpenEnv's `EnvironmentMetadata` of an environment.
+    """Return OpenEnv's `EnvironmentMetadata` of an environment.
 
     Args:
-        about: What `describe` says of it.
+        about: What `served_env.describe` returns.
 
     >>> environment_metadata({"env": "Mine/Say-v0", "description": "Say a word.", "instructions": "Say it."})["name"]
     'Mine/Say-v0'
@@ -29,7 +29,7 @@ def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def schemas(about: dict[str, Any]) -> dict[str, Any]:
-    """JSON schemas of actions, observations and states."""
+    """Return JSON schemas of actions, observations and states."""
     text = {"type": "string", "maxLength": about["action_length"], "description": "the policy's text, verbatim"}
     forms: list[dict[str, Any]] = [
         {

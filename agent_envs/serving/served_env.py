@@ -1,25 +1,23 @@
-"""Which environments a server offers, what their clients may choose, and the signed form of their snapshots."""
+"""The environments that a server offers, and what a client may choose about them."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
-import pickle
+import inspect
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 
+from agent_envs._version import __version__
 from agent_envs.errors import ConfigError
 from agent_envs.registration import make_env
+from agent_envs.serving.protocol import PROTOCOL
+from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.wrapping.specs import apply_wrappers
 
-__all__ = ["ServedEnv", "Signer"]
+__all__ = ["ServedEnv", "describe", "prompt_parts"]
 
 _NOTHING = object()
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -30,29 +28,29 @@ class ServedEnv:
     """An environment that a server offers.
 
     Raises:
-        ConfigError: `allow` names an argument that is given already.
+        ConfigError: `allow` names an argument that `env_kwargs` already sets.
 
     >>> ServedEnv("AgentR1/GSM8K-v0").make({"split": "test"}).unwrapped.split
     'test'
     """
 
     env_id: str
-    """What `gymnasium.make` takes: "Id" or "module:Id". Clients find it under this name, without the module."""
+    """What `gymnasium.make` takes: "Id" or "module:Id". Clients use the id without the module."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Its arguments."""
     wrappers: Sequence[str] = ()
-    """Specs of wrappers, innermost first."""
+    """Wrapper specs, innermost first."""
     allow: Sequence[str] | None = None
-    """Arguments that a client may choose; by default its split, unless `env_kwargs` says which."""
+    """Arguments that a client may choose; by default the split, unless `env_kwargs` sets it."""
 
     def __post_init__(self) -> None:
         fixed = sorted(set(self.allow or ()) & set(self.env_kwargs))
         if fixed:
-            raise ConfigError(f"{self.name}: clients cannot choose what is given already: {', '.join(fixed)}")
+            raise ConfigError(f"{self.name}: clients cannot choose what the server sets: {', '.join(fixed)}")
 
     @property
     def name(self) -> str:
-        """The id, without a module."""
+        """The id without a module."""
         return self.env_id.rpartition(":")[2]
 
     @property
@@ -62,69 +60,62 @@ class ServedEnv:
             return tuple(self.allow)
         return () if "split" in self.env_kwargs else ("split",)
 
-    def make(self, chosen: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        """The environment in its wrappers.
+    def make(self, client_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        """Make the environment in its wrappers.
 
         Args:
-            chosen: A client's arguments.
+            client_kwargs: The arguments that a client chose.
 
         Raises:
             ConfigError: The client may not choose them, or the environment does not take them.
         """
-        chosen = {key: value for key, value in chosen.items() if self.env_kwargs.get(key, _NOTHING) != value}
+        chosen = {key: value for key, value in client_kwargs.items() if self.env_kwargs.get(key, _NOTHING) != value}
         refused = sorted(str(key) for key in chosen if key not in self.choices)
         if refused:
-            may = ", ".join(self.choices) or "nothing"
-            raise ConfigError(f"a client of {self.name} may choose {may}, got {', '.join(refused)!s:.200}")
+            allowed = ", ".join(self.choices) or "nothing"
+            raise ConfigError(f"a client of {self.name} may choose {allowed}, got {', '.join(refused)!s:.200}")
         split = chosen.get("split", "train")
         if not isinstance(split, str) or not _NAME.fullmatch(split):
-            raise ConfigError(f"a split is a name such as 'train', got {split!r:.200}")
+            raise ConfigError(f"split must be a name such as 'train', got {split!r:.200}")
         # Gymnasium's passive checker runs in the client's own `gymnasium.make`.
         env = make_env(self.env_id, disable_env_checker=True, **{**self.env_kwargs, **chosen})
         return apply_wrappers(env, self.wrappers)
 
 
-class Signer:
-    """Snapshots as texts that a client keeps and only this server can have made.
+def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a client needs to know before its first episode; makes an environment for a moment.
 
-    A client gives a snapshot back to be restored, and reading it is unpickling: so it is read only if its signature,
-    made with a secret of this process, is right, and for the environment that it was taken of.
-
-    >>> signer = Signer()
-    >>> signer.unpack(signer.pack("game", ["a state"]), "game")
-    ['a state']
+    Raises:
+        ConfigError: The environment cannot be made with these arguments, or is not a text environment.
     """
-
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
-
-    def pack(self, name: str, value: Any) -> str:
-        """A value as a text.
-
-        Args:
-            name: What it belongs to.
-            value: Anything that pickle takes.
-        """
-        data = pickle.dumps(value)
-        return base64.b64encode(self._sign(name, data) + data).decode()
-
-    def unpack(self, text: object, name: str) -> Any:
-        """The value in a text of `pack`.
-
-        Raises:
-            ConfigError: The text was not made by this process for this environment.
-        """
-        try:
-            packed = base64.b64decode(text if isinstance(text, str) else "", validate=True)
-        except ValueError:
-            packed = b""
-        data = packed[32:]
-        if not hmac.compare_digest(packed[:32], self._sign(name, data)):
+    env = served_env.make(client_kwargs)
+    try:
+        observations, actions = env.observation_space, env.action_space
+        if not isinstance(observations, (UnicodeText, MessagesSpace)) or not isinstance(actions, UnicodeText):
             raise ConfigError(
-                "this is no snapshot of this environment on this server; a server that was started again has forgotten "
-                "those it gave before"
+                f"{served_env.name} is not a text environment: its spaces are {observations} and {actions}"
             )
-        return pickle.loads(data)
+        try:
+            num_tasks = env.get_wrapper_attr("num_tasks")
+        except AttributeError:
+            num_tasks = 0
+        return {
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "env": served_env.name,
+            "description": (inspect.getdoc(type(env.unwrapped)) or served_env.name).partition("\n")[0],
+            "split": getattr(env.unwrapped, "split", ""),
+            "num_tasks": num_tasks,
+            "messages": isinstance(observations, MessagesSpace),
+            "observation_length": observations.max_length,
+            "action_length": actions.max_length,
+            "parser": getattr(getattr(env.unwrapped, "parser", None), "name", None),
+            **prompt_parts(env),
+        }
+    finally:
+        env.close()
 
-    def _sign(self, name: str, data: bytes) -> bytes:
-        return hmac.digest(self._secret, json.dumps(name).encode() + b"\0" + data, hashlib.sha256)
+
+def prompt_parts(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Return the instructions and tools of an environment."""
+    return {name: env.get_wrapper_attr(name) for name in ("instructions", "tools", "tool_instructions")}

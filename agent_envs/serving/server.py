@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError, check_release
+from agent_envs.checks import integer, number
+from agent_envs.errors import ConfigError, check_release
 from agent_envs.serving.access import check_binding
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE
-from agent_envs.serving.queue import PATIENCE, WorkQueue
 from agent_envs.serving.served_env import ServedEnv
-from agent_envs.serving.server_state import House
-from agent_envs.serving.session import Session
+from agent_envs.serving.state import ServerState
+from agent_envs.serving.workers import Sessions
+from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["EnvServer", "Seat"]
-
-_TICK = 0.25  # seconds between looks at what takes too long; time-outs are this coarse
-
-
-class Seat:
-    """A session as the event loop sees it: what it runs, since when, and how to end it."""
-
-    def __init__(
-        self, session: Session, end: Callable[[BaseException, str], None], now: float, idle_timeout: float
-    ) -> None:
-        self.session = session
-        self.idle_timeout = idle_timeout
-        self.end = end
-        """Ends the session, with the reason and its code: a time-out, or the server's end."""
-        self.running: asyncio.Future[Any] | None = None
-        self.since = now
-        """When the running call began, or the last one ended; seconds of the loop's clock."""
-        self.limit: float | None = None
-        """Seconds the running call may take, where the client asked for fewer than the server allows."""
-        self.slow = False
-        """Whether the last call took so long that the next one gets a thread of its own."""
+__all__ = ["EnvServer"]
 
 
 class EnvServer:
     """Serves environments to many clients at once, each with an episode of its own.
 
     Args:
-        envs: What is served; the first one at the root, each at /NAME too.
+        envs: The environments to serve; the first one at the root, each at /NAME too.
         host: Address to listen on.
-        port: Port to listen on; 0 takes a free one, which `url` then tells.
-        token: What clients have to send. Needed where other machines reach `host`.
-        max_episodes: Environments at once; a further one is refused.
-        max_waiting: Messages that may wait for a thread, over all clients; a further one is refused.
+        port: Port to listen on; 0 takes a free one, which `url` then shows.
+        token: What clients have to send. Required if other machines can reach `host`.
+        max_episodes: Most environments at once; further ones are refused.
+        max_waiting: Most messages of all clients that may wait for a thread; further ones are refused.
         step_timeout: Seconds a step may take; then the client gets an error and its episode ends.
         idle_timeout: Seconds without a message after which an episode ends.
         ping: Seconds between pings; a client that answers none for half as long is gone.
@@ -88,43 +66,36 @@ class EnvServer:
     ) -> None:
         if not envs:
             raise ConfigError("there is nothing to serve: name at least one environment")
-        numbers = {"max_episodes": max_episodes, "max_waiting": max_waiting, "max_message": max_message}
-        for name, number in numbers.items():
-            if type(number) is not int or number < 1:
-                raise ConfigError(f"{name} must be an integer of at least 1, got {number!r}")
+        limits = {"max_episodes": max_episodes, "max_waiting": max_waiting, "max_message": max_message}
+        for name, limit in limits.items():
+            integer(name, limit, minimum=1)
         for name, seconds in {"step_timeout": step_timeout, "idle_timeout": idle_timeout, "ping": ping}.items():
-            if not seconds > 0:
-                raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
-        if len({served.name for served in envs}) < len(envs):
+            if seconds != math.inf:
+                number(name, seconds, above=0)
+        if len({served_env.name for served_env in envs}) < len(envs):
             raise ConfigError("each environment can be served once; start another server for other arguments")
         check_binding(host, token)
-        self.envs = {served.name: served for served in envs}
-        self.host, self.port, self.token = host, port, token
-        self.max_waiting, self.max_message = max_waiting, max_message
-        self.step_timeout, self.idle_timeout, self.ping = step_timeout, idle_timeout, ping
-        self.house = House(max_episodes, max_message)
-        self.stopping = False
-        self.seats: set[Seat] = set()
-        self.work: WorkQueue
-        self._loop: asyncio.AbstractEventLoop
+        self.host, self.port = host, port
+        self.state = ServerState(max_episodes, max_message)
+        self.sessions = Sessions(
+            {served_env.name: served_env for served_env in envs},
+            self.state,
+            max_waiting=max_waiting,
+            step_timeout=step_timeout,
+            idle_timeout=idle_timeout,
+        )
+        self._token, self._ping = token, ping
         self._runner: web.AppRunner
-        self._sweep: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Future[Any]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._stopped: asyncio.Event
-        self._grace = 30.0
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that the server listens on."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
-    # -- life ----------------------------------------------------------------------------------------------------
-
     async def open(self) -> None:
-        """Begin to listen, on the running loop.
+        """Start listening, on the running loop.
 
         Raises:
             ConfigError: An environment cannot be made, or the address cannot be used.
@@ -134,13 +105,10 @@ class EnvServer:
 
         from agent_envs.serving.routes import application
 
-        self._loop = asyncio.get_running_loop()
-        self.stopping = False
-        self.work = WorkQueue(self._loop)
-        for served in self.envs.values():  # one of each is made now: bad arguments and missing data are an error here
-            await self.work.submit(self.house.describe, served, {}, apart=True).done
+        await self.sessions.start()
+        app = application(self.sessions, token=self._token, ping=self._ping if math.isfinite(self._ping) else None)
         self._runner = web.AppRunner(
-            application(self), access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0,
+            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0,
             max_line_size=MAX_ADDRESS,
         )  # fmt: skip
         await self._runner.setup()
@@ -150,64 +118,36 @@ class EnvServer:
             await self._runner.cleanup()
             raise ConfigError(f"cannot listen on {self.host}:{self.port}: {e}") from e
         self.port = self._runner.addresses[0][1]
-        self._sweep = self._loop.call_later(_TICK, self._look_around)
+        self.sessions.watch()
 
     async def stop(self, grace: float = 30.0) -> None:
-        """Stop: no new connections and messages, running steps finish, episodes are closed.
+        """Stop: refuse connections and messages, let running steps finish, close the episodes.
 
         Args:
             grace: Seconds that running steps may take.
         """
-        self.stopping = True
+        self.sessions.stopping = True
         for site in list(self._runner.sites):
             await site.stop()
-        running = [seat.running for seat in self.seats if seat.running is not None]
-        if running:
-            await asyncio.wait(running, timeout=grace)
-            await asyncio.sleep(_TICK)  # their answers leave
-        if self._sweep is not None:
-            self._sweep.cancel()
-        gone = BackendDownError("the server stops")
-        for seat in list(self.seats):
-            seat.end(gone, "STOPPING")
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=5.0)
+        await self.sessions.finish(grace)
         await self._runner.cleanup()
-        for seat in list(self.seats):
-            self.leave(seat)
-        if self._closing:
-            await asyncio.wait(self._closing, timeout=5.0)
+        await self.sessions.close()
 
     def start(self) -> None:
-        """Serve in a thread of its own, until `close`.
+        """Serve in a thread until `close`.
 
         Raises:
-            ConfigError: It does so already; or as `open`.
+            ConfigError: The server is already running; or as `open`.
         """
         if self._thread is not None:
-            raise ConfigError(f"the server runs already, at {self.url}")
-        ready = threading.Event()
-        failure: list[BaseException] = []
-
-        async def serve() -> None:
-            self._stopped = asyncio.Event()
-            try:
-                await self.open()
-            except BaseException as e:  # noqa: BLE001  raised again where start() was called
-                failure.append(e)
-                return
-            finally:
-                ready.set()
-            await self._stopped.wait()
-            await self.stop(self._grace)
-
-        self._thread = threading.Thread(target=asyncio.run, args=(serve(),), name="agent_envs-server", daemon=True)
-        self._thread.start()
-        ready.wait()
-        if failure:
-            self._thread.join()
-            self._thread = None
-            raise failure[0]
+            raise ConfigError(f"the server is already running, at {self.url}")
+        thread = LoopThread("agent_envs-server")
+        try:
+            thread.submit(self.open()).result()
+        except BaseException:
+            thread.stop()
+            raise
+        self._thread = thread
 
     def close(self, grace: float = 30.0) -> None:
         """Stop the thread that `start` began.
@@ -215,12 +155,12 @@ class EnvServer:
         Args:
             grace: Seconds that running steps may take.
         """
-        if self._thread is None:
-            return
-        self._grace = grace
-        self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join()
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.submit(self.stop(grace)).result()
+            finally:
+                thread.stop()
 
     def __enter__(self) -> EnvServer:
         self.start()
@@ -228,82 +168,3 @@ class EnvServer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    @property
-    def full(self) -> bool:
-        """Whether no further client is let in, with or without an episode."""
-        return self.stopping or len(self.seats) >= 2 * self.house.limit + 64
-
-    def served(self, name: str) -> ServedEnv:
-        """The environment of a name, "" for the first."""
-        return self.envs[name] if name else next(iter(self.envs.values()))
-
-    # -- sessions ------------------------------------------------------------------------------------------------
-
-    def seat(
-        self,
-        name: str,
-        chosen: dict[str, Any],
-        end: Callable[[BaseException, str], None],
-        idle_timeout: float = math.inf,
-    ) -> Seat:
-        """A new session.
-
-        Args:
-            name: Which environment, "" for the first.
-            chosen: The client's arguments of the environment.
-            end: Called when the session is over because of a time-out or the server's end.
-            idle_timeout: Seconds without a message that end it, where that is less than the server's own limit.
-        """
-        idle_timeout = min(idle_timeout, self.idle_timeout)
-        seat = Seat(Session(self.served(name), chosen, self.house), end, self._loop.time(), idle_timeout)
-        self.seats.add(seat)
-        return seat
-
-    def leave(self, seat: Seat) -> None:
-        """A session is over: its environment is closed in a thread."""
-        if seat in self.seats:
-            self.seats.discard(seat)
-            closing = self.work.submit(seat.session.close, apart=seat.slow).done
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
-    def ending(self, task: asyncio.Task[None]) -> None:
-        """Keep a task that tells a client of the end until it is done."""
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    def begin(self, seat: Seat, raw: str | bytes, limit: float | None = None) -> asyncio.Future[Any]:
-        """Begin to answer a message; the future has the `Answer`, or the exception of a time-out.
-
-        Args:
-            seat: Whose message it is; it has none running.
-            raw: The message.
-            limit: Seconds the answer may take, where that is less than the server's own limit.
-        """
-        job = self.work.submit(seat.session.handle, raw, apart=seat.slow)
-        seat.running, seat.since, seat.limit = job.done, self._loop.time(), limit
-        job.done.add_done_callback(lambda _: self._ended(seat, job.seconds))
-        return job.done
-
-    def _ended(self, seat: Seat, seconds: float) -> None:
-        seat.running, seat.since = None, self._loop.time()
-        seat.slow = seconds > PATIENCE
-
-    def _look_around(self) -> None:
-        """End what takes too long."""
-        now = self._loop.time()
-        for seat in list(self.seats):
-            waited = now - seat.since
-            if seat.running is not None:
-                limit = min(self.step_timeout, seat.limit or self.step_timeout)
-                if waited > limit and not seat.running.done():
-                    error = BackendSlowError(
-                        f"no answer from the environment in {limit:g} seconds; the episode is lost"
-                    )
-                    seat.running.set_exception(error)
-            elif waited > seat.idle_timeout:
-                seat.since = now
-                error = BackendSlowError(f"no message in {seat.idle_timeout:g} seconds; the episode is closed")
-                seat.end(error, "IDLE_TIMEOUT")
-        self._sweep = self._loop.call_later(_TICK, self._look_around)

@@ -1,7 +1,8 @@
-"""One client's episode on the server: every message it may send, and the answer. No network in here."""
+"""One client's session: every message that a client may send, and the answer to it. Knows nothing of the network."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import uuid
@@ -13,11 +14,20 @@ from gymnasium.error import ResetNeeded
 
 from agent_envs import branching
 from agent_envs._version import __version__
+from agent_envs.checks import integer, number
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.layers import available_actions, prompt_state
-from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, generator_of, logged, state_of
-from agent_envs.serving.served_env import ServedEnv
-from agent_envs.serving.server_state import FullError, House, surface
+from agent_envs.serving.protocol import (
+    PROTOCOL,
+    decode,
+    encode,
+    error_data,
+    generator_from,
+    generator_state,
+    traceback_text,
+)
+from agent_envs.serving.served_env import ServedEnv, prompt_parts
+from agent_envs.serving.state import FullError, ServerState
 
 __all__ = ["Answer", "Session"]
 
@@ -26,44 +36,64 @@ _EXPECTED = (AgentEnvsError, ResetNeeded)
 
 
 class Answer(NamedTuple):
-    """What to send back."""
+    """The answer to a message."""
 
     text: str
     """The message, as JSON."""
     failed: bool = False
     """Whether it is an error."""
     close: bool = False
-    """Whether the client asked to end the session; then nothing is sent."""
+    """Whether the client asked to close the session; nothing is sent then."""
 
 
 class Session:
     """One client's environment, made with its first episode.
 
-    `handle` and `close` are called in any thread; a `close` during `handle` takes effect at its end.
+    `handle` runs in a worker thread and `close` in any; a `close` during `handle` takes effect at its end. The public
+    attributes belong to the server's event loop.
 
     Args:
-        served: What is played.
-        chosen: The arguments that the client chose.
-        house: What all sessions of a server share.
+        served_env: The environment.
+        client_kwargs: The arguments that the client chose.
+        state: What all sessions of the server share.
+        on_end: Called with the reason and its code when the server ends the session.
+        idle_timeout: Seconds without a message after which the server ends it.
     """
 
-    def __init__(self, served: ServedEnv, chosen: Mapping[str, Any], house: House) -> None:
-        self._served = served
-        self._chosen = dict(chosen)
-        self._house = house
-        self._name = encode([served.name, sorted(self._chosen.items())])
+    def __init__(
+        self,
+        served_env: ServedEnv,
+        client_kwargs: Mapping[str, Any],
+        state: ServerState,
+        on_end: Callable[[BaseException, str], None],
+        idle_timeout: float,
+    ) -> None:
+        self.on_end = on_end
+        self.idle_timeout = idle_timeout
+        self.running: asyncio.Future[Any] | None = None
+        """The call that is being answered."""
+        self.since = 0.0
+        """When the running call began or the last one ended (seconds of the loop's clock)."""
+        self.limit: float | None = None
+        """Seconds the running call may take, if the client asked for fewer than the server allows."""
+        self.slow = False
+        """Whether the last call was so slow that the next one gets a thread of its own."""
+        self._served_env = served_env
+        self._client_kwargs = dict(client_kwargs)
+        self._state = state
+        self._name = encode([served_env.name, sorted(self._client_kwargs.items())])
         self._env: gym.Env[Any, Any] | None = None
         self._lock = threading.Lock()
         self._busy = self._closed = False
         self._episode_id = ""
         self._steps = 0
         self._done = False
-        self._sees_generator = False  # a client of this package keeps a copy of the environment's generator
+        self._sends_generator = False  # clients of this package keep a copy of the environment's generator
         self._generator: dict[str, Any] | None = None
         self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
             "reset": self._reset,
             "step": self._step,
-            "state": self._state,
+            "state": self._report,
             "mcp": self._mcp,
             "hello": self._hello,
             "expert_action": self._expert_action,
@@ -76,7 +106,7 @@ class Session:
         }
 
     def handle(self, raw: str | bytes) -> Answer:
-        """The answer to a message. No exception passes, whatever the message is and whatever the environment does."""
+        """Answer a message. Never raises, whatever the message is and whatever the environment does."""
         with self._lock:
             if self._closed:
                 return Answer("", close=True)
@@ -87,36 +117,36 @@ class Session:
             return Answer(encode({"type": "error", "data": error_data(e, "CAPACITY_REACHED")}), failed=True)
         except _EXPECTED as e:
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
-        except BaseException as e:  # noqa: BLE001  somebody's code: its failure, or its exit, is the client's answer
-            _log.error(logged(self._served.name))
+        except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
+            _log.error(traceback_text(self._served_env.name))
             return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
         finally:
             with self._lock:
                 self._busy = False
-                left = self._closed
-            if left:
-                self._free()
+                closed = self._closed
+            if closed:
+                self._close_env()
 
     def close(self) -> None:
-        """Close the environment and free its place, now or when the running call returns."""
+        """Close the environment, now or when the running call returns."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             busy = self._busy
         if not busy:
-            self._free()
+            self._close_env()
 
-    def _free(self) -> None:
+    def _close_env(self) -> None:
         env, self._env = self._env, None
         if env is None:
             return
         try:
             env.close()
-        except Exception:  # noqa: BLE001  the place is free all the same
-            _log.error(logged(f"closing {self._served.name}"))
+        except Exception:  # noqa: BLE001  it is gone all the same
+            _log.error(traceback_text(f"closing {self._served_env.name}"))
         finally:
-            self._house.free()
+            self._state.release()
 
     def _answer(self, raw: str | bytes) -> Answer:
         try:
@@ -130,11 +160,11 @@ class Session:
             return Answer("", close=True)
         handler = self._handlers.get(kind) if isinstance(kind, str) else None
         if handler is None:
-            error = ConfigError(f"unknown message type {kind!r:.100}; there are {', '.join(self._handlers)}, close")
+            error = ConfigError(f"unknown message type {kind!r:.100}; the types are {', '.join(self._handlers)}, close")
             return Answer(encode({"type": "error", "data": error_data(error, "UNKNOWN_TYPE")}), failed=True)
         data = message.get("data", {})
         if not isinstance(data, dict):
-            raise ConfigError(f"the data of {kind!r} is an object, got {type(data).__name__}")
+            raise ConfigError(f"the data of {kind!r} must be an object, got {type(data).__name__}")
         answer_type = {"reset": "observation", "step": "observation"}.get(kind, kind)
         return Answer(encode({"type": answer_type, "data": handler(data)}))
 
@@ -143,8 +173,8 @@ class Session:
     def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
         _only(data, "seed", "episode_id", "options", "index", "rng")
         seed, options, episode_id = data.get("seed"), data.get("options"), data.get("episode_id")
-        if seed is not None and (type(seed) is not int or seed < 0):
-            raise ConfigError(f"seed must be an integer of at least 0, got {seed!r:.100}")
+        if seed is not None:
+            integer("seed", seed, minimum=0)
         if options is not None and not isinstance(options, dict):
             raise ConfigError(f"options must be an object, got {type(options).__name__}")
         if episode_id is not None and (not isinstance(episode_id, str) or len(episode_id) > 255):
@@ -153,12 +183,12 @@ class Session:
             options = {**(options or {}), "index": data["index"]}
         env = self._made()
         if seed is None and data.get("rng") is not None:
-            env.unwrapped.np_random = generator_of(data["rng"])
+            env.unwrapped.np_random = generator_from(data["rng"])
         observation, info = env.reset(seed=seed, options=options)
         self._episode_id, self._steps, self._done = episode_id or uuid.uuid4().hex, 0, False
-        shown = {**_shown(observation, info), **surface(env)}
+        observed = {**_observed(observation, info), **prompt_parts(env)}
         self._generator = None
-        return self._result(shown, None, False)
+        return self._result(observed, None, False)
 
     def _step(self, data: dict[str, Any]) -> dict[str, Any]:
         kind = data.get("type")
@@ -170,28 +200,28 @@ class Session:
             }
         if kind == "call_tool":
             action = self._call(data.get("tool_name"), data.get("arguments", {}))
-            shown, reward, done = self._act(action)
-            shown.update(tool_name=data["tool_name"], result=shown["text"], error=None)
-            return self._result(shown, reward, done)
+            observed, reward, done = self._act(action)
+            observed.update(tool_name=data["tool_name"], result=observed["text"], error=None)
+            return self._result(observed, reward, done)
         _only(data, "text", "metadata")
         if not isinstance(data.get("text"), str):
-            raise ConfigError(f'an action is {{"text": "..."}}, got text {data.get("text")!r:.100}')
+            raise ConfigError(f'expected an action {{"text": "..."}}, got text {data.get("text")!r:.100}')
         return self._result(*self._act(data["text"]))
 
     def _act(self, action: str) -> tuple[dict[str, Any], float, bool]:
         if self._env is None:
-            raise ResetNeeded("there is no episode yet: reset() comes before step()")
+            raise ResetNeeded("there is no episode yet: call reset() before step()")
         observation, reward, terminated, truncated, info = self._env.step(action)
         self._steps += 1
         self._done = bool(terminated or truncated)
-        return _shown(observation, info, bool(terminated), bool(truncated)), float(reward), self._done
+        return _observed(observation, info, bool(terminated), bool(truncated)), float(reward), self._done
 
-    def _state(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _report(self, data: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = {"episode_id": self._episode_id or None, "step_count": self._steps}
-        return {**state, "env": self._served.name, "done": self._done}
+        return {**state, "env": self._served_env.name, "done": self._done}
 
     def _mcp(self, data: dict[str, Any]) -> dict[str, Any]:
-        """JSON-RPC, as the Model Context Protocol has it: the tools, and a step that calls one."""
+        """Answer JSON-RPC as the Model Context Protocol defines it: list the tools, or call one as a step."""
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": data.get("id")}
         method = data.get("method")
         parameters = data.get("params") or {}
@@ -199,20 +229,22 @@ class Session:
             if method == "tools/list":
                 answer["result"] = {"tools": _mcp_tools(self._made(), "inputSchema")}
             elif method == "tools/call" and isinstance(parameters, dict):
-                shown, reward, done = self._act(self._call(parameters.get("name"), parameters.get("arguments") or {}))
-                content = [{"type": "text", "text": shown["text"]}]
-                structured = {"reward": reward, "done": done, "info": shown["info"]}
-                invalid = bool(shown["info"].get("invalid_action"))
+                observed, reward, done = self._act(
+                    self._call(parameters.get("name"), parameters.get("arguments") or {})
+                )
+                content = [{"type": "text", "text": observed["text"]}]
+                structured = {"reward": reward, "done": done, "info": observed["info"]}
+                invalid = bool(observed["info"].get("invalid_action"))
                 answer["result"] = {"content": content, "isError": invalid, "structuredContent": structured}
             else:
-                answer["error"] = {"code": -32601, "message": f"there is no method {method!r:.100}"}
+                answer["error"] = {"code": -32601, "message": f"unknown method {method!r:.100}"}
         except ConfigError as e:
             answer["error"] = {"code": -32602, "message": str(e)}
         except ResetNeeded as e:
             answer["error"] = {"code": -32600, "message": str(e)}
         return answer
 
-    # -- what a client of this package asks ----------------------------------------------------------------------
+    # -- messages of this package's own client ----------------------------------------------------------------------
 
     def _hello(self, data: dict[str, Any]) -> dict[str, Any]:
         if data.get("protocol") != PROTOCOL:
@@ -220,18 +252,16 @@ class Session:
                 f"this server (agent-envs {__version__}) speaks protocol {PROTOCOL}, the client "
                 f"{data.get('protocol')!r:.40}: install the same version on both sides"
             )
-        self._sees_generator = True
-        return self._house.describe(self._served, self._chosen)
+        self._sends_generator = True
+        return self._state.describe(self._served_env, self._client_kwargs)
 
     def _expert_action(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._value(_attribute(self._made(), "expert_action")())
 
     def _demo_action(self, data: dict[str, Any]) -> dict[str, Any]:
-        generator, noise = generator_of(data.get("rng")), data.get("noise")
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)):
-            raise ConfigError(f"noise is a number, got {noise!r:.100}")
+        generator, noise = generator_from(data.get("rng")), number("noise", data.get("noise"))
         action = _attribute(self._made(), "demo_action")(generator, noise)
-        return {**self._value(action), "demo_rng": state_of(generator)}
+        return {**self._value(action), "demo_rng": generator_state(generator)}
 
     def _format_call(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"value": self._call(data.get("name"), data.get("arguments"))}
@@ -239,48 +269,48 @@ class Session:
     def _snapshot(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._env is None:
             raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
-        return {"value": self._house.signer.pack(self._name, (branching.snapshot(self._env), self._steps, self._done))}
+        return {"value": self._state.signer.pack(self._name, (branching.snapshot(self._env), self._steps, self._done))}
 
     def _restore(self, data: dict[str, Any]) -> dict[str, Any]:
-        point, steps, done = self._house.signer.unpack(data.get("value"), self._name)
+        point, steps, done = self._state.signer.unpack(data.get("value"), self._name)
         env = self._made()
         observation, info = branching.restore(env, point)
         self._steps, self._done = steps, done
         self._episode_id = self._episode_id or uuid.uuid4().hex
         self._generator = None
-        return self._result({**_shown(observation, info), **surface(env)}, None, self._done)
+        return self._result({**_observed(observation, info), **prompt_parts(env)}, None, self._done)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------------------------
 
     def _made(self) -> gym.Env[Any, Any]:
         if self._env is None:
-            self._house.take()
+            self._state.acquire()
             try:
-                self._env = self._served.make(self._chosen)
+                self._env = self._served_env.make(self._client_kwargs)
             except BaseException:
-                self._house.free()
+                self._state.release()
                 raise
         return self._env
 
     def _call(self, name: object, arguments: object) -> str:
-        """The text of a call, in the environment's wire format."""
+        """Return a tool call in the environment's wire format."""
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ConfigError("a call has a name (a string) and arguments (an object)")
+            raise ConfigError("expected a tool call with a name (a string) and arguments (an object)")
         env = self._made()
         if not env.get_wrapper_attr("tools"):
-            raise ConfigError(f"{self._served.name} has no tools: its actions are commands")
+            raise ConfigError(f"{self._served_env.name} has no tools: its actions are commands")
         text: str = _attribute(env, "format_call")(name, arguments)
         return text
 
-    def _result(self, shown: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
-        return {"observation": shown, "reward": reward, "done": done, **self._new_generator()}
+    def _result(self, observed: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
+        return {"observation": observed, "reward": reward, "done": done, **self._new_generator()}
 
     def _value(self, value: str | None) -> dict[str, Any]:
         return {"value": value, **self._new_generator()}
 
     def _new_generator(self) -> dict[str, Any]:
-        """The generator's state where it is not the one sent last."""
-        if not self._sees_generator or self._env is None:
+        """Return the generator's state, if it has changed since it was last sent."""
+        if not self._sends_generator or self._env is None:
             return {}
         state = dict(self._env.unwrapped.np_random.bit_generator.state)
         if state == self._generator or state["bit_generator"] != "PCG64":
@@ -289,16 +319,18 @@ class Session:
         return {"rng": state}
 
 
-def _shown(observation: Any, info: dict[str, Any], terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
-    """An observation as clients get it. Of a list of messages, the whole prompt, the text is the last one's."""
-    shown = {"text": observation, "terminated": terminated, "truncated": truncated, "info": info}
+def _observed(
+    observation: Any, info: dict[str, Any], terminated: bool = False, truncated: bool = False
+) -> dict[str, Any]:
+    """Return an observation as clients get it. If it is a whole prompt of messages, its text is the last message's."""
+    result = {"text": observation, "terminated": terminated, "truncated": truncated, "info": info}
     if isinstance(observation, str):
-        return shown
-    return {**shown, "text": observation[-1]["content"] if observation else "", "messages": observation}
+        return result
+    return {**result, "text": observation[-1]["content"] if observation else "", "messages": observation}
 
 
 def _mcp_tools(env: gym.Env[Any, Any], schema: str) -> list[dict[str, Any]]:
-    """The tools as the Model Context Protocol lists them; OpenEnv spells the schema's key in its own way."""
+    """Return the tools as the Model Context Protocol lists them; OpenEnv spells the schema's key differently."""
     functions = [spec["function"] for spec in env.get_wrapper_attr("tools")]
     return [{"name": f["name"], "description": f["description"], schema: f["parameters"]} for f in functions]
 
@@ -314,4 +346,4 @@ def _attribute(env: gym.Env[Any, Any], name: str) -> Callable[..., Any]:
 def _only(data: dict[str, Any], *known: str) -> None:
     unknown = sorted(set(data) - set(known))
     if unknown:
-        raise ConfigError(f"expected {', '.join(known)}; got {', '.join(map(repr, unknown)):.200}")
+        raise ConfigError(f"expected only {', '.join(known)}, got {', '.join(map(repr, unknown)):.200}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.threads import answers, background_loop, run_in_thread
+from agent_envs.threads import background_loop, is_responsive, run_in_thread
 from agent_envs.tools.base import Tool
 
 __all__ = ["ToolRegistry", "ToolResult"]
@@ -190,7 +190,7 @@ class _Waiting:
         if self.future.done():
             return _attempt(self.entry, self.future.result, self.deadline - time.monotonic())
         self.future.cancel()
-        if self.loop is not None and not answers(self.loop):
+        if self.loop is not None and not is_responsive(self.loop):
             background_loop(replace=self.loop)
         return ToolResult(self.entry.name, _too_long(self.entry, self.limit), error=True)
 

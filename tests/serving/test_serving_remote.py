@@ -32,7 +32,7 @@ from agent_envs.errors import (
     TaskIndexError,
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
-from agent_envs.serving.queue import WorkQueue
+from agent_envs.serving.workers import CallQueue
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -122,7 +122,7 @@ def remote(server, env_id=TOOL, **kwargs):
 @pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
 def test_the_contract_holds_on_a_server(server, env_id):
     check_text_env("AgentR1/Remote-v0", env_kwargs={"url": server.url, "env_id": env_id}, tasks=2, vectors=False)
-    assert until(lambda: server.house.taken == 0)
+    assert until(lambda: server.state.episodes == 0)
 
 
 def test_vectors_of_remote_environments(server):
@@ -176,7 +176,7 @@ def test_calls_are_formatted_and_rollouts_work_at_concurrency_64(server):
     assert [[(s.action, s.reward, s.info) for s in e.steps] for e in there] == [
         [(s.action, s.reward, s.info) for s in e.steps] for e in here
     ]
-    assert until(lambda: not server.seats and server.house.taken == 0)
+    assert until(lambda: not server.sessions.open and server.state.episodes == 0)
 
 
 def test_errors_keep_their_types(server):
@@ -189,7 +189,7 @@ def test_errors_keep_their_types(server):
         env.reset(options={"indx": 3})
     with pytest.raises(ConfigError, match="must be an integer"):
         env.reset(options={"index": "3"})
-    with pytest.raises(TypeError, match="an action is a string"):
+    with pytest.raises(TypeError, match="expected an action as a string"):
         env.step(3)
     with pytest.raises(TypeError):
         env.reset(options={"index": object()})
@@ -228,7 +228,7 @@ def test_broken_environments_are_typed_errors_and_do_no_harm(server, caplog):
 
 
 def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
-    with pytest.raises(ConfigError, match="address of a server"):
+    with pytest.raises(ConfigError, match="expected a server's address"):
         RemoteEnv("127.0.0.1:8000")
     with pytest.raises(ConfigError, match="without login"):
         RemoteEnv("http://a:b@127.0.0.1:8000")
@@ -236,7 +236,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
         RemoteEnv(server.url, env_id="AgentR1/GSM9K-v0")
     with pytest.raises(ConfigError, match="may choose split, got hops"):
         RemoteEnv(server.url, env_kwargs={"hops": 2})
-    with pytest.raises(ConfigError, match="a split is a name"):
+    with pytest.raises(ConfigError, match="split must be a name"):
         RemoteEnv(server.url, split="../../etc")
     with pytest.raises(ConfigError, match="plain JSON values"):
         RemoteEnv(server.url, env_kwargs={"split": object()})
@@ -245,7 +245,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     with pytest.raises(ConfigError, match="timeout must be"):
         RemoteEnv(server.url, timeout=0)
     odd = fake_service(lambda asked, number: (200, {"hello": "there"}))
-    with pytest.raises(BackendReplyError, match="does not answer as|status 200"):
+    with pytest.raises(BackendReplyError, match="is not a server|status 200"):
         RemoteEnv(odd.url, connect_timeout=1)
     from agent_envs.serving import client as connection
 
@@ -279,7 +279,11 @@ def test_what_a_strange_server_says_is_a_typed_error():
         thread = threading.Thread(target=strange.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{strange.socket.getsockname()[1]}"
-        for key, words in (("num_tasks", "num_tasks are"), ("protocol", "protocol are"), ("tools", "tools are")):
+        for key, words in (
+            ("num_tasks", "no valid num_tasks"),
+            ("protocol", "no valid protocol"),
+            ("tools", "no valid tools"),
+        ):
             answers[:] = [{"type": "hello", "data": {**about, key: None}}]
             with pytest.raises(BackendReplyError, match=words):
                 RemoteEnv(url)
@@ -317,8 +321,8 @@ def test_a_server_without_room_is_asked_again(server, monkeypatch):
     env, patient = remote(server, busy_timeout=0.2), remote(server)
     env.reset(seed=0)
     with monkeypatch.context() as busy:
-        busy.setattr(WorkQueue, "__len__", lambda self: 10**6)
-        with pytest.raises(BackendBusyError, match="too many steps wait"):
+        busy.setattr(CallQueue, "__len__", lambda self: 10**6)
+        with pytest.raises(BackendBusyError, match="too many messages are waiting"):
             env.step("#### 1")
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"{server.url}/reset", b"{}")
@@ -360,10 +364,10 @@ def test_a_snapshot_outlives_its_connection_and_is_tied_to_its_environment(serve
     env.restore(point)
     assert env.step("x") == first
     other = remote(server, "AgentR1/GSM8K-v0").unwrapped
-    with pytest.raises(ConfigError, match="no snapshot of this environment"):
+    with pytest.raises(ConfigError, match="not a snapshot of this environment"):
         other.restore(point)
     for forged in ("", "AAAA", point.state[:-8] + "AAAAAAA=", "\ud800", 3, None, object()):
-        with pytest.raises(ConfigError, match="no snapshot|expected a snapshot"):
+        with pytest.raises(ConfigError, match="not a snapshot|expected a snapshot"):
             env.restore(dataclasses.replace(point, state=forged))
     env.restore(point)
     env.close()
@@ -403,15 +407,15 @@ def test_time_outs_of_the_client_close_the_connection(server):
     AwkwardEnv.hold.set()
     assert env.reset(seed=0)[0] == "Begin."
     env.close()
-    assert until(lambda: server.house.taken == 0)
+    assert until(lambda: server.state.episodes == 0)
 
 
 def test_an_environment_that_is_forgotten_lets_go_of_its_place(server):
     env = remote(server)
     env.reset(seed=0)
-    assert server.house.taken == 1
+    assert server.state.episodes == 1
     del env
-    assert until(lambda: server.house.taken == 0)
+    assert until(lambda: server.state.episodes == 0)
 
 
 def test_wrappers_on_the_server_are_part_of_the_environment():

@@ -37,7 +37,7 @@ from agent_envs.errors import (
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.serving.access import AccessError, check_access, check_binding, is_loopback, read_token
-from agent_envs.serving.queue import WorkQueue
+from agent_envs.serving.workers import CallQueue
 
 pytest.importorskip("aiohttp")
 connect = pytest.importorskip("websockets.sync.client").connect
@@ -107,7 +107,7 @@ def until(condition, seconds=5.0):
 def serving(*ids, **limits):
     with EnvServer([ServedEnv(i) for i in ids or (TOOL,)], port=0, **limits) as server:
         yield server
-        assert until(lambda: server.house.taken == 0 and not server.seats), "a place was not freed"
+        assert until(lambda: server.state.episodes == 0 and not server.sessions.open), "a place was not freed"
 
 
 @contextlib.contextmanager
@@ -163,9 +163,9 @@ def test_a_step_that_takes_too_long_ends_its_episode():
             env.step("x")
         assert other.step("x")[0] == "done x"
         third = RemoteEnv(server.url, busy_timeout=0.1)
-        with pytest.raises(BackendBusyError, match="all 2 places"):
+        with pytest.raises(BackendBusyError, match="already runs 2 episodes"):
             third.reset(seed=0)  # a step that hangs keeps its place: it cannot be stopped
-        assert until(lambda: server.house.taken == 1)
+        assert until(lambda: server.state.episodes == 1)
         third.reset(seed=0)
         for each in (env, other, third):
             each.close()
@@ -175,15 +175,15 @@ def test_silent_clients_lose_their_episode_and_can_begin_another():
     with serving("Test/Slow-v0", idle_timeout=0.2) as server:
         env = RemoteEnv(server.url)
         env.reset(seed=0)
-        assert until(lambda: server.house.taken == 0)
+        assert until(lambda: server.state.episodes == 0)
         with pytest.raises(BackendDownError, match=r"no message in 0\.2 seconds|ended"):
             env.step("x")
         assert env.reset(seed=0)[0] == "Begin."
-        assert until(lambda: server.house.taken == 0)
+        assert until(lambda: server.state.episodes == 0)
         assert env.reset(seed=0)[0] == "Begin."
         env.close()
         status, first = asked(server, "/reset", {})
-        assert status == 200 and until(lambda: server.house.taken == 0)
+        assert status == 200 and until(lambda: server.state.episodes == 0)
         session = {"session_id": first["observation"]["session_id"], "action": {"text": "x"}}
         assert asked(server, "/step", session)[0] == 404
 
@@ -200,10 +200,10 @@ def test_silent_clients_lose_their_episode_and_can_begin_another():
         ("[]", "VALIDATION_ERROR", "got list"),
         ("null", "VALIDATION_ERROR", "got NoneType"),
         ("{}", "UNKNOWN_TYPE", "unknown message type None"),
-        ('{"type": "nope"}', "UNKNOWN_TYPE", "there are reset, step"),
+        ('{"type": "nope"}', "UNKNOWN_TYPE", "the types are reset, step"),
         ('{"type": ["reset"]}', "UNKNOWN_TYPE", "unknown message type"),
         ('{"type": "__init__"}', "UNKNOWN_TYPE", "unknown message type"),
-        ('{"type": "reset", "data": []}', "VALIDATION_ERROR", "is an object, got list"),
+        ('{"type": "reset", "data": []}', "VALIDATION_ERROR", "must be an object, got list"),
         ('{"type": "reset", "data": {"sed": 1}}', "VALIDATION_ERROR", "got 'sed'"),
         ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR", "seed must be"),
         ('{"type": "reset", "data": {"seed": true}}', "VALIDATION_ERROR", "seed must be"),
@@ -213,14 +213,18 @@ def test_silent_clients_lose_their_episode_and_can_begin_another():
         ('{"type": "reset", "data": {"index": 99999999999999999999}}', "VALIDATION_ERROR", "tasks 0 to"),
         ('{"type": "reset", "data": {"rng": {"state": 3}}}', "VALIDATION_ERROR", "PCG64"),
         ('{"type": "reset", "data": {"rng": {"state": {"state": -1, "inc": 1}}}}', "VALIDATION_ERROR", "PCG64"),
-        ('{"type": "step"}', "VALIDATION_ERROR", "an action is"),
-        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR", "an action is"),
+        ('{"type": "step"}', "VALIDATION_ERROR", "expected an action"),
+        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR", "expected an action"),
         ('{"type": "step", "data": {"message": "x"}}', "VALIDATION_ERROR", "got 'message'"),
         ('{"type": "step", "data": {"text": "too early"}}', "RESET_NEEDED", "reset"),
-        ('{"type": "step", "data": {"type": "call_tool", "tool_name": 3}}', "VALIDATION_ERROR", "a call has a name"),
+        (
+            '{"type": "step", "data": {"type": "call_tool", "tool_name": 3}}',
+            "VALIDATION_ERROR",
+            "expected a tool call",
+        ),
         ('{"type": "snapshot"}', "RESET_NEEDED", "reset"),
-        ('{"type": "restore", "data": {"value": "gASVAAAA"}}', "VALIDATION_ERROR", "no snapshot"),
-        ('{"type": "restore", "data": {"value": "\\ud800"}}', "VALIDATION_ERROR", "no snapshot"),
+        ('{"type": "restore", "data": {"value": "gASVAAAA"}}', "VALIDATION_ERROR", "not a snapshot"),
+        ('{"type": "restore", "data": {"value": "\\ud800"}}', "VALIDATION_ERROR", "not a snapshot"),
         ('{"type": "demo_action", "data": {"rng": 3, "noise": 0}}', "VALIDATION_ERROR", "PCG64"),
         ('{"type": "hello", "data": {"protocol": 99}}', "VALIDATION_ERROR", "same version"),
     ],
@@ -284,10 +288,10 @@ def test_clients_that_vanish_free_their_places():
             ask = context.__enter__()
             ask({"type": "reset", "data": {}})
             rude.append(context)
-        assert server.house.taken == 5
+        assert server.state.episodes == 5
         for context in rude:
             context.gen.gi_frame.f_locals["ws"].socket.shutdown(socket.SHUT_RDWR)
-        assert until(lambda: server.house.taken == 0)
+        assert until(lambda: server.state.episodes == 0)
         for context in rude:
             with contextlib.suppress(ConnectionClosed):
                 context.__exit__(None, None, None)
@@ -295,8 +299,8 @@ def test_clients_that_vanish_free_their_places():
             half.sendall(handshake())
             half.recv(4096)
             half.sendall(masked(b'{"type": "reset"}'))
-            assert until(lambda: server.house.taken == 1)
-            assert until(lambda: server.house.taken == 0)
+            assert until(lambda: server.state.episodes == 1)
+            assert until(lambda: server.state.episodes == 0)
         with socket_to(server) as ask:  # in the middle of a step
             ask({"type": "reset"})
             begun = Path("begun")
@@ -304,8 +308,8 @@ def test_clients_that_vanish_free_their_places():
             ask.ws.send('{"type": "step", "data": {"text": "sleep 0.5"}}')
             assert until(begun.exists)
             ask.ws.socket.shutdown(socket.SHUT_RDWR)
-            assert until(lambda: not server.seats) and server.house.taken == 1
-            assert until(lambda: server.house.taken == 0)
+            assert until(lambda: not server.sessions.open) and server.state.episodes == 1
+            assert until(lambda: server.state.episodes == 0)
 
 
 def handshake(path="/ws", headers=""):
@@ -329,12 +333,12 @@ def test_a_client_that_writes_and_never_reads_is_cut_off():
         with contextlib.suppress(OSError):
             for _ in range(2000):
                 deaf.sendall(message * 100)
-        assert until(lambda: not server.seats)
+        assert until(lambda: not server.sessions.open)
 
 
 def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
     """It sends few messages and stays alive: neither the limit on unanswered ones nor a ping finds it."""
-    monkeypatch.setattr("agent_envs.serving.routes._GOODBYE_SECONDS", 0.2)
+    monkeypatch.setattr("agent_envs.serving.routes._FAREWELL_SECONDS", 0.2)
     with serving(ping=1000, idle_timeout=0.3) as server, socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.connect(("127.0.0.1", server.port))
@@ -343,7 +347,7 @@ def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
         content = json.dumps({"type": "mcp", "data": {"id": "x" * 8_000_000}}).encode()
         deaf.sendall(masked(b'{"type": "reset"}'))
         deaf.sendall(b"\x81\xff" + len(content).to_bytes(8, "big") + b"\0\0\0\0" + content)
-        assert until(lambda: not server.seats)
+        assert until(lambda: not server.sessions.open)
 
 
 def test_beyond_the_limits_there_is_a_clear_refusal():
@@ -351,7 +355,7 @@ def test_beyond_the_limits_there_is_a_clear_refusal():
         with socket_to(server) as one, socket_to(server) as two, socket_to(server) as three:
             assert one({"type": "reset"})["type"] == two({"type": "reset"})["type"] == "observation"
             reply = three({"type": "reset"})
-            assert reply["data"]["code"] == "CAPACITY_REACHED" and "all 2 places" in reply["data"]["message"]
+            assert reply["data"]["code"] == "CAPACITY_REACHED" and "already runs 2 episodes" in reply["data"]["message"]
             assert asked(server, "/reset", {})[0] == 503
             waiting = RemoteEnv(server.url)
             threading.Timer(0.3, one.ws.close).start()
@@ -419,7 +423,7 @@ def test_a_server_can_be_started_again_but_not_twice():
     server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"))
     for _ in range(2):
         with server:
-            with pytest.raises(ConfigError, match="runs already"):
+            with pytest.raises(ConfigError, match="already running"):
                 server.start()
             env = RemoteEnv(server.url)
             assert env.reset(seed=0)[0]
@@ -449,9 +453,9 @@ def test_who_may_ask():
         assert asked(server, "/", Authorization="Bearer \xff")[0] == 401
         assert asked(server, "/health")[0] == 200
         assert asked(server, "/", Authorization=f"Bearer {TOKEN}")[0] == 200
-        with pytest.raises(ConfigError, match="expects its token"):
+        with pytest.raises(ConfigError, match="requires its token"):
             RemoteEnv(server.url)
-        with pytest.raises(ConfigError, match="expects its token"):
+        with pytest.raises(ConfigError, match="requires its token"):
             RemoteEnv(server.url, token="another-token-altogether")
         env = RemoteEnv(server.url, token=TOKEN)
         env.reset(seed=0)
@@ -496,14 +500,14 @@ def test_access_rules_one_by_one(tmp_path, monkeypatch):
         ({"port": 99999}, "cannot listen"),
         ({"envs": [ServedEnv("AgentR1/GSM9K-v0")]}, "GSM9K"),
         ({"envs": [ServedEnv(TOOL, {"nope": 1})]}, "nope"),
-        ({"envs": [ServedEnv("CartPole-v1")]}, "not an environment of text"),
+        ({"envs": [ServedEnv("CartPole-v1")]}, "not a text environment"),
         ({"envs": [ServedEnv(TOOL, {}, ["NoWrapper"])]}, "unknown wrapper"),
     ],
 )
 def test_servers_that_cannot_be(arguments, message):
     with pytest.raises(ConfigError, match=message):
         EnvServer(**{"envs": [ServedEnv(TOOL)], "port": 0, **arguments}).start()
-    with pytest.raises(ConfigError, match="given already"):
+    with pytest.raises(ConfigError, match="what the server sets"):
         ServedEnv(TOOL, {"split": "test"}, allow=["split"])
 
 
@@ -535,7 +539,7 @@ def test_the_command_stops_when_running_steps_are_done(tmp_path):
         assert until((tmp_path / "begun").exists)
         process.send_signal(signal.SIGTERM)
         assert running.result()[0] == "done sleep 1"
-    with pytest.raises(BackendDownError, match="stops|ended"):
+    with pytest.raises(BackendDownError, match="shutting down|ended"):
         idle.step("x")
     with pytest.raises(BackendError, match="cannot be reached|is full, or stops"):
         idle.reset(seed=0)
@@ -601,20 +605,20 @@ def test_the_command_refuses_bad_input(capsys, monkeypatch):
     assert "not valid JSON" in capsys.readouterr().err
 
 
-def test_the_work_queue_hands_over_and_keeps_order():
+def test_the_queue_hands_over_and_keeps_order():
     import asyncio
 
     async def check():
-        queue = WorkQueue(asyncio.get_running_loop())
+        queue = CallQueue(asyncio.get_running_loop())
         seen = []
         first = [queue.submit(seen.append, i) for i in range(100)]
-        await asyncio.gather(*(job.done for job in first))
+        await asyncio.gather(*(call.done for call in first))
         assert seen == list(range(100))
         slow = queue.submit(time.sleep, 0.5)
         begun = time.monotonic()
         await asyncio.gather(*(queue.submit(seen.append, i).done for i in range(100)))
         assert time.monotonic() - begun < 0.4 and not slow.done.done()
-        assert (await queue.submit(lambda: 3, apart=True).done) == 3
+        assert (await queue.submit(lambda: 3, own_thread=True).done) == 3
         with pytest.raises(ZeroDivisionError):
             await queue.submit(lambda: 1 / 0).done
         await slow.done
