@@ -5,10 +5,10 @@ python tests/test_pinned_bytes.py --show NAME       prints what a digest is made
 
 Environments are made by their ids and commands called by their names: the pins know no module that lies inside a part
 of the package. Left out of the digests: the `episode_id` of episodes where it is drawn; of tracebacks all but the name
-of the error's class and its message; times that were measured (`seconds`, the line `time` of an evaluation); where the
-pin's folder and the data lie, and checksums over such a place; which extras are installed; of parquet files all but
-their schema and rows; of a training configuration the name of the plugin's module. Digests whose names begin with
-`text/` are of words for people: they change where the words are meant to.
+of the error's class and its message; times that were measured (`seconds`, the line `time` of an evaluation), and
+places in a file behind them; where the pin's folder and the data lie, and checksums over such a place; which extras are
+installed; of parquet files all but their schema and rows; of a training configuration the name of the plugin's module.
+Digests whose names begin with `text/` are of words for people: they change where the words are meant to.
 """
 
 from __future__ import annotations

@@ -232,7 +232,8 @@ def recorded() -> list[Any]:
         recorder.stdout.close()
         model.shutdown()
         model.server_close()
-    return [told, *written("run")]
+    # where an episode's line lies depends on how many digits its seconds have
+    return [told, *([path, re.sub(r'"(begin|end)": \d+', r'"\1": 0', line)] for path, line in written("run"))]
 
 
 for name, (task, env_id, options, kwargs) in GENERATED.items():
