@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from agent_envs.episodes.table import episodes_to_frame
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.rollout.evaluation import Evaluation
-    from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
+    from agent_envs.rollout.many import run_episodes
+    from agent_envs.rollout.one import arun_episode, run_episode
     from agent_envs.tool_env import ToolEnv
     from agent_envs.vector.env import TextVectorEnv
     from agent_envs.vector.make import make_vec
@@ -66,11 +67,11 @@ __getattr__, __dir__ = lazy_names(
         "Evaluation": "rollout.evaluation",
         "TextVectorEnv": "vector.env",
         "ToolEnv": "tool_env",
-        "arun_episode": "rollout.many",
+        "arun_episode": "rollout.one",
         "episodes_to_frame": "episodes.table",
         "evaluate": "rollout.evaluate",
         "make_vec": "vector.make",
-        "run_episode": "rollout.many",
+        "run_episode": "rollout.one",
         "run_episodes": "rollout.many",
     },
     (

@@ -1,35 +1,34 @@
-"""A file of episodes that grows as they end, and loses none when the process is killed at any moment."""
+"""A folder of episodes that grows as they end, and loses none of them if the process is killed."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agent_envs.episodes.record import Episode
+from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.errors import BackendError, ConfigError, DataError
-from agent_envs.files import FileLock, JSONLines, write_text
+from agent_envs.files import JSONLines, write_text
 
 __all__ = ["EpisodeLog"]
 
 
 class EpisodeLog:
-    """The folder of a run of episodes: `run.json` with its settings, `episodes.jsonl` with a line per episode.
+    """The folder of a run: its settings in `run.json`, and `episodes.jsonl` with a line per episode.
 
-    A line is written whole, or is the torn last one, which the next start removes. One process at a time may have a
-    folder open.
+    One process at a time may have a folder open; use it in a `with` statement.
 
     Args:
-        folder: Where; made if it is not there.
-        settings: What has to be the same for the run to be continued, as JSON-able types.
+        folder: The folder, created if needed.
+        settings: What must be the same when the run is resumed: values that JSON can hold; others become text.
 
     Raises:
-        ConfigError: The folder cannot be written to, is open elsewhere, or holds a run with other settings; says
-            which.
+        ConfigError: The folder cannot be written to, another process is using it, or it holds something else: a run
+            with other settings, or episodes without settings.
         DataError: A file in it cannot be read.
 
     >>> import tempfile
@@ -42,26 +41,21 @@ class EpisodeLog:
         self.folder = Path(folder)
         self.path = self.folder / "episodes.jsonl"
         self._rows = JSONLines(self.path)
-        try:
-            self._lock = FileLock(self.folder / ".lock", wait=False)
-        except BlockingIOError as e:
-            raise ConfigError(
-                f"another process is at work in {self.folder}; wait for it or choose another folder"
-            ) from e
-        except OSError as e:
-            raise ConfigError(f"{self.folder}: not a folder that can be written to: {e.strerror}") from e
-        try:
-            self._remember(json.loads(json.dumps(dict(settings), default=str)))
-            self._rows.append()  # creates the file, or cuts off a half line
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(locked_folder(self.folder))
+            run = self.folder / "run.json"
+            if not run.exists() and self.path.exists() and self.path.stat().st_size:
+                raise ConfigError(f"{self.path} holds episodes of an unknown run; choose another folder")
+            with _writing(run):
+                keep_settings(run, settings)
+            self._rows.append()  # creates the file, or removes a half-written line
+            self._open = stack.pop_all()
 
     def read(self) -> Iterator[tuple[Episode, dict[str, Any]]]:
-        """The episodes so far with what was written beside them, in the order in which they ended.
+        """Yield each episode with the row that holds it and its extra values, in the order in which they ended.
 
         Raises:
-            DataError: A line is no episode; names the file and the line.
+            DataError: A line is not an episode; names the file and the line.
         """
         for number, row in self._rows.numbered():
             try:
@@ -69,20 +63,20 @@ class EpisodeLog:
             except ValueError as e:
                 raise DataError(f"{self.path}, line {number}: not an episode: {e}") from e
 
-    def append(self, episode: Episode, **beside: Any) -> None:
-        """Write an episode and JSON-able values beside its own fields. It is safe once this returns.
+    def append(self, episode: Episode, **extra: Any) -> None:
+        """Write an episode, with extra values beside its own fields. Once this returns, it is in the file.
 
         Raises:
-            BackendError: The file cannot be written: the disk is full, say.
+            BackendError: The file cannot be written, for example because the disk is full.
         """
         with _writing(self.path):
-            self._rows.append({**episode.to_dict(), **beside})
+            self._rows.append({**episode.to_dict(), **extra})
 
     def drop(self, unwanted: Callable[[Episode], bool]) -> int:
-        """Remove episodes; how many. The file is replaced at once, so a kill leaves the old or the new one.
+        """Remove episodes and return how many. The file is replaced in one go, so a kill leaves the old or the new one.
 
         Raises:
-            BackendError: The new one cannot be written.
+            BackendError: The new file cannot be written.
         """
         dropped = 0
 
@@ -108,38 +102,14 @@ class EpisodeLog:
             write_text(self.folder / name, json.dumps(data, indent=1, default=str) + "\n")
 
     def close(self) -> None:
-        """Let go of the folder."""
-        self._lock.close()
+        """Let other processes use the folder."""
+        self._open.close()
 
     def __enter__(self) -> EpisodeLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _remember(self, settings: dict[str, Any]) -> None:
-        path = self.folder / "run.json"
-        if not path.exists():
-            if self.path.exists() and self.path.stat().st_size:
-                raise ConfigError(f"{self.path} holds episodes of something else; choose another folder")
-            self.save(path.name, settings)
-            return
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-            changed = [
-                f"{name} was {before.get(name)!r}, now {settings.get(name)!r}"
-                for name in sorted({*before, *settings})
-                if before.get(name) != settings.get(name)
-            ]
-        except (ValueError, AttributeError) as e:
-            raise DataError(f"{path} cannot be read: {e}") from e
-        if changed:
-            raise ConfigError(
-                f"{self.folder} holds a run with other settings ({'; '.join(changed)}); choose another folder, or, "
-                f"where the difference does not matter, change it in {path}"
-            )
 
 
 @contextmanager

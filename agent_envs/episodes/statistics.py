@@ -1,14 +1,19 @@
-"""Estimates with their 95 % confidence intervals: shares, their differences, means; also of several values per task."""
+"""What episodes say in numbers: estimates with 95 % confidence intervals, pass@k, success by task family."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from agent_envs.episodes.record import Episode
+
 __all__ = [
+    "FamilyScore",
     "Interval",
     "clustered_mean",
     "clustered_share",
@@ -16,11 +21,14 @@ __all__ = [
     "grouped",
     "mean",
     "pass_at_k",
+    "score_episodes",
+    "score_families",
     "share",
     "t_quantile",
 ]
 
 _Z = 1.959964
+_ALL = "all"
 
 
 class Interval(NamedTuple):
@@ -32,7 +40,7 @@ class Interval(NamedTuple):
 
 
 def share(successes: float, trials: float) -> Interval:
-    """A share and its Wilson score interval (Wilson 1927).
+    """Return a share and its Wilson score interval (Wilson 1927).
 
     >>> tuple(round(x, 3) for x in share(128, 256))
     (0.5, 0.439, 0.561)
@@ -46,9 +54,9 @@ def share(successes: float, trials: float) -> Interval:
 
 
 def difference(before: float, trials_before: int, after: float, trials_after: int) -> Interval:
-    """The difference of two independent shares, `after - before`, with the Agresti-Caffo interval (2000).
+    """Return the difference of two shares, `after - before`, with the Agresti-Caffo interval (2000).
 
-    It takes the two shares as independent; the same tasks played before and after make the true interval narrower.
+    The shares are taken as independent; if the same tasks are played before and after, the true interval is narrower.
 
     >>> tuple(round(x, 2) for x in difference(0.48, 256, 0.82, 256))
     (0.34, 0.26, 0.41)
@@ -62,7 +70,7 @@ def difference(before: float, trials_before: int, after: float, trials_after: in
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """A mean and its interval by Student's t. One value says nothing of its spread: its interval is unbounded.
+    """Return a mean and its interval by Student's t. The interval of a single value is unbounded.
 
     >>> tuple(round(x, 2) for x in mean([1.0, 2.0, 3.0, 4.0]))
     (2.5, 0.45, 4.55)
@@ -78,9 +86,9 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def t_quantile(freedom: int) -> float:
-    """The 97.5 % point of Student's t with `freedom` degrees of freedom, to three digits.
+    """Return the 97.5 % quantile of Student's t with `freedom` degrees of freedom, to three digits.
 
-    Above two degrees by the expansion of Abramowitz and Stegun 26.7.5.
+    Above two degrees of freedom it uses the expansion of Abramowitz and Stegun 26.7.5.
 
     >>> [round(t_quantile(n), 2) for n in (1, 2, 3, 4, 10, 1000)]
     [12.71, 4.3, 3.18, 2.78, 2.23, 1.96]
@@ -98,14 +106,14 @@ def t_quantile(freedom: int) -> float:
 
 
 def grouped(values: Iterable[float], tasks: Iterable[Hashable]) -> list[list[float]]:
-    """The values of each task, for `clustered_mean` and `clustered_share`.
+    """Group values by task, for `clustered_mean` and `clustered_share`.
 
     >>> grouped([1.0, 0.0, 0.5], ["a", "b", "a"])
     [[1.0, 0.5], [0.0]]
 
     Args:
-        values: In any order.
-        tasks: The task of each.
+        values: The values, in any order.
+        tasks: The task of each value.
     """
     groups: dict[Hashable, list[float]] = {}
     for value, task in zip(values, tasks, strict=True):
@@ -114,7 +122,7 @@ def grouped(values: Iterable[float], tasks: Iterable[Hashable]) -> list[list[flo
 
 
 def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
-    """The mean of all values; several of one task are no independent ones.
+    """Return the mean of all values, where the values of one task are not independent of each other.
 
     The standard error is the cluster-robust one of a ratio, sqrt(T / (T - 1) * sum_t d_t^2) / n with
     d_t = sum_i (x_ti - mean) over the values of task t (Cameron and Miller 2015, A Practitioner's Guide to
@@ -126,18 +134,18 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
     True
 
     Args:
-        groups: The values of each task; none may be empty.
+        groups: The values of each task; at least one for each.
 
     Returns:
-        Mean and interval by Student's t over the tasks; infinite ends where there is one task alone, NaN for none and
-        where values are not finite.
+        Mean and interval by Student's t over the tasks. The interval is unbounded for a single task; the mean is NaN if
+        there are no values or some are not finite.
     """
     count, tasks = sum(map(len, groups)), len(groups)
     try:
         average = math.fsum(value for group in groups for value in group) / count
         squares = math.fsum(math.fsum(value - average for value in group) ** 2 for group in groups)
         half = t_quantile(tasks - 1) * math.sqrt(tasks / (tasks - 1) * squares) / count if tasks > 1 else math.inf
-    except (ArithmeticError, ValueError):  # no values, infinite ones of both signs, or such as no sum can hold
+    except (ArithmeticError, ValueError):  # no values, infinities of both signs, or an overflow
         average, half = math.nan, math.inf
     if not half < math.inf:
         return Interval(average, -math.inf, math.inf)
@@ -145,22 +153,22 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
 
 
 def clustered_share(groups: Sequence[Sequence[float]], trials: int | None = None) -> Interval:
-    """A share with Wilson's interval; with several values per task, that of the effective number of values.
+    """Return a share with Wilson's interval, computed for the effective number of independent values.
 
-    It is p (1 - p) / se^2 with the standard error of `clustered_mean`, between the number of tasks and `trials`, and
-    the number of tasks where all values are equal. Unlike a mean's, the interval holds what it promises where nearly
-    all tasks are solved or none is.
+    That number is p (1 - p) / se^2 with the standard error of `clustered_mean`, kept between the number of tasks and
+    `trials`; it is the number of tasks if all values are equal. Unlike a mean's interval, this one keeps its coverage
+    when nearly all tasks are solved or almost none is.
 
     >>> clustered_share([[True], [False]]) == share(1, 2)
     True
-    >>> clustered_share([[True, True], [False, False]]) == share(1, 2)  # the second values say nothing new
+    >>> clustered_share([[True, True], [False, False]]) == share(1, 2)  # the second values add nothing
     True
     >>> clustered_share([[0.5], [0.5], [0.0], [1.0]], 8) == clustered_share([[1, 0], [1, 0], [0, 0], [1, 1]])
     True
 
     Args:
-        groups: The values of each task, in [0, 1]; none may be empty.
-        trials: How many independent values they can be worth at most; by default their number.
+        groups: The values of each task, in [0, 1]; at least one for each.
+        trials: The most independent values that they can be worth; by default their number.
     """
     count = sum(map(len, groups))
     tasks = len(groups)
@@ -175,7 +183,7 @@ def clustered_share(groups: Sequence[Sequence[float]], trials: int | None = None
 
 
 def pass_at_k(samples: int, solved: int, k: int) -> float:
-    """The probability that one of k samples is solved, 1 - C(n - c, k) / C(n, k): unbiased.
+    """Return the unbiased estimate of the probability that one of k samples is solved, 1 - C(n - c, k) / C(n, k).
 
     Chen et al. 2021, Evaluating Large Language Models Trained on Code, equation 1.
 
@@ -183,10 +191,70 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     (0.5, 1.0, 0.5)
 
     Args:
-        samples: How many there are, n; at least k.
-        solved: How many of them are solved, c.
-        k: How many are drawn.
+        samples: Number of samples, n; at least k.
+        solved: Number of solved samples, c.
+        k: Number of samples drawn.
     """
     if samples - solved < k:
         return 1.0
     return float(1.0 - np.prod(1.0 - k / np.arange(samples - solved + 1, samples + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyScore:
+    """How often the tasks of a family were solved."""
+
+    env_id: str
+    """The environment's id."""
+    split: str
+    """The split of the tasks, "all" for every split."""
+    family: str
+    """The family's name, "all" for every family of the split."""
+    episodes: int
+    """Number of episodes played."""
+    success: float
+    """Share of solved episodes."""
+
+    @property
+    def metric(self) -> str:
+        """The name among metrics: `ENV/SPLIT/FAMILY`, without the parts that are "all"."""
+        parts = (self.env_id.rpartition("/")[2], self.split, self.family)
+        return "/".join(part for part in parts if part != _ALL)
+
+
+def score_families(outcomes: Iterable[tuple[str, str, str, float]]) -> list[FamilyScore]:
+    """Return the success by environment, split and family.
+
+    Args:
+        outcomes: For each episode its environment's id, split, family, and 1 if it was solved, else 0. Episodes without
+            a family ("") are left out.
+
+    Returns:
+        For each environment, every family over all splits; if there are several splits, also each split as a whole and
+        every family in it. Sorted by name.
+
+    >>> scores = score_families([("A/X-v0", "seen", "put", 1), ("A/X-v0", "unseen", "put", 0)])
+    >>> [(score.metric, score.success) for score in scores]
+    [('X-v0/put', 0.5), ('X-v0/seen', 1.0), ('X-v0/seen/put', 1.0), ('X-v0/unseen', 0.0), ('X-v0/unseen/put', 0.0)]
+    """
+    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    splits: dict[str, set[str]] = defaultdict(set)
+    for env_id, split, family, success in outcomes:
+        if family:
+            splits[env_id].add(split)
+            for key in ((env_id, _ALL, family), (env_id, split, _ALL), (env_id, split, family)):
+                groups[key].append(float(success))
+    scores = [
+        FamilyScore(*key, len(values), sum(values) / len(values))
+        for key, values in groups.items()
+        if key[1] == _ALL or len(splits[key[0]]) > 1
+    ]
+    return sorted(scores, key=lambda score: score.metric)
+
+
+def score_episodes(episodes: Iterable[Episode]) -> list[FamilyScore]:
+    """Return `score_families` of recorded episodes, whose info names the family under `task_family`."""
+    return score_families(
+        (e.env_id, str(e.reset_info.get("split", "")), str(e.reset_info.get("task_family", "")), e.success)
+        for e in episodes
+    )

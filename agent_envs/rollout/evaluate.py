@@ -17,9 +17,10 @@ from agent_envs.episodes.log import EpisodeLog
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
 from agent_envs.policies.base import Policy
+from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
-from agent_envs.rollout.many import Job, check_timeouts, play_jobs
-from agent_envs.rollout.one import close_env
+from agent_envs.rollout.many import play_tasks
+from agent_envs.rollout.one import check_timeouts
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
@@ -123,12 +124,12 @@ def evaluate(
         missing = [name for name in wanted if name not in scores]
         state = _Tally(scores.values(), token_budget, give_up_after)
 
-        def jobs() -> Iterator[Job]:
+        def tasks() -> Iterator[EpisodeTask]:
             for name in missing:
                 if state.over:
                     return
                 index, sample = wanted[name]
-                yield Job(policies[sample], seed + sample, {"index": index}, name)
+                yield EpisodeTask(policies[sample], seed + sample, {"index": index}, name)
 
         def take(number: int, episode: Episode, seconds: float) -> None:
             if episode.stop_reason is StopReason.RUN_BUDGET:
@@ -151,8 +152,8 @@ def evaluate(
         with tqdm(total=len(wanted), initial=len(scores), disable=not progress, unit="episode") as bar:
             bar.set_postfix(state.shown(), refresh=False)
             if missing and not state.over:
-                play_jobs(
-                    made, jobs(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
+                play_tasks(
+                    made, tasks(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
                     episode_timeout=episode_timeout,
                 )  # fmt: skip
         evaluation = Evaluation(

@@ -1,275 +1,99 @@
-"""One episode being played in a thread, and the wait for its end or for a time-out.
+"""Play one episode: `run_episode` in the calling thread, `arun_episode` in a thread of its own.
 
-An environment and its tools block, and a thread can be left behind when one hangs; so an episode is played in
-a plain thread, whoever asks for it, and an async ``act`` is awaited on an event loop meanwhile. Nothing
-polls: a time-out is a timer that is set anew when the step it was set for is over.
+Nothing polls: a time-out is a timer that is set again when the step that it was set for is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
-import dataclasses
-import inspect
-import logging
-import sys
-import threading
-import time
-import traceback
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.episodes.record import Episode, Step, StopReason
-from agent_envs.errors import (
-    ContextLengthExceeded,
-    EmptyGeneration,
-    EpisodeStop,
-    PolicyError,
-    RunBudgetSpent,
-    TokenLimitReached,
-)
-from agent_envs.layers import layers
-from agent_envs.policies.base import Action, Actor, Policy, Response
-from agent_envs.registration import env_name
-from agent_envs.threads import run_in_thread
+from agent_envs import checks
+from agent_envs.episodes.record import Episode
+from agent_envs.policies.base import Policy
+from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
+from agent_envs.threads import background_loop, run_in_thread
+from agent_envs.wrapping.order import check_stock
 
-if TYPE_CHECKING:
-    from agent_envs.messages import Observation, ToolSpec
+__all__ = ["arun_episode", "check_timeouts", "run_episode", "supervise"]
 
-__all__ = ["EpisodeRun", "Recorder", "close_env", "supervise"]
-
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-_STOPS: dict[type[EpisodeStop], StopReason] = {
-    ContextLengthExceeded: StopReason.CONTEXT_LENGTH,
-    EmptyGeneration: StopReason.EMPTY_GENERATION,
-    RunBudgetSpent: StopReason.RUN_BUDGET,
-    TokenLimitReached: StopReason.TOKEN_LIMIT,
-}
+TextEnvLike = gym.Env[Any, str]
 
 
-@runtime_checkable
-class Recorder(Protocol):
-    """A wrapper with a record of its own, which is told what no environment sees: tokens, and why an episode ends."""
+def run_episode(
+    env: TextEnvLike, policy: Policy, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+) -> Episode:
+    """Play one episode in the calling thread; a running event loop (Jupyter) does not get in the way.
 
-    def note_response(self, response: Response) -> None:
-        """What the policy answered; the next ``step`` carries it out."""
+    Args:
+        env: The environment; it stays open and can be used again.
+        policy: Chooses the actions. An async `act` runs on the process's background loop.
+        seed: Seed of the reset, or None.
+        options: Options of the reset, for example `{"index": 3}`.
 
-    def note_end(self, reason: StopReason, error: str | None) -> None:
-        """The episode has ended. It may be called from another thread, and after the environment said so itself."""
+    Returns:
+        The episode. An exception in the environment or the policy is not raised: the episode then has
+        `StopReason.ERROR` and the traceback in `error`. KeyboardInterrupt is raised.
+
+    Raises:
+        ConfigError: The environment is in one of Gymnasium's wrappers that break text.
+    """
+    check_stock(env)
+    run = EpisodeRun(env, EpisodeTask(policy, seed, options), background_loop())
+    run.play()
+    return run.episode()
 
 
-class EpisodeRun:
-    """One episode: the thread that plays it writes, whoever waits for it reads and may give it up."""
+async def arun_episode(
+    env: TextEnvLike,
+    policy: Policy,
+    *,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    step_timeout: float | None = None,
+    episode_timeout: float | None = None,
+    episode_id: str | None = None,
+    group_id: str | None = None,
+) -> Episode:
+    """Play one episode in a thread of its own; an async `act` runs on the caller's event loop.
 
-    def __init__(
-        self,
-        env: gym.Env[Any, str] | Callable[[], gym.Env[Any, str]],
-        policy: Policy,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        seed: int | None,
-        options: Mapping[str, Any] | None,
-        episode_id: str | None = None,
-        group_id: str | None = None,
-        close_on_error: bool = False,
-    ) -> None:
-        self.env: gym.Env[Any, str] | None = env if isinstance(env, gym.Env) else None
-        self.thread_id: int | None = None
-        self.started = self.step_started = time.monotonic()
-        self._make_env = None if isinstance(env, gym.Env) else env
-        self._policy = policy
-        self.loop = loop
-        self._task: asyncio.Task[Any] | None = None
-        self._seed = seed
-        self._options = options
-        self._episode_id = uuid.uuid4().hex if episode_id is None else episode_id
-        self._group_id = group_id
-        self._close_on_error = close_on_error
-        self._instructions = ""
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._reset_info: dict[str, Any] = {}
-        self._observation: Observation = ""
-        self._steps: list[Step] = []
-        self._recorders: list[Recorder] = []
-        self._pending: Future[Action] | None = None
-        self._stop_reason = StopReason.ERROR
-        self._error: str | None = None
-        self._lock = threading.Lock()  # guards the two flags and what abandon() reads
-        self._finished = False
-        self._abandoned = False
+    Args:
+        env: The environment. After a time-out or a cancellation, do not use it again: the abandoned thread closes it
+            when it returns. In every other case it stays open.
+        policy: Chooses the actions.
+        seed: Seed of the reset, or None.
+        options: Options of the reset.
+        step_timeout: Seconds one step may take, the policy's action included; the reset counts as a step.
+        episode_timeout: Seconds the whole episode may take.
+        episode_id: The episode's name; a random one by default.
+        group_id: A name shared with the episodes it is compared with; the task's id by default.
 
-    def play(self) -> None:
-        """Play to the end in this thread.
+    Returns:
+        The episode, as from `run_episode`. After a time-out it holds the completed steps, the last one marked as
+        truncated; a pending `act` is cancelled, and `error` says where the thread was.
 
-        This is the one boundary where every exception is caught: environments, tools and policies are other
-        people's code, and a failed episode must be a record of what failed, not the end of a batch.
-        """
-        try:
-            self._stop_reason = self._play()
-        except tuple(_STOPS) as e:
-            self._stop_reason = next(reason for kind, reason in _STOPS.items() if isinstance(e, kind))
-            self._error = str(e) or None
-        except Exception:  # noqa: BLE001
-            self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
-        if not self._abandoned:
-            self._tell_recorders(self._stop_reason, self._error)
+    Raises:
+        ConfigError: A time-out is not above 0, or one of Gymnasium's wrappers breaks text.
+    """
+    check_timeouts(step_timeout, episode_timeout)
+    check_stock(env)
+    run = EpisodeRun(env, EpisodeTask(policy, seed, options, episode_id, group_id), asyncio.get_running_loop())
+    return await supervise(run, step_timeout, episode_timeout)
 
-    def play_apart(self) -> None:
-        """``play`` as the body of a thread, where SystemExit and its like have nowhere else to go."""
-        self.thread_id = threading.get_ident()
-        try:
-            self.play()
-        except BaseException:  # noqa: BLE001  it would vanish with the thread, and the waiter wait for ever
-            self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
-        with self._lock:
-            self._finished = not self._abandoned
-        failed = self._close_on_error and self._stop_reason is StopReason.ERROR
-        if self.env is not None and (failed or not self._finished):
-            close_env(self.env)
 
-    def abandon(self) -> bool:
-        """Give the episode up, unless it has just ended; whether it was given up."""
-        with self._lock:
-            self._abandoned = not self._finished
-        if self._abandoned and self._pending is not None:
-            self._pending.cancel()
-        return self._abandoned
-
-    def time_left(self, step_timeout: float | None, episode_timeout: float | None) -> tuple[StopReason, float | None]:
-        """Seconds until the next time-out, None without one, and which it is."""
-        now = time.monotonic()
-        step = None if step_timeout is None else self.step_started + step_timeout - now
-        episode = None if episode_timeout is None else self.started + episode_timeout - now
-        if step is None or (episode is not None and episode <= step):
-            return StopReason.EPISODE_TIMEOUT, episode
-        return StopReason.STEP_TIMEOUT, step
-
-    def episode(self, timeout: StopReason | None = None) -> Episode:
-        """The record of a finished episode, or of one given up because of a time-out."""
-        reason = self._stop_reason if timeout is None else timeout
-        error = self._error if timeout is None else self._whereabouts(timeout)
-        if timeout is not None:
-            self._tell_recorders(reason, error)
-        steps = list(self._steps)
-        if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
-            steps[-1] = _cut(steps[-1])
-        return Episode(
-            env_id=env_name(self.env),
-            episode_id=self._episode_id,
-            group_id=self._reset_info.get("task_id", "") if self._group_id is None else self._group_id,
-            seed=self._seed,
-            index=self._reset_info.get("index", (self._options or {}).get("index")),
-            instructions=self._instructions,
-            tools=self._tools,
-            reset_info=self._reset_info,
-            steps=tuple(steps),
-            final_observation=self._observation,
-            stop_reason=reason,
-            error=error,
-        )
-
-    def _play(self) -> StopReason:
-        if self.env is None:
-            assert self._make_env is not None
-            self.env = self._make_env()
-        env = self.env
-        options = None if self._options is None else dict(self._options)
-        observation, info = env.reset(seed=self._seed, options=options)
-        self._observation = observation
-        self._reset_info = _copied(info)
-        self._instructions = env.get_wrapper_attr("instructions")
-        self._tools = tuple(env.get_wrapper_attr("tools"))
-        self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
-        actor = self._policy.start(env)
-        while not self._abandoned:
-            self.step_started = time.monotonic()
-            response = self._act(actor, observation, info)
-            if response.empty:
-                raise EmptyGeneration(f"the policy returned no text or no token at step {len(self._steps)}")
-            for recorder in self._recorders:
-                recorder.note_response(response)
-            seen = _copied(observation)
-            observation, reward, terminated, truncated, info = env.step(response.text)
-            step = Step(
-                observation=seen,
-                action=response.text,
-                reward=float(reward),
-                terminated=bool(terminated),
-                # Gymnasium's TimeLimit reports both at its last step; the task's own end counts.
-                truncated=bool(truncated and not terminated),
-                info=_copied(info),
-                prompt_ids=_as_tuple(response.prompt_ids),
-                response_ids=_as_tuple(response.response_ids),
-                response_logprobs=_as_tuple(response.response_logprobs),
-                usage=None if response.usage is None else dict(response.usage),
-            )
-            with self._lock:
-                if self._abandoned:
-                    break
-                self._steps.append(step)
-                self._observation = observation
-            if terminated:
-                return StopReason.TERMINATED
-            if truncated:
-                return StopReason.TRUNCATED
-        return StopReason.ERROR  # given up: nobody reads it
-
-    def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:
-        action: Any = actor.act(observation, info)
-        if not isinstance(action, (str, Response)) and inspect.isawaitable(action):
-            action = self._await(action)
-        if isinstance(action, str):
-            return Response(action)
-        if isinstance(action, Response):
-            return action
-        kind = type(action).__name__
-        raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
-
-    def _await(self, action: Awaitable[Action]) -> Action:
-        if asyncio._get_running_loop() is self.loop:
-            if inspect.iscoroutine(action):
-                action.close()
-            raise PolicyError("an async act() would wait for the loop that waits for it: await arun_episode() here")
-        future = self._pending = asyncio.run_coroutine_threadsafe(self._awaited(action), self.loop)
-        if self._abandoned:
-            future.cancel()
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # no effect once it is done; after KeyboardInterrupt it is not
-
-    async def _awaited(self, awaitable: Awaitable[Action]) -> Action:
-        self._task = asyncio.current_task()
-        return await awaitable
-
-    def blocks_loop(self) -> bool:
-        """Whether this episode's own ``act`` is what its loop is busy with at this moment."""
-        return self._task is not None and asyncio.current_task(self.loop) is self._task
-
-    def _tell_recorders(self, reason: StopReason, error: str | None) -> None:
-        for recorder in self._recorders:
-            try:
-                recorder.note_end(reason, error)
-            except Exception:  # noqa: BLE001  a full disk must not cost the episode itself
-                _log.warning("%s could not record an episode", type(recorder).__name__, exc_info=True)
-
-    def _whereabouts(self, timeout: StopReason) -> str:
-        frame = sys._current_frames().get(self.thread_id or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
-        step = len(self._steps)
-        return f"{timeout.value} at step {step}. The thread was here (most recent call last):\n{stack}"
+def check_timeouts(step_timeout: float | None, episode_timeout: float | None) -> None:
+    """Raise a ConfigError if a time-out is neither None nor above 0."""
+    for name, seconds in (("step_timeout", step_timeout), ("episode_timeout", episode_timeout)):
+        if seconds is not None and seconds != float("inf"):
+            checks.number(name, seconds, above=0)
 
 
 async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout: float | None) -> Episode:
-    """Play a run in a daemon thread and wait for its end or a time-out, whichever comes first."""
+    """Play a run in a daemon thread; return its episode at its end or at a time-out, whichever comes first."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
@@ -289,36 +113,9 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
             if seconds is not None and seconds <= 0:
                 if run.abandon():
                     return run.episode(reason)
-                seconds = None  # it ended just now, and says so in a moment
+                seconds = None  # it has just ended and is about to report
             await asyncio.wait({ended}, timeout=seconds)
     except asyncio.CancelledError:
         run.abandon()
         raise
     return run.episode()
-
-
-def close_env(env: gym.Env[Any, str]) -> None:
-    try:
-        env.close()
-    except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played
-        _log.warning("closing %s failed", env_name(env), exc_info=True)
-
-
-def _cut(step: Step) -> Step:
-    """The step marked as where a limit ended the episode."""
-    return dataclasses.replace(step, truncated=True)
-
-
-def _as_tuple(values: Sequence[T] | None) -> tuple[T, ...] | None:
-    return None if values is None else tuple(values)
-
-
-def _copied(value: Any) -> Any:
-    """A copy that later steps cannot change; plain containers are copied faster than by ``copy.deepcopy``."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if type(value) is dict:
-        return {key: _copied(entry) for key, entry in value.items()}
-    if type(value) is list:
-        return [_copied(entry) for entry in value]
-    return copy.deepcopy(value)

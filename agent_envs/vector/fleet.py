@@ -15,7 +15,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
-from agent_envs.rollout.one import close_env
+from agent_envs.rollout.episode_run import close_env
 from agent_envs.threads import run_in_thread, run_side_by_side
 
 __all__ = ["EnvFleet", "Job"]

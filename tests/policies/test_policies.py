@@ -21,7 +21,8 @@ from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.policies.base import episode_rng
 from agent_envs.policies.random import random_value
-from agent_envs.rollout.many import run_episode, run_episodes
+from agent_envs.rollout.many import run_episodes
+from agent_envs.rollout.one import run_episode
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool

@@ -25,7 +25,8 @@ from agent_envs.errors import BackendError, ConfigError, MissingExtraError, Prom
 from agent_envs.policies import HumanPolicy
 from agent_envs.policies import tokens as token_policies
 from agent_envs.rollout.evaluate import evaluate
-from agent_envs.rollout.many import run_episode, run_episodes
+from agent_envs.rollout.many import run_episodes
+from agent_envs.rollout.one import run_episode
 from agent_envs.spaces import UnicodeText
 
 torch = pytest.importorskip("torch")

@@ -29,7 +29,8 @@ import pytest
 import agent_envs
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, MissingExtraError
-from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
+from agent_envs.rollout.many import run_episodes
+from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool
@@ -439,7 +440,7 @@ def test_nothing_is_left_open_at_exit(server: Server, tmp_path: Path) -> None:
         sys.path.insert(0, {str(Path(agent_envs.__file__).parents[1])!r})
         import agent_envs, openai
         from agent_envs.policies import OpenAIPolicy
-        from agent_envs.rollout.many import arun_episode, run_episode
+        from agent_envs.rollout.one import arun_episode, run_episode
         from agent_envs.text_env import Outcome, TextEnv
 
         class Tasks(list):

@@ -201,14 +201,14 @@ def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
         play(env_kwargs={"split": "test"})
     from agent_envs.episodes.log import EpisodeLog
 
-    with EpisodeLog(tmp_path / "other", {}), pytest.raises(ConfigError, match="another process is at work"):
+    with EpisodeLog(tmp_path / "other", {}), pytest.raises(ConfigError, match="another process is using"):
         EpisodeLog(tmp_path / "other", {})
     (tmp_path / "run" / "episodes.jsonl").write_bytes(b"[1]\n" + first)
     with pytest.raises(DataError, match="line 1: expected a JSON object"):
         play()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "episodes.jsonl").write_bytes(first)
-    with pytest.raises(ConfigError, match="holds episodes of something else"):
+    with pytest.raises(ConfigError, match="holds episodes of an unknown run"):
         play(out=tmp_path / "foreign")
 
 

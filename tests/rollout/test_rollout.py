@@ -29,7 +29,8 @@ import agent_envs
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
-from agent_envs.rollout.many import arun_episode, run_episode, run_episodes
+from agent_envs.rollout.many import run_episodes
+from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop
 
@@ -553,14 +554,14 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
     [
         ({"n": -1}, "n must be an integer of at least 0"),
         ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
-        ({"step_timeout": 0}, "step_timeout must be above 0"),
-        ({"episode_timeout": -1.0}, "episode_timeout must be above 0"),
+        ({"step_timeout": 0}, "step_timeout must be a number above 0"),
+        ({"episode_timeout": -1.0}, "episode_timeout must be a number above 0"),
         ({"seeds": [1, 2]}, "seeds has 2 entries for n=3"),
         ({"seeds": [1, 2, -3]}, "at least 0, got -3"),
-        ({"seeds": [1, 2, "a"]}, "seeds holds int or None"),
-        ({"seeds": "abc"}, "seeds is one int for all"),
+        ({"seeds": [1, 2, "a"]}, "seeds must hold int or None"),
+        ({"seeds": "abc"}, "seeds must be one int for all"),
         ({"options": [{"index": 1}]}, "options has 1 entries for n=3"),
-        ({"options": [1, 2, 3]}, "options holds Mapping or None"),
+        ({"options": [1, 2, 3]}, "options must hold Mapping or None"),
         ({"wrappers": "PrependInstructions"}, r"write \['PrependInstructions'\]"),
         ({"wrappers": ["PrependInstruction"]}, "PrependInstructions"),
         ({"env_id": 7}, "env_id is an id"),

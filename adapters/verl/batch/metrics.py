@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.episodes.families import score_families
 from agent_envs.episodes.record import StopReason
+from agent_envs.episodes.statistics import score_families
 
 __all__ = ["PER_STEP", "released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
 

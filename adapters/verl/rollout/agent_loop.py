@@ -31,7 +31,7 @@ from agent_envs.policies.base import Response
 from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
-from agent_envs.rollout.many import arun_episode
+from agent_envs.rollout.one import arun_episode
 
 __all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput", "ServerActor", "ServerPolicy"]
 

@@ -1,0 +1,312 @@
+"""The thread that plays an episode, and what others may ask of it meanwhile.
+
+Environments and tools block, and a thread can be left behind when one hangs: so a thread plays the episode, and an
+async `act` is awaited on an event loop meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import inspect
+import logging
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import gymnasium as gym
+
+from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.errors import (
+    ContextLengthExceeded,
+    EmptyGeneration,
+    EpisodeStop,
+    PolicyError,
+    RunBudgetSpent,
+    TokenLimitReached,
+)
+from agent_envs.layers import layers
+from agent_envs.policies.base import Action, Actor, Policy, Response
+from agent_envs.registration import env_name
+
+if TYPE_CHECKING:
+    from agent_envs.messages import Observation, ToolSpec
+
+__all__ = ["EpisodeRun", "EpisodeTask", "Recorder", "close_env"]
+
+T = TypeVar("T")
+TextEnvLike = gym.Env[Any, str]
+
+_log = logging.getLogger(__name__)
+
+_STOPS: dict[type[EpisodeStop], StopReason] = {
+    ContextLengthExceeded: StopReason.CONTEXT_LENGTH,
+    EmptyGeneration: StopReason.EMPTY_GENERATION,
+    RunBudgetSpent: StopReason.RUN_BUDGET,
+    TokenLimitReached: StopReason.TOKEN_LIMIT,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EpisodeTask:
+    """What to play: a policy and a task."""
+
+    policy: Policy
+    """Chooses the actions."""
+    seed: int | None = None
+    """Seed of the reset."""
+    options: Mapping[str, Any] | None = None
+    """Options of the reset."""
+    episode_id: str | None = None
+    """The episode's name; None for a random one."""
+    group_id: str | None = None
+    """A name shared with the episodes it is compared with; None for the task's id."""
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """A wrapper that keeps its own record; the rollout tells it what environments do not see."""
+
+    def note_response(self, response: Response) -> None:
+        """Take the policy's response, tokens included; the next `step` carries it out."""
+
+    def note_end(self, reason: StopReason, error: str | None) -> None:
+        """Take the reason of the episode's end. May be called from another thread, and after the last `step`."""
+
+
+class EpisodeRun:
+    """One episode being played: one thread writes, and whoever waits for it reads, and may abandon it.
+
+    Args:
+        env: The environment, or a function that makes it in the thread that plays.
+        task: What to play.
+        loop: Awaits an async `act`.
+        close_on_error: Whether to close the environment after an error.
+    """
+
+    def __init__(
+        self,
+        env: TextEnvLike | Callable[[], TextEnvLike],
+        task: EpisodeTask,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        close_on_error: bool = False,
+    ) -> None:
+        self.env: TextEnvLike | None = env if isinstance(env, gym.Env) else None
+        self.loop = loop
+        self.thread_id: int | None = None
+        self.started = self.step_started = time.monotonic()
+        self._make_env = None if isinstance(env, gym.Env) else env
+        self._task = task
+        self._episode_id = uuid.uuid4().hex if task.episode_id is None else task.episode_id
+        self._close_on_error = close_on_error
+        self._acting: asyncio.Task[Any] | None = None  # the policy's `act` on the loop
+        self._instructions = ""
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._reset_info: dict[str, Any] = {}
+        self._observation: Observation = ""
+        self._steps: list[Step] = []
+        self._recorders: list[Recorder] = []
+        self._pending: Future[Action] | None = None
+        self._stop_reason = StopReason.ERROR
+        self._error: str | None = None
+        self._lock = threading.Lock()  # guards the two flags and what abandon() reads
+        self._finished = False
+        self._abandoned = False
+
+    def play(self) -> None:
+        """Play to the end in this thread.
+
+        This is the one place where every exception is caught: environments, tools and policies are other people's
+        code, and a failed episode is a record of the failure, not the end of a batch.
+        """
+        try:
+            self._stop_reason = self._play()
+        except tuple(_STOPS) as e:
+            self._stop_reason = next(reason for kind, reason in _STOPS.items() if isinstance(e, kind))
+            self._error = str(e) or None
+        except Exception:  # noqa: BLE001
+            self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
+        if not self._abandoned:
+            self._tell_recorders(self._stop_reason, self._error)
+
+    def play_apart(self) -> None:
+        """Run `play` as the body of a thread, where SystemExit and its like cannot be raised any further."""
+        self.thread_id = threading.get_ident()
+        try:
+            self.play()
+        except BaseException:  # noqa: BLE001  it would be lost with the thread, and the waiter would wait for ever
+            self._stop_reason, self._error = StopReason.ERROR, traceback.format_exc()
+        with self._lock:
+            self._finished = not self._abandoned
+        failed = self._close_on_error and self._stop_reason is StopReason.ERROR
+        if self.env is not None and (failed or not self._finished):
+            close_env(self.env)
+
+    def abandon(self) -> bool:
+        """Abandon the episode unless it has just ended; return whether it was abandoned."""
+        with self._lock:
+            self._abandoned = not self._finished
+        if self._abandoned and self._pending is not None:
+            self._pending.cancel()
+        return self._abandoned
+
+    def time_left(self, step_timeout: float | None, episode_timeout: float | None) -> tuple[StopReason, float | None]:
+        """Return which time-out comes next and the seconds until then, None without one."""
+        now = time.monotonic()
+        step = None if step_timeout is None else self.step_started + step_timeout - now
+        episode = None if episode_timeout is None else self.started + episode_timeout - now
+        if step is None or (episode is not None and episode <= step):
+            return StopReason.EPISODE_TIMEOUT, episode
+        return StopReason.STEP_TIMEOUT, step
+
+    def episode(self, timeout: StopReason | None = None) -> Episode:
+        """Return the record of a finished episode, or of one abandoned because of a time-out."""
+        reason = self._stop_reason if timeout is None else timeout
+        error = self._error if timeout is None else self._whereabouts(timeout)
+        if timeout is not None:
+            self._tell_recorders(reason, error)
+        steps = list(self._steps)
+        if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
+            steps[-1] = _cut(steps[-1])
+        return Episode(
+            env_id=env_name(self.env),
+            episode_id=self._episode_id,
+            group_id=self._reset_info.get("task_id", "") if self._task.group_id is None else self._task.group_id,
+            seed=self._task.seed,
+            index=self._reset_info.get("index", (self._task.options or {}).get("index")),
+            instructions=self._instructions,
+            tools=self._tools,
+            reset_info=self._reset_info,
+            steps=tuple(steps),
+            final_observation=self._observation,
+            stop_reason=reason,
+            error=error,
+        )
+
+    def _play(self) -> StopReason:
+        if self.env is None:
+            assert self._make_env is not None
+            self.env = self._make_env()
+        env = self.env
+        options = None if self._task.options is None else dict(self._task.options)
+        observation, info = env.reset(seed=self._task.seed, options=options)
+        self._observation = observation
+        self._reset_info = _copied(info)
+        self._instructions = env.get_wrapper_attr("instructions")
+        self._tools = tuple(env.get_wrapper_attr("tools"))
+        self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
+        actor = self._task.policy.start(env)
+        while not self._abandoned:
+            self.step_started = time.monotonic()
+            response = self._act(actor, observation, info)
+            if response.empty:
+                raise EmptyGeneration(f"the policy returned no text or no token at step {len(self._steps)}")
+            for recorder in self._recorders:
+                recorder.note_response(response)
+            seen = _copied(observation)
+            observation, reward, terminated, truncated, info = env.step(response.text)
+            step = Step(
+                observation=seen,
+                action=response.text,
+                reward=float(reward),
+                terminated=bool(terminated),
+                # Gymnasium's TimeLimit may report both at its last step; then the task's own end counts.
+                truncated=bool(truncated and not terminated),
+                info=_copied(info),
+                prompt_ids=_as_tuple(response.prompt_ids),
+                response_ids=_as_tuple(response.response_ids),
+                response_logprobs=_as_tuple(response.response_logprobs),
+                usage=None if response.usage is None else dict(response.usage),
+            )
+            with self._lock:
+                if self._abandoned:
+                    break
+                self._steps.append(step)
+                self._observation = observation
+            if terminated:
+                return StopReason.TERMINATED
+            if truncated:
+                return StopReason.TRUNCATED
+        return StopReason.ERROR  # abandoned: nobody reads it
+
+    def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:
+        action: Any = actor.act(observation, info)
+        if not isinstance(action, (str, Response)) and inspect.isawaitable(action):
+            action = self._await(action)
+        if isinstance(action, str):
+            return Response(action)
+        if isinstance(action, Response):
+            return action
+        kind = type(action).__name__
+        raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
+
+    def _await(self, action: Awaitable[Action]) -> Action:
+        if asyncio._get_running_loop() is self.loop:
+            if inspect.iscoroutine(action):
+                action.close()
+            raise PolicyError(
+                "an async act() would wait for the event loop that waits for it; await arun_episode() here instead"
+            )
+        future = self._pending = asyncio.run_coroutine_threadsafe(self._awaited(action), self.loop)
+        if self._abandoned:
+            future.cancel()
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect once it is done; after KeyboardInterrupt it is not
+
+    async def _awaited(self, awaitable: Awaitable[Action]) -> Action:
+        self._acting = asyncio.current_task()
+        return await awaitable
+
+    def blocks_loop(self) -> bool:
+        """Return whether this episode's own `act` is what keeps its loop busy right now."""
+        return self._acting is not None and asyncio.current_task(self.loop) is self._acting
+
+    def _tell_recorders(self, reason: StopReason, error: str | None) -> None:
+        for recorder in self._recorders:
+            try:
+                recorder.note_end(reason, error)
+            except Exception:  # noqa: BLE001  a full disk must not cost the episode itself
+                _log.warning("%s could not record an episode", type(recorder).__name__, exc_info=True)
+
+    def _whereabouts(self, timeout: StopReason) -> str:
+        frame = sys._current_frames().get(self.thread_id or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
+        step = len(self._steps)
+        return f"{timeout.value} at step {step}. The thread was here (most recent call last):\n{stack}"
+
+
+def close_env(env: TextEnvLike) -> None:
+    """Close an environment; a failure is logged, not raised."""
+    try:
+        env.close()
+    except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played
+        _log.warning("closing %s failed", env_name(env), exc_info=True)
+
+
+def _cut(step: Step) -> Step:
+    """Return the step, marked as the one where a limit ended the episode."""
+    return dataclasses.replace(step, truncated=True)
+
+
+def _as_tuple(values: Sequence[T] | None) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy that later steps cannot change; for plain containers faster than `copy.deepcopy`."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if type(value) is dict:
+        return {key: _copied(entry) for key, entry in value.items()}
+    if type(value) is list:
+        return [_copied(entry) for entry in value]
+    return copy.deepcopy(value)
