@@ -50,6 +50,7 @@ ROOT_ROOMS = {
         "checks",
         "errors",
         "files",
+        "json_stream",
         "layers",
         "messages",
         "registration",

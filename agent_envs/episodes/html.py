@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import html
 import itertools
 import json
 import math
@@ -22,13 +21,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
 from agent_envs.files import JSONLines, replacing
-from agent_envs.messages import ToolCall, latest_words, observation_text
+from agent_envs.messages import ToolCall
 from agent_envs.parsers.detect import parse_recorded
 
-__all__ = ["episode_page", "episode_paths", "read_records", "write_view"]
+__all__ = ["episode_paths", "read_records", "write_view"]
 
 _PER_CHUNK = 20
 _FIELDS = ("id", "env", "task", "family", "steps", "return", "score", "success", "stop")
@@ -105,31 +103,6 @@ def write_view(
         file.write(f'<script type="application/json" id="summary">{body}</script>\n')
         file.write(after)
     return len(summary)
-
-
-def episode_page(episode: Episode) -> str:
-    """One episode as an HTML fragment, for notebooks: no script, all text escaped."""
-
-    def inert(text: str) -> str:
-        return html.escape("".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text))
-
-    def pre(label: str, text: str) -> str:
-        more = f"\n[{len(text) - 20_000} more characters]" if len(text) > 20_000 else ""
-        style = "white-space:pre-wrap;margin:0 0 6px"
-        return f'<div style="color:#667382">{label}</div><pre style="{style}">{inert(text[:20_000])}{more}</pre>'
-
-    parts = [
-        f"<b>{inert(episode.env_id)}</b> {inert(episode.group_id)}: {len(episode.steps)} steps, "
-        f"return {episode.reward:.3f}, {'solved' if episode.success else 'not solved'}, {episode.stop_reason.value}"
-    ]
-    for number, step in enumerate(episode.steps, start=1):
-        title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
-        body = pre("observation", observation_text(latest_words(step.observation))) + pre("action", step.action)
-        parts.append(f"<details{' open' if number == 1 else ''}>{title}{body}</details>")
-    parts.append(pre("last observation", observation_text(latest_words(episode.final_observation))))
-    if episode.error:
-        parts.append(pre("error", episode.error))
-    return "<div>" + "".join(parts) + "</div>"
 
 
 def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list[Any]]) -> Iterator[str]:

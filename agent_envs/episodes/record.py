@@ -1,7 +1,8 @@
-"""What an episode leaves behind: frozen records, and the lines of an ``episodes.jsonl``."""
+"""The records of what was played: steps and episodes, and the `episodes.jsonl` files that hold them."""
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,11 +19,12 @@ from agent_envs.messages import Observation, ToolSpec, latest_words, observation
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
 
 SCHEMA_VERSION = 1
-"""Version of the dictionaries that ``Episode.to_dict`` makes."""
+"""Version of the dictionaries that `Episode.to_dict` makes."""
+_LONGEST = 20_000  # characters of a text in `Episode.to_html`
 
 
 class StopReason(StrEnum):
-    """Every way in which an episode can end."""
+    """Why an episode ended."""
 
     TERMINATED = "terminated"
     """The task ended it."""
@@ -33,21 +35,21 @@ class StopReason(StrEnum):
     EMPTY_GENERATION = "empty_generation"
     """The policy returned nothing."""
     TOKEN_LIMIT = "token_limit"
-    """The policy had used all the tokens an episode may use."""
+    """The policy used up the tokens of an episode."""
     RUN_BUDGET = "run_budget"
-    """The policy had used all the tokens it may use in all its episodes."""
+    """The policy used up the tokens of the whole run."""
     STEP_TIMEOUT = "step_timeout"
     """One step took longer than allowed."""
     EPISODE_TIMEOUT = "episode_timeout"
     """The whole episode took longer than allowed."""
     CUT = "cut"
-    """It was given up half-way: the environment was reset or closed."""
+    """It was abandoned half-way: the environment was reset or closed."""
     ERROR = "error"
     """An exception ended it; ``Episode.error`` holds the traceback."""
 
     @property
     def broken(self) -> bool:
-        """Whether the end is not the policy's doing: nothing is learned from such an episode.
+        """Whether a failure ended it that the policy did not cause: nothing can be learned from the episode.
 
         >>> StopReason.ERROR.broken, StopReason.TRUNCATED.broken
         (True, False)
@@ -63,10 +65,10 @@ def _check(values: Mapping[str, Any], **kinds: type | tuple[type, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transition: what the policy saw, what it did, what came of it."""
+    """One transition: what the policy saw, what it did, and what the environment made of it."""
 
     observation: Observation
-    """What the policy saw before it acted: new words, or messages that are the whole prompt."""
+    """What the policy saw before it acted: new text, or messages that are the whole prompt."""
     action: str
     """The policy's text, verbatim."""
     reward: float
@@ -78,23 +80,23 @@ class Step:
     info: dict[str, Any] = field(default_factory=dict)
     """The info that the environment returned for this action."""
     prompt_ids: tuple[int, ...] | None = None
-    """Tokens of the prompt, shape [prompt tokens], or None where the policy does not report them."""
+    """Tokens of the prompt, shape [prompt tokens], or None if the policy does not report them."""
     response_ids: tuple[int, ...] | None = None
     """Tokens of the response as sampled, shape [response tokens], or None."""
     response_logprobs: tuple[float, ...] | None = None
-    """Log-probability of each response token when it was sampled (nats), shape [response tokens], or None."""
+    """Log-probability of each response token at sampling time (nats), shape [response tokens], or None."""
     usage: dict[str, int] | None = None
-    """What the policy spent on this action: `prompt_tokens`, `completion_tokens`, `cached_tokens`; None if unknown."""
+    """Tokens spent on this action: `prompt_tokens`, `completion_tokens`, `cached_tokens`; None if unknown."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The step as JSON-able types."""
+        """Return the step as types that JSON has."""
         return {f.name: to_json_types(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Step:
-        """The step that ``to_dict`` wrote."""
+        """Return the step that `to_dict` wrote."""
         values = {f.name: data[f.name] for f in fields(cls) if f.name != "usage"}
-        values["usage"] = data.get("usage")  # records of before have none
+        values["usage"] = data.get("usage")  # older files have none
         _check(values, action=str, reward=(int, float), info=dict)
         for name in ("prompt_ids", "response_ids", "response_logprobs"):
             values[name] = None if values[name] is None else tuple(values[name])
@@ -108,27 +110,27 @@ class Episode:
     env_id: str
     """The id the environment was made with."""
     episode_id: str
-    """Unique name of this episode."""
+    """The episode's unique name."""
     group_id: str
-    """Name shared by the episodes that are compared with each other (the same task)."""
+    """A name shared by the episodes that are compared with each other (the same task)."""
     seed: int | None
-    """The seed given to ``reset``."""
+    """The seed given to `reset`."""
     index: int | None
     """The task's index within its split."""
     instructions: str
     """How to act, as shown in the system message."""
     tools: tuple[ToolSpec, ...]
-    """The tools on offer."""
+    """The tools the policy could call."""
     reset_info: dict[str, Any]
-    """The info that ``reset`` returned."""
+    """The info that `reset` returned."""
     steps: tuple[Step, ...]
     """The transitions in order."""
     final_observation: Observation
-    """What the environment said last."""
+    """The last observation."""
     stop_reason: StopReason
     """Why the episode ended."""
     error: str | None = None
-    """The traceback, where ``stop_reason`` is ERROR."""
+    """The traceback if `stop_reason` is ERROR."""
 
     @property
     def reward(self) -> float:
@@ -137,16 +139,16 @@ class Episode:
 
     @property
     def success(self) -> bool:
-        """Whether the last step's info says that the task was solved."""
+        """Whether the task was solved, as the last step's info says."""
         return bool(self.steps and self.steps[-1].info.get("success", False))
 
     @property
     def score(self) -> float:
-        """The task's score in the last step's info, 0 where there is none."""
+        """The task's score in the last step's info, 0 if there is none."""
         return float(self.steps[-1].info.get("score", 0.0)) if self.steps else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The episode as JSON-able types, with ``schema_version``."""
+        """Return the episode as types that JSON has, with `schema_version`."""
         data: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
         for f in fields(self):
             if f.name == "steps":
@@ -159,13 +161,13 @@ class Episode:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Episode:
-        """The episode that ``to_dict`` wrote.
+        """Return the episode that `to_dict` wrote.
 
         Raises:
-            DataError: ``schema_version`` is not the one this version reads, or a field is missing.
+            DataError: `schema_version` is not the one that this version reads, or a field is missing or wrong.
         """
         if not isinstance(data, Mapping):
-            raise DataError(f"expected an episode as an object, got {data!r:.80}")
+            raise DataError(f"an episode must be a JSON object, got {data!r:.80}")
         version = data.get("schema_version")
         if version != SCHEMA_VERSION:
             raise DataError(f"expected an episode with schema_version {SCHEMA_VERSION}, got {version!r}")
@@ -176,21 +178,31 @@ class Episode:
             values["tools"] = tuple(values["tools"])
             values["stop_reason"] = StopReason(values["stop_reason"])
         except KeyError as e:
-            raise DataError(f"an episode record lacks the field {e.args[0]!r}") from e
+            raise DataError(f"the episode lacks the field {e.args[0]!r}") from e
         except (TypeError, ValueError) as e:
-            raise DataError(f"an episode record has a field of the wrong kind: {e}") from e
+            raise DataError(f"a field of the episode has the wrong type: {e}") from e
         return cls(**values)
 
     def to_html(self) -> str:
-        """The episode as an HTML fragment for notebooks, without scripts and with all text escaped."""
-        from agent_envs.episodes.html import episode_page
-
-        return episode_page(self)
+        """Return the episode as an HTML fragment for notebooks, without scripts and with all text escaped."""
+        parts = [
+            f"<b>{_inert(self.env_id)}</b> {_inert(self.group_id)}: {len(self.steps)} steps, "
+            f"return {self.reward:.3f}, {'solved' if self.success else 'not solved'}, {self.stop_reason.value}"
+        ]
+        for number, step in enumerate(self.steps, start=1):
+            title = f"<summary>step {number}, reward {step.reward:.3f}</summary>"
+            observation = _block("observation", observation_text(latest_words(step.observation)))
+            is_open = " open" if number == 1 else ""
+            parts.append(f"<details{is_open}>{title}{observation}{_block('action', step.action)}</details>")
+        parts.append(_block("last observation", observation_text(latest_words(self.final_observation))))
+        if self.error:
+            parts.append(_block("error", self.error))
+        return f"<div>{''.join(parts)}</div>"
 
     _repr_html_ = to_html
 
     def __repr__(self) -> str:
-        """A line about the episode and one per step: its reward, and the beginnings of what was seen and done."""
+        """Return a line about the episode and one per step: reward, and the beginnings of observation and action."""
         end = f"{self.stop_reason.value}, return {self.reward:.3f}, {'solved' if self.success else 'not solved'}"
         name = _beginning(f"{self.env_id} {self.group_id}", 100)
         lines = [f"Episode {name}: {len(self.steps)} steps, {end}"]
@@ -202,22 +214,32 @@ class Episode:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The episode as one line of an ``episodes.jsonl`` (ASCII, so that any text survives)."""
+        """Return the episode as one line of an `episodes.jsonl` (ASCII, so that any text survives)."""
         return json.dumps(self.to_dict())
 
 
+def _inert(text: str) -> str:
+    return html.escape("".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text))
+
+
+def _block(label: str, text: str) -> str:
+    more = f"\n[{len(text) - _LONGEST} more characters]" if len(text) > _LONGEST else ""
+    style = "white-space:pre-wrap;margin:0 0 6px"
+    return f'<div style="color:#667382">{label}</div><pre style="{style}">{_inert(text[:_LONGEST])}{more}</pre>'
+
+
 def _beginning(text: Any, width: int = 40) -> str:
-    """The first characters on one line, with what is no printable character as an escape."""
+    """Return the first characters on one line, unprintable ones escaped."""
     flat = " ".join(str(text)[: 4 * width].split())
     flat = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
     return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 
 def to_json_types(value: Any) -> Any:
-    """``value`` with NumPy scalars and arrays, tuples, sets and enums as the types JSON has.
+    """Return a value with NumPy scalars and arrays, tuples, sets and enums as the types that JSON has.
 
     Raises:
-        DataError: A value has no JSON form; names the keys that lead to it.
+        DataError: A value has no JSON form; the message names the keys that lead to it.
     """
     if value is None or type(value) in (str, bool, int, float):
         return value
@@ -240,7 +262,7 @@ def to_json_types(value: Any) -> Any:
     if isinstance(value, (str, int, float)):
         return value
     raise DataError(
-        f"a value of type {type(value).__name__} has no JSON form and cannot be kept with an episode; leave it out, "
+        f"a value of type {type(value).__name__} has no JSON form and cannot be stored with an episode; leave it out "
         "or make it text, a number, a list or a mapping"
     )
 
@@ -251,9 +273,9 @@ def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) ->
 
 
 def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
-    """The episodes of an ``episodes.jsonl``, one at a time.
+    """Yield the episodes of an `episodes.jsonl`, one at a time.
 
-    The last line is left out where it breaks off: the process that wrote it was killed, or is still at it.
+    An unfinished last line is left out: the process that wrote it was killed, or is still writing.
 
     Raises:
         DataError: A line is not an episode; names the file and the line.

@@ -174,11 +174,15 @@ def test_files(stored: Path, tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("stored_as", "written", "message"),
     [
-        ('"reward": 1.0', '"reward": null', "a field of the wrong kind: reward is None"),
-        ('"reward": 1.0', '"reward": "1"', "a field of the wrong kind: reward is '1'"),
-        ('"action": "', '"action": 5, "said": "', "a field of the wrong kind: action is 5"),
-        ('"info": {', '"info": null, "more": {', "a field of the wrong kind: info is None"),
-        ('"reset_info": {', '"reset_info": [], "more": {', "a field of the wrong kind: reset_info is []"),
+        ('"reward": 1.0', '"reward": null', "a field of the episode has the wrong type: reward is None"),
+        ('"reward": 1.0', '"reward": "1"', "a field of the episode has the wrong type: reward is '1'"),
+        ('"action": "', '"action": 5, "said": "', "a field of the episode has the wrong type: action is 5"),
+        ('"info": {', '"info": null, "more": {', "a field of the episode has the wrong type: info is None"),
+        (
+            '"reset_info": {',
+            '"reset_info": [], "more": {',
+            "a field of the episode has the wrong type: reset_info is []",
+        ),
         ('"reward": 1.0', '"reward": 1e308', ""),  # a sum that no number holds has no mean
         ('"reward": 1.0', '"reward": -Infinity', ""),
         ('"reward": 1.0', '"reward": NaN', ""),
