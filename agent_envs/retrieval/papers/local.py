@@ -26,7 +26,7 @@ from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read
 
 __all__ = ["LocalPapers"]
 
-FORMAT = "agent_envs.retrieval.papers"
+FORMAT = "agent_envs.papers"
 VERSION = 1
 _REMEMBERED_PAPERS = 1 << 14
 _REMEMBERED_QUERIES = 1 << 12
