@@ -49,11 +49,13 @@ class IndexedTasks(Generic[T]):
     Args:
         name: Where the tasks come from, for ``info["source"]``: "generated", "official" or the path as given.
         split: The split's name.
+        cache: How many of the latest tasks are kept, for tasks that are costly to make.
     """
 
-    def __init__(self, name: str, split: str) -> None:
+    def __init__(self, name: str, split: str, *, cache: int = 0) -> None:
         self.name = name
         self.split = split
+        self._get = functools.lru_cache(cache)(self.get) if cache else self.get
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -65,10 +67,10 @@ class IndexedTasks(Generic[T]):
     def __getitem__(self, index: int) -> T:
         if not 0 <= index < len(self):
             raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return self.get(int(index))
+        return self._get(int(index))
 
     def __iter__(self) -> Iterator[T]:
-        return map(self.get, range(len(self)))
+        return map(self._get, range(len(self)))
 
     def __deepcopy__(self, memo: object) -> IndexedTasks[T]:
         return self  # immutable, so copies of an environment share it

@@ -1,30 +1,34 @@
-"""Random choices of generated tasks: a stream of integers per name, the same on every platform and for ever."""
+"""Random choices of generated tasks: a stream of integers per name, the same on every platform and in every version."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from array import array
 from collections.abc import Callable, MutableSequence, Sequence
 from itertools import count
 from typing import TypeVar
 
-__all__ = ["Draws", "Impossible", "stream"]
+from agent_envs.checks import shown
+from agent_envs.errors import ConfigError
+
+__all__ = ["Draws", "Impossible", "parse_range", "range_text", "shuffled", "stream"]
 
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1024
 
 
-class Impossible(Exception):  # noqa: N818  (caught by the generator: this event does not fit here)
-    """An event cannot happen in this state: it would leave a fraction, nothing or too much."""
+class Impossible(Exception):  # noqa: N818  (a signal that the generator catches, not a failure)
+    """Raised when a choice does not fit the state, so that the generator draws another one."""
 
 
 class Draws:
-    """Random choices from a stream of 64-bit integers, the same on every platform and version.
+    """Random choices from a stream of 64-bit integers.
 
     Args:
-        more: Gives the next integers of the stream, each in 0 .. 2**64 - 1.
+        more: Returns the next integers of the stream, each in 0 .. 2**64 - 1.
     """
 
     __slots__ = ("_buffer", "_more")
@@ -34,7 +38,7 @@ class Draws:
         self._buffer: MutableSequence[int] = []
 
     def between(self, low: int, high: int) -> int:
-        """An integer from low to high, both included; Impossible where there is none."""
+        """Draw an integer from low to high, both included; raises Impossible if there is none."""
         if high < low:
             raise Impossible
         try:
@@ -45,7 +49,7 @@ class Draws:
         return low + (drawn * (high - low + 1) >> 64)
 
     def pick(self, choices: Sequence[T]) -> T:
-        """One of the choices."""
+        """Draw one of the choices."""
         try:
             drawn = self._buffer.pop()
         except IndexError:
@@ -55,7 +59,7 @@ class Draws:
 
 
 def stream(name: str) -> Draws:
-    """The random choices of one task: the output of SHAKE-128 on its name."""
+    """Return the random choices of one task, which are the output of SHAKE-128 on its name."""
     blocks = count()
 
     def more() -> MutableSequence[int]:
@@ -65,3 +69,47 @@ def stream(name: str) -> Draws:
         return block
 
     return Draws(more)
+
+
+def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
+    """Return the items in a drawn order."""
+    order = list(items)
+    for last in range(len(order) - 1, 0, -1):
+        other = draws.between(0, last)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highest: int) -> tuple[int, int]:
+    """Return both ends of a range of small integers, from which a generator draws evenly.
+
+    Args:
+        name: The argument's name, for errors.
+        value: One integer, a range like "2-4", or a pair like [2, 4].
+        lowest: The smallest integer allowed.
+        highest: The largest integer allowed; one digit, like `lowest`.
+
+    Raises:
+        ConfigError: The value is something else.
+
+    >>> parse_range("level", 2, 1, 8), parse_range("level", "3", 1, 8), parse_range("level", "1-8", 1, 8)
+    ((2, 2), (3, 3), (1, 8))
+    """
+    pair = isinstance(value, (list, tuple)) and len(value) == 2
+    text = "-".join(map(str, value)) if pair else str(value)  # type: ignore[arg-type]
+    match = re.fullmatch(rf"([{lowest}-{highest}])(?:-([{lowest}-{highest}]))?", text)
+    if match is None or isinstance(value, bool) or int(match[1]) > int(match[2] or match[1]):
+        example = f"{lowest}-{highest}"
+        raise ConfigError(
+            f"{name} must be an integer from {lowest} to {highest} or a range like {example!r}, got {shown(value)}"
+        )
+    return int(match[1]), int(match[2] or match[1])
+
+
+def range_text(low: int, high: int) -> str:
+    """Return a range as task ids write it.
+
+    >>> range_text(1, 8), range_text(2, 2)
+    ('1-8', '2')
+    """
+    return f"{low}-{high}" if low != high else str(low)

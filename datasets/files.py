@@ -50,13 +50,20 @@ _NOT_SPLIT_STEMS = ("passages", "papers")
 
 @functools.cache
 def table(package: str, name: str) -> Any:
-    """Return the contents of a JSON file that is shipped with a package. It is read once; do not modify it.
+    """Return the contents of a JSON file that is shipped with a package, arrays as tuples. It is read only once.
 
     Args:
-        package: The package that the file is in; `__package__` in a module next to it.
+        package: The package that holds the file: `__package__` for a module next to it.
         name: The file's name.
     """
-    return json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+    return _immutable(json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8")))
+
+
+def _immutable(value: Any) -> Any:
+    """Turn lists, in objects too, into tuples."""
+    if isinstance(value, dict):
+        return {key: _immutable(item) for key, item in value.items()}
+    return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir, user_path
+from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
 from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
 from agent_envs.errors import ConfigError
@@ -80,7 +81,7 @@ def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
 @functools.lru_cache(maxsize=8)
 def _generated_retriever(split: str, articles: int, version: int, engine: str) -> Retriever:
     name = f"encyclopaedia-{version}-{split}-{articles}"
-    return _index(name, World(split, articles).rows(), engine, small=articles <= ARTICLES_IN_MEMORY)
+    return _index(name, article_rows(World(split, articles)), engine, small=articles <= ARTICLES_IN_MEMORY)
 
 
 def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Retriever:

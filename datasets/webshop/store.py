@@ -35,9 +35,6 @@ from agent_envs.datasets.webshop import products as webshop_products
 from agent_envs.datasets.webshop.build import VERSION, write_store
 from agent_envs.datasets.webshop.catalog import Again, ProductStore
 from agent_envs.datasets.webshop.files import ReleasedFiles, find_released, read_products
-from agent_envs.datasets.webshop.generated import shop as webshop_generated
-from agent_envs.datasets.webshop.generated import vocabulary as webshop_vocabulary
-from agent_envs.datasets.webshop.generated import wording as webshop_wording
 from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row
 from agent_envs.errors import ConfigError, DataError
@@ -180,15 +177,17 @@ def _remove_others(folder: Path, about: dict[str, Any]) -> None:
 
 
 _CODE = (draws, webshop_build, webshop_files, webshop_goals, webshop_products)
-_GENERATOR = (webshop_generated, webshop_vocabulary, webshop_wording)
 
 
 @functools.cache
 def _code(generated: bool) -> str:
-    """A digest of the code that a store depends on."""
+    """Return a digest of the code, and the tables it reads, that a store depends on."""
+    paths = [Path(str(module.__file__)) for module in _CODE]
+    if generated:
+        paths += sorted(Path(__file__).with_name("generated").glob("*.[jp]*"))
     digest = hashlib.sha256()
-    for module in (*_CODE, *(_GENERATOR if generated else ())):
-        digest.update(Path(str(module.__file__)).read_bytes())
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

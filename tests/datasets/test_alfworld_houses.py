@@ -20,7 +20,7 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.datasets.alfworld import classes
 from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house, parse_size
-from agent_envs.datasets.alfworld.generated.rooms import ROOMS, placement_weight
+from agent_envs.datasets.alfworld.generated.rooms import ROOMS, TASK_PHRASES, placement_weight
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, generated_houses, house_problem
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, parse_families
@@ -68,7 +68,7 @@ def test_classes_are_those_of_the_package(tmp_path):
     for name, ours in (("Cleanable", classes.CLEANABLE), ("Heatable", classes.HEATABLE), ("Coolable", classes.COOLABLE),
                        ("Toggleable", classes.TOGGLEABLE), ("Sliceable", classes.SLICEABLE)):  # fmt: skip
         assert ours == whole(able[name]), name
-    assert {family: tuple(templates[family]) for family in FAMILIES} == classes.PHRASES
+    assert {family: tuple(templates[family]) for family in FAMILIES} == TASK_PHRASES
 
 
 def test_rooms_name_known_classes_and_everything_has_a_place():
@@ -157,7 +157,7 @@ def test_tasks_by_index():
 
 @pytest.mark.parametrize("size", [0, 6, "4-2", "x", True, 2.5, [1, 2, 3], None])
 def test_sizes_that_are_none(size):
-    with pytest.raises(ConfigError, match="size must be a number from 1 to 5"):
+    with pytest.raises(ConfigError, match="size must be an integer from 1 to 5"):
         parse_size(size)
 
 

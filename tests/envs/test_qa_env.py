@@ -481,7 +481,7 @@ def test_a_forced_first_search(rows: str) -> None:
     [
         ({"style": "tol"}, ConfigError, "Did you mean 'tool'"),
         ({"reward": "exact"}, ConfigError, "'em', 'f1', 'qa_format', 'sub_em'"),
-        ({"hops": 5}, ConfigError, "hops must be 2, 3 or 4"),
+        ({"hops": 5}, ConfigError, "hops must be an integer from 2 to 4"),
         ({"articles": 10}, ConfigError, "from 200 to 5000000"),
         ({"split": "tets"}, ConfigError, "Did you mean 'test'"),
         ({"top_k": 0}, ConfigError, "top_k must be a whole number of at least 1"),

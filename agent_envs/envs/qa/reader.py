@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from agent_envs.datasets.qa.generated.encyclopaedia import MONTHS
 from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.relations import Relation
-from agent_envs.datasets.qa.generated.works import RELATIONS
+from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 from agent_envs.rewards.short_answers import normalize_answer
 
 __all__ = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,9 +19,8 @@ from agent_envs.datasets.alfworld.classes import (
     COOLABLE,
     HEATABLE,
     MOVABLE_RECEPTACLES,
-    PHRASES,
 )
-from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, Room, placement_weight
+from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, TASK_PHRASES, Room, placement_weight
 from agent_envs.datasets.alfworld.generated.scenes import (
     SEEN_SCENES,
     UNSEEN_SCENES,
@@ -30,10 +28,9 @@ from agent_envs.datasets.alfworld.generated.scenes import (
     Scene,
     build_scene,
     coordinates,
-    shuffled,
 )
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
-from agent_envs.datasets.draws import Draws, stream
+from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
@@ -136,20 +133,15 @@ def parse_split(split: str) -> str:
 
 
 def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest size that a size stands for.
+    """Return the smallest and the largest size of a range.
 
     Raises:
-        ConfigError: It is neither a number from 1 to 5 nor a range of them.
+        ConfigError: It is neither an integer from 1 to 5 nor a range of them.
 
-    >>> parse_size(2), parse_size("3"), parse_size("1-5"), parse_size([2, 4])
-    ((2, 2), (3, 3), (1, 5), (2, 4))
+    >>> parse_size(2), parse_size("1-5"), parse_size([2, 4])
+    ((2, 2), (1, 5), (2, 4))
     """
-    pair = isinstance(size, (list, tuple)) and len(size) == 2
-    text = "-".join(map(str, size)) if pair else str(size)  # type: ignore[arg-type]
-    match = re.fullmatch(r"([1-5])(?:-([1-5]))?", text) if not isinstance(size, bool) else None
-    if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise ConfigError(f"size must be a number from 1 to {SIZES[-1]} or a range like '2-4', got {size!r}")
-    return int(match[1]), int(match[2] or match[1])
+    return parse_range("size", size, SIZES[0], SIZES[-1])
 
 
 def build_house(
@@ -165,7 +157,7 @@ def build_house(
         seed: Another one gives other tasks in the same scenes.
     """
     low, high = size
-    sizes = f"{low}-{high}" if low != high else str(low)
+    sizes = range_text(low, high)
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
     other = f"/seed{seed}" if seed else ""
     name = f"alfworld-generated/{split}/{sizes}{some}{other}/{index}"
@@ -182,7 +174,7 @@ def build_house(
             target = draws.pick(draws.pick(choices))
             break
     things = _furnish(draws, scene, target)
-    words = draws.pick(PHRASES[family]).format(
+    words = draws.pick(TASK_PHRASES[family]).format(
         obj=target.object_class.lower(), recep=target.receptacle_class.lower(), toggle=target.toggle_class.lower()
     )
     return GeneratedHouse(name, scene, tuple(things), target, words)

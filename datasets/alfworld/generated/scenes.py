@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from agent_envs.datasets.alfworld.classes import OPENABLE, holders_of
 from agent_envs.datasets.alfworld.generated.rooms import HEIGHTS, SIZES, Room
-from agent_envs.datasets.draws import Draws, stream
+from agent_envs.datasets.draws import Draws, shuffled, stream
 
-__all__ = ["SEEN_SCENES", "UNSEEN_SCENES", "Place", "Scene", "build_scene", "coordinates", "shuffled"]
-
-T = TypeVar("T")
+__all__ = ["SEEN_SCENES", "UNSEEN_SCENES", "Place", "Scene", "build_scene", "coordinates"]
 
 SEEN_SCENES = 250
 """Scenes per room and size that train and valid_seen share, numbered from 1."""
@@ -148,12 +144,3 @@ def coordinates(position: tuple[int, int, int]) -> str:
     '-01.62|+00.76|+00.05'
     """
     return "|".join(f"{value / 100:+06.2f}" for value in position)
-
-
-def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
-    """The items in a drawn order."""
-    left = list(items)
-    for last in range(len(left) - 1, 0, -1):
-        other = draws.between(0, last)
-        left[last], left[other] = left[other], left[last]
-    return left

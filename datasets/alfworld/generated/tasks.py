@@ -1,9 +1,9 @@
-"""Generated ALFWorld houses as problems that the engines play, and as the tasks of a split."""
+"""Generated ALFWorld houses as problems for the engines to play, and as the tasks of a split."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from agent_envs.datasets.alfworld.generated.houses import (
     parse_split,
 )
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
-from agent_envs.errors import TaskIndexError
+from agent_envs.tasks import IndexedTasks
 
 __all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_problem", "mangled"]
 
@@ -48,7 +48,7 @@ _MARKS = str.maketrans({"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_
 
 
 def mangled(identity: str) -> str:
-    """An id as the planner's language writes it, in lower case.
+    """Return an id as PDDL writes it, in lower case.
 
     >>> mangled("Mug|-00.41|+00.93|+00.99")
     'mug_bar__minus_00_dot_41_bar__plus_00_dot_93_bar__plus_00_dot_99'
@@ -57,7 +57,7 @@ def mangled(identity: str) -> str:
 
 
 def house_problem(house: GeneratedHouse) -> Problem:
-    """The facts of a house and its goal."""
+    """Return a house as a problem: its objects, facts and goal."""
     objects = {_AGENT: "agent", **_CLASSES}
     facts: list[tuple[str, ...]] = []
     holders = {place.receptacle_id: mangled(place.receptacle_id) for place in house.scene.places}
@@ -114,9 +114,9 @@ class GeneratedGame:
     task_id: str
     """`alfworld-generated/SPLIT/SIZE[/FAMILIES]/INDEX`."""
     game: str
-    """Where `agentr1 generate alfworld` writes it within the data folder."""
+    """Its folder within the data that `agentr1 generate alfworld` writes."""
     problem: Problem
-    """The household and what is to be done."""
+    """The house and the goal."""
 
     @property
     def family(self) -> str:
@@ -124,22 +124,20 @@ class GeneratedGame:
         return self.problem.family
 
 
-class GeneratedHouses:
+class GeneratedHouses(IndexedTasks[GeneratedGame]):
     """The generated tasks of one split.
 
     Args:
-        split: "train" (100,000 tasks), "valid_seen" or "valid_unseen" (1,000 each); "validation" and "test" stand for
-            these two.
+        split: "train" (100,000 tasks), "valid_seen" or "valid_unseen" (1,000 each); "validation" and "test" are aliases
+            of the latter two.
         size: 1 to 5, or a range like "2-4" or [2, 4] from which each task's size is drawn evenly. A house has about 7,
-            11, 16, 24 or 37 receptacles, of which 2, 3, 6, 10 or 18 are closed at first, and 13, 18, 23, 28 or 34
-            things that can be taken.
+            11, 16, 24 or 37 receptacles, of which 2, 3, 6, 10 or 18 start closed, and 13, 18, 23, 28 or 34 things that
+            can be taken.
         families: The families to draw from; None for all six.
 
     Raises:
         ConfigError: There is no such split, size or family.
     """
-
-    name = "generated"
 
     def __init__(
         self,
@@ -147,23 +145,15 @@ class GeneratedHouses:
         size: int | str | Sequence[int] = DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
-        self.split = parse_split(split)
+        super().__init__("generated", parse_split(split))
         self.size = parse_size(size)
         self.families = parse_families(families)
 
     def __len__(self) -> int:
         return SPLITS[self.split]
 
-    def __getitem__(self, index: int) -> GeneratedGame:
-        if not 0 <= index < len(self):
-            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return _game(self.split, int(index), self.size, self.families)
-
-    def __iter__(self) -> Iterator[GeneratedGame]:
-        return (self[index] for index in range(len(self)))
-
-    def __deepcopy__(self, memo: object) -> GeneratedHouses:
-        return self  # nothing in it changes: copies of an environment share it
+    def get(self, index: int) -> GeneratedGame:
+        return _game(self.split, index, self.size, self.families)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return generated_houses, (self.split, self.size, None if self.families == FAMILIES else self.families)
@@ -178,7 +168,7 @@ def _game(split: str, index: int, size: tuple[int, int], families: tuple[str, ..
 def generated_houses(
     split: str, size: int | str | Sequence[int] = DEFAULT_SIZE, families: str | Iterable[str] | None = None
 ) -> GeneratedHouses:
-    """The generated tasks of a split, one object per process; arguments and errors as for the class."""
+    """Return the generated tasks of a split, one object per process; arguments and errors as for the class."""
     return _generated_once(parse_split(split), parse_size(size), parse_families(families))
 
 

@@ -1,20 +1,23 @@
-"""What can happen in a generated GSM8K problem between two people, or in two and three operations.
+"""Events of generated GSM8K problems between two people, or of two and three operations, from level 3 on.
 
-Repeated amounts, parts, percents and leftovers, from level 3 on. Importing this module adds them to `EVENTS`.
+Repeated amounts, parts, percents and leftovers. Importing this module adds them to `EVENTS`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent_envs.datasets.draws import Impossible
-from agent_envs.datasets.gsm8k.generated.events import EVENTS, HAS, event
-from agent_envs.datasets.gsm8k.generated.world import PARTS, PERCENTS, Quantity, World
+from agent_envs.datasets.files import table
+from agent_envs.datasets.gsm8k.generated.events import EVENTS, event
+from agent_envs.datasets.gsm8k.generated.world import HAS, PARTS, PERCENTS, Quantity, World
 
 __all__ = ["EVENTS"]
 
 _HUNDRED = Quantity(100)
 
 
-# -- two people whose quantities are both known -------------------------------------------------------------------
+# -- two people whose quantities are both known
 @event("both", "close", "items dollars", "+")
 def _both(world: World) -> None:
     other, held = _someone_known(world)
@@ -50,9 +53,9 @@ def _someone_known(world: World) -> tuple[int, Quantity]:
     return world.draws.pick(world.known)
 
 
-# -- two and three operations -------------------------------------------------------------------------------------
-def _each(name: str, kinds: str, sign: str, says: str, *texts: str) -> None:
-    """So many times so much comes in (+) or goes out (-)."""
+# -- two and three operations
+def _repeat(name: str, kinds: str, sign: str, says: str, texts: Sequence[str]) -> None:
+    """Add an event in which an amount comes in (+) or goes out (-) several times."""
     named = any("{B}" in text for text in texts)
 
     def run(world: World) -> None:
@@ -68,47 +71,8 @@ def _each(name: str, kinds: str, sign: str, says: str, *texts: str) -> None:
     event(name, "event", kinds, "*", cost=2)(run)
 
 
-_each(
-    "daily",
-    "items",
-    "+",
-    "That brings {x} {it}.",
-    "{A} collects {m} {it} a day for {n} days.",
-    "{A} makes {m} {it} every evening of {n} days in a row.",
-)
-_each("brought", "items", "+", "{B} brings {x} {it}.", "{B} brings {A} {n} {box} with {m} {it} in each.")
-_each("handed", "items", "-", "{A} hands out {x} {it}.", "{A} gives {m} {it} to each of {n} friends.")
-_each("eaten", "items", "-", "{x} {it} are gone.", "{A} uses up {m} of the {it} each day for {n} days.")
-_each(
-    "job",
-    "dollars",
-    "+",
-    "{A} earns {x} dollars.",
-    "{A} works {n} hours and earns {m} dollars an hour.",
-    "{A} mows {n} lawns at {m} dollars each.",
-)
-_each(
-    "shop",
-    "dollars",
-    "-",
-    "{A} pays {x} dollars.",
-    "{A} buys {n} {it} that cost {m} dollars each.",
-    "{A} pays a bill of {m} dollars in each of {n} weeks.",
-)
-_each(
-    "leg",
-    "kilometers",
-    "+",
-    "That is {x} kilometers.",
-    "{A} rides further away from home for {n} hours at {m} kilometers an hour.",
-)
-_each(
-    "leg_back",
-    "kilometers",
-    "-",
-    "That is {x} kilometers.",
-    "{A} rides back towards home for {n} hours at {m} kilometers an hour.",
-)
+for _row in table(__package__, "events.json")["repeats"]:
+    _repeat(**_row)
 
 
 @event("part_gone", "event", "items dollars", "/", cost=2)

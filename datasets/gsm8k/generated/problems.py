@@ -3,8 +3,8 @@
     question  "Mirel has 8 bags with 6 coins in each. Mirel loses 5 of them. How many coins does Mirel have now?"
     solution  "Mirel has 8*6=<<8*6=48>>48 coins.\\nMirel has 48-5=<<48-5=43>>43 coins.\\n#### 43"
 
-Task i of a split is a function of the split's name, i and the level alone. A problem is told by a small world
-(`gsm8k_world`, `gsm8k_events`, `gsm8k_long_events`); its level is the number of operations of its worked solution.
+Task i of a split is a function of the split's name, i and the level alone. A problem comes from a small world of people
+and events (`world.py`, `events.py`); its level is the number of operations in its worked solution.
 """
 
 from __future__ import annotations
@@ -13,23 +13,33 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.draws import Draws, Impossible, stream
-from agent_envs.datasets.gsm8k.generated.events import ASK_NOW, GIVEN, TRIVIA
+from agent_envs.checks import choice
+from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
 from agent_envs.datasets.gsm8k.generated.long_events import EVENTS
-from agent_envs.datasets.gsm8k.generated.world import NAMES, Event, Mark, Note, Operation, Wording, World
-from agent_envs.errors import ConfigError, TaskIndexError, did_you_mean
+from agent_envs.datasets.gsm8k.generated.world import (
+    ASK_NOW,
+    GIVEN,
+    NAMES,
+    TRIVIA,
+    Event,
+    Mark,
+    Note,
+    Operation,
+    Wording,
+    World,
+)
+from agent_envs.tasks import IndexedTasks
 
 __all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"]
 
 SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 DEFAULT_LEVEL = "1-8"
 Level = int | str | Sequence[int]
-LEVELS = range(1, 9)
-MAX_EVENTS = 60  # tried per story, before a new one begins
-PLAIN_LEVEL = 2  # up to here sentences are short and numbers small
+MAX_EVENTS = 60  # tried per story before a new one is begun
+PLAIN_LEVEL = 2  # up to this level sentences are short and numbers small
 _BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
 _REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
 
@@ -48,11 +58,11 @@ class GeneratedTask(NamedTuple):
     level: int
     """The number of operations."""
     key: str
-    """What the problem is whatever its words: the kinds of events in order, with their numbers."""
+    """What identifies the problem regardless of its words: the kinds of events in order, with their numbers."""
     words: Wording
     """Its names and things."""
     notes: tuple[Note, ...]
-    """What the solution says of each step."""
+    """The sentence of the solution for each step."""
 
     @property
     def solution(self) -> str:
@@ -68,7 +78,7 @@ class GeneratedTask(NamedTuple):
         return "\n".join([*lines, f"#### {self.answer}"])
 
 
-class GeneratedGSM8K:
+class GeneratedGSM8K(IndexedTasks[GeneratedTask]):
     """The generated tasks of one split.
 
     Args:
@@ -81,33 +91,18 @@ class GeneratedGSM8K:
         ConfigError: There is no such split or level.
     """
 
-    name = "generated"
-
     def __init__(self, split: str = "train", level: Level = DEFAULT_LEVEL) -> None:
-        _check_split(split)
-        self.split = split
+        super().__init__("generated", choice("split", split, SIZES), cache=256)
         self.low, self.high = parse_level(level)
-        self.level = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
-        self._cached = functools.lru_cache(maxsize=256)(self._make)
+        self.level = range_text(self.low, self.high)
 
     def __len__(self) -> int:
         return SIZES[self.split]
 
-    def __getitem__(self, index: int) -> GeneratedTask:
-        if not 0 <= index < len(self):
-            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return self._cached(int(index))
-
-    def __iter__(self) -> Iterator[GeneratedTask]:
-        return (self[index] for index in range(len(self)))
-
-    def __deepcopy__(self, memo: object) -> GeneratedGSM8K:
-        return self  # nothing in it changes: copies of an environment share it
-
     def __reduce__(self) -> tuple[Any, ...]:
         return generated_gsm8k, (self.split, self.level)
 
-    def _make(self, index: int) -> GeneratedTask:
+    def get(self, index: int) -> GeneratedTask:
         name = f"gsm8k-generated/{self.split}/{self.level}/{index}"
         draws = stream(name)
         level = draws.between(self.low, self.high)
@@ -126,9 +121,8 @@ class GeneratedGSM8K:
 
 
 def generated_gsm8k(split: str, level: Level = DEFAULT_LEVEL) -> GeneratedGSM8K:
-    """The generated tasks of a split, one object per process; arguments and errors as for the class."""
-    _check_split(split)
-    return _generated_once(split, *parse_level(level))
+    """Return the generated tasks of a split, one object per process; arguments and errors as for the class."""
+    return _generated_once(choice("split", split, SIZES), *parse_level(level))
 
 
 @functools.lru_cache(maxsize=64)
@@ -136,15 +130,8 @@ def _generated_once(split: str, low: int, high: int) -> GeneratedGSM8K:
     return GeneratedGSM8K(split, (low, high))
 
 
-def _check_split(split: str) -> None:
-    if not isinstance(split, str):
-        raise ConfigError(f"split must be the name of one, such as 'train', got {split!r}")
-    if split not in SIZES:
-        raise ConfigError(f"generated GSM8K has no split {split!r}.{did_you_mean(split, SIZES)}")
-
-
 def parse_level(level: Level) -> tuple[int, int]:
-    """The lowest and the highest number of operations that a level stands for.
+    """Return the lowest and the highest number of operations of a level.
 
     Raises:
         ConfigError: It is neither a number from 1 to 8 nor a range of them.
@@ -152,18 +139,13 @@ def parse_level(level: Level) -> tuple[int, int]:
     >>> parse_level(2), parse_level("3"), parse_level("1-8"), parse_level([1, 2])
     ((2, 2), (3, 3), (1, 8), (1, 2))
     """
-    pair = isinstance(level, (list, tuple)) and len(level) == 2
-    text = "-".join(map(str, level)) if pair else str(level)  # type: ignore[arg-type]
-    match = re.fullmatch(r"([1-8])(?:-([1-8]))?", text) if not isinstance(level, bool) else None
-    if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise ConfigError(f"level must be a number of operations from 1 to 8 or a range like '1-4', got {level!r}")
-    return int(match[1]), int(match[2] or match[1])
+    return parse_range("level", level, 1, 8)
 
 
 def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, str]:
-    """A world whose answer takes exactly `level` operations and whose key falls into one of the buckets.
+    """Make a world whose answer takes exactly `level` operations and whose key falls into one of the buckets.
 
-    Where it does not, only the last event happens anew: the split costs no more than that.
+    If the key does not, only the last event is drawn again: keeping splits apart costs no more than that.
     """
     while True:
         plain = level <= PLAIN_LEVEL
@@ -171,7 +153,7 @@ def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, s
         world = World(draws, level, plain, kind)
         for _ in range(MAX_EVENTS):
             before = world.mark()
-            role = _go_on(world, level - len(world.operations), before)
+            role = _next_event(world, level - len(world.operations), before)
             if not role:
                 break
             if len(world.operations) < level:
@@ -185,15 +167,15 @@ def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, s
 
 
 def _text(world: World, words: Wording) -> str:
-    """The problem in words, with facts that do not matter where there is room for them."""
-    text = world.sentences(words)
+    """Return the problem in words, with facts that do not matter where there is room for them."""
+    text = world.text(words)
     for _ in range(max(0, world.draws.between(0, world.level) // 2 - 1)):
         _add_trivia(world, words, text)
     return " ".join(text)
 
 
-def _go_on(world: World, left: int, before: Mark) -> str:
-    """Let one more event happen that takes at most `left` operations; its role, or "" where nothing fits."""
+def _next_event(world: World, left: int, before: Mark) -> str:
+    """Apply one more event of at most `left` operations. Return its role, or "" if none fits."""
     first, pick = not world.operations, world.draws.pick
     events = _choices(world.kind, left if left <= 3 else 4, world.plain, first)
     for _ in range(20):
@@ -215,9 +197,9 @@ def _go_on(world: World, left: int, before: Mark) -> str:
 
 @functools.cache
 def _choices(kind: str, left: int, plain: bool, first: bool) -> tuple[Event, ...]:
-    """The events that fit a kind of quantity and take at most `left` operations; a question must take them all.
+    """Return the events for a kind of quantity that take at most `left` operations; a question must take all of them.
 
-    Each comes as often as makes all signs equally likely, and the events of one sign too.
+    Events are repeated so that all signs are equally likely, and within a sign all its events.
     """
     fitting: dict[str, list[Event]] = {}
     for event in EVENTS:
@@ -234,10 +216,10 @@ def _choices(kind: str, left: int, plain: bool, first: bool) -> tuple[Event, ...
 
 
 def _add_trivia(world: World, words: Wording, text: list[str]) -> None:
-    """Put in a fact that does not matter, of someone else, where no word refers back over it."""
-    places = [0] + [i for i in range(1, len(text)) if not _REFERS_BACK.search(text[i])]
+    """Insert an irrelevant fact about someone else, where no later word refers back across it."""
+    positions = [0] + [i for i in range(1, len(text)) if not _REFERS_BACK.search(text[i])]
     stranger = world.draws.pick(NAMES)
     while any(stranger in sentence for sentence in text):
         stranger = world.draws.pick(NAMES)
     fact = world.draws.pick(TRIVIA).format(A=words.names[world.owner], C=stranger, n=world.draws.between(2, 60))
-    text.insert(world.draws.pick(places), fact)
+    text.insert(world.draws.pick(positions), fact)

@@ -1,8 +1,8 @@
 """The small world behind the generated GSM8K problems: people, what they hold, and events that change it.
 
-A `World` keeps the true quantities while events happen to them; each event says in the text what a reader is told, does
-its arithmetic on the state, and notes the worked step. Nothing is computed from text, and no text is written that the
-state does not bear out. What can happen is in `gsm8k_events` and `gsm8k_long_events`.
+A `World` keeps the true quantities while events happen to them. Each event adds a sentence to the text, does its
+arithmetic on the state and notes the worked step: nothing is computed from text, and the text says only what the state
+bears out. The events are in `events.py`, `long_events.py` and `events.json`, the other words in `words.json`.
 """
 
 from __future__ import annotations
@@ -13,49 +13,45 @@ from operator import add, floordiv, mul, sub
 from typing import NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible
+from agent_envs.datasets.files import table
 
-__all__ = ["Event", "Mark", "Note", "Operation", "Quantity", "Wording", "World"]
+__all__ = [
+    "ASK_NOW",
+    "GIVEN",
+    "HAS",
+    "NAMES",
+    "PARTS",
+    "PERCENTS",
+    "TIMES",
+    "TRIVIA",
+    "Event",
+    "Mark",
+    "Note",
+    "Operation",
+    "Quantity",
+    "Wording",
+    "World",
+]
 
-_STARTS = ("Ta", "Mi", "Ol", "Bre", "Kas", "Nu", "Fen", "Zi", "Lor", "Da", "Pel", "Ru", "Vin", "Ha", "Sor", "Je", "Que")
-_ENDS = ("vo", "rel", "na", "dric", "mo", "lis", "ban", "tha", "kin", "sel", "ro", "mira", "dun", "fa", "zen")
-NAMES = tuple(start + end for start in _STARTS for end in _ENDS)
-PLAIN_NAMES = (
-    "Tavo",
-    "Mirel",
-    "Olna",
-    "Bredric",
-    "Kasmo",
-    "Nulis",
-    "Fenro",
-    "Zitha",
-    "Lorkin",
-    "Dasel",
-    "Pelro",
-    "Rudun",
-)
-ITEMS = (
-    *("apples", "pears", "books", "coins", "cards", "shells", "stamps", "pens", "marbles", "cookies", "eggs"),
-    *(
-        "flowers",
-        "stickers",
-        "balls",
-        "bottles",
-        "candles",
-        "ribbons",
-        "beads",
-        "plums",
-        "bricks",
-        "seeds",
-        "buttons",
-        "lamps",
-    ),
-)
+_WORDS = table(__package__, "words.json")
+
+NAMES: tuple[str, ...] = tuple(start + end for start in _WORDS["name_starts"] for end in _WORDS["name_ends"])
+PLAIN_NAMES: tuple[str, ...] = _WORDS["plain_names"]
+ITEMS: tuple[str, ...] = _WORDS["items"]
 PLAIN_ITEMS = ITEMS[:16]
-BOXES = ("boxes", "bags", "baskets", "packs", "jars", "crates")
+BOXES: tuple[str, ...] = _WORDS["boxes"]
+LINKS: tuple[str, ...] = _WORDS["links"]
+GIVEN: dict[str, tuple[str, ...]] = _WORDS["given"]
+"""How the first quantity of each kind is told."""
+ASK_NOW: dict[str, tuple[str, ...]] = _WORDS["ask_now"]
+"""How the final quantity of each kind is asked for."""
+HAS: dict[str, str] = _WORDS["has"]
+"""How a solution states a quantity of each kind."""
+TRIVIA: tuple[str, ...] = _WORDS["trivia"]
+"""Facts that do not matter."""
 TIMES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 PERCENTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80)
-LINKS = ("", "", "Then ", "Later, ", "After that, ", "The next day, ")
 
 _RESULT = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 
@@ -66,7 +62,7 @@ class Quantity(NamedTuple):
     value: int
     """How many."""
     made_by: int | None = None
-    """Index of the operation it is the result of; None where the text states it."""
+    """Index of the operation that it is the result of; None if the text states it."""
 
 
 class Operation(NamedTuple):
@@ -96,7 +92,7 @@ class Wording(NamedTuple):
     box: str
 
     def sentence(self, template: str, kind: str, owner: int, more: Mapping[str, object]) -> str:
-        """A template filled in; of `more`, B (someone else), H and L (who has more, less) are numbers of people."""
+        """Fill in a template; in `more`, B (someone else), H and L (who has more, less) are numbers of people."""
         names, item, box = self
         words = {"A": names[owner], "it": item, "box": box, "unit": item if kind == "items" else kind, **more}
         if "B" in more:
@@ -107,25 +103,25 @@ class Wording(NamedTuple):
 
 
 Note = tuple[str, str, int, dict[str, object]]
-"""A sentence to be: its template, the kind of quantity, the owner's number, and what else the template names."""
+"""A sentence to write: its template, the kind of quantity, the owner's number, and other fields of the template."""
 
 
 Mark = tuple[tuple[int, int, int], str, int, int, "Quantity", tuple[tuple[int, "Quantity"], ...]]
-"""What `World.back_to` needs to know of a point of the story."""
+"""What `World.back_to` needs to return to a point of the story."""
 
 
 @dataclass(slots=True)
 class World:
-    """The state of one problem: what is true, what is to be told, and the steps so far.
+    """The state of one problem: what is true, what the text says, and the steps so far.
 
-    People are numbers, and sentences are kept as templates: which names and wordings they get is drawn at the end,
-    when the problem is known to be wanted.
+    People are numbers and sentences are templates: their names and wordings are drawn at the end, once the problem is
+    known to be accepted.
     """
 
     draws: Draws
     """Source of every choice."""
     level: int
-    """Operations that the problem is to take."""
+    """How many operations the problem must take."""
     plain: bool
     """Short sentences and small numbers, as at levels 1 and 2."""
     kind: str = "items"
@@ -133,42 +129,42 @@ class World:
     owner: int = 0
     """Whose quantity the story follows."""
     people: int = 1
-    """How many people have come up."""
+    """How many people have been mentioned."""
     now: Quantity = Quantity(0)  # noqa: RUF009  (an immutable tuple)
     """The quantity the story follows."""
     known: tuple[tuple[int, Quantity], ...] = ()
     """What other people hold of the same kind."""
-    told: list[tuple[Sequence[str], bool, str, int, dict[str, object]]] = field(default_factory=list)
+    sentences: list[tuple[Sequence[str], bool, str, int, dict[str, object]]] = field(default_factory=list)
     """The text: the wordings of each sentence, whether it may begin with "Then", and the rest of a `Note`."""
     notes: list[Note] = field(default_factory=list)
     """The worked solution, one line per operation."""
     operations: list[Operation] = field(default_factory=list)
     key: list[str] = field(default_factory=list)
-    """Event kinds and numbers in order: what the problem is, whatever its words."""
+    """Event kinds and numbers in order, which identify the problem regardless of its words."""
 
     @property
     def cap(self) -> int:
-        """The largest quantity that may come up."""
+        """The largest quantity allowed."""
         return 150 if self.plain else 9999
 
     def mark(self) -> Mark:
-        """This point of the story, for `back_to`."""
-        lengths = len(self.told), len(self.notes), len(self.key)
+        """Return this point of the story, for `back_to`."""
+        lengths = len(self.sentences), len(self.notes), len(self.key)
         return lengths, self.kind, self.owner, self.people, self.now, self.known
 
     def back_to(self, mark: Mark) -> None:
         """Undo everything that happened since the mark."""
-        (told, done, key), self.kind, self.owner, self.people, self.now, self.known = mark
-        del self.told[told:], self.notes[done:], self.operations[done:], self.key[key:]
+        (sentences, done, key), self.kind, self.owner, self.people, self.now, self.known = mark
+        del self.sentences[sentences:], self.notes[done:], self.operations[done:], self.key[key:]
 
     def tell(self, templates: Sequence[str], link: bool = False, **more: object) -> None:
         """Add a sentence to the text; the first template is the plain one."""
-        self.told.append((templates, link, self.kind, self.owner, more))
+        self.sentences.append((templates, link, self.kind, self.owner, more))
 
     def work(self, left: Quantity, op: str, right: Quantity, says: str, cap: int = 0, **more: object) -> Quantity:
-        """Do one operation and note it; raises Impossible where the result is no positive integer up to the cap.
+        """Do one operation and note it. Raises Impossible unless the result is a positive integer up to the cap.
 
-        Only the last result may be 1: what goes on is told in the plural.
+        Only the last result may be 1: sentences about intermediate results are in the plural.
         """
         a, b = left.value, right.value
         if op == "/" and a % b:
@@ -182,12 +178,12 @@ class World:
         return Quantity(result, done)
 
     def someone(self) -> int:
-        """A person who has not come up yet."""
+        """Return a person who has not been mentioned yet."""
         self.people += 1
         return self.people - 1
 
     def wording(self) -> Wording:
-        """Draw the names."""
+        """Draw the names of people and things."""
         choices = PLAIN_NAMES if self.plain else NAMES
         names: list[str] = []
         while len(names) < self.people:
@@ -197,26 +193,28 @@ class World:
         items = PLAIN_ITEMS if self.plain else ITEMS
         return Wording(tuple(names), self.draws.pick(items), self.draws.pick(BOXES))
 
-    def sentences(self, words: Wording) -> list[str]:
+    def text(self, words: Wording) -> list[str]:
         """Draw the wording of each sentence of the text."""
         if self.plain:
-            return [words.sentence(templates[0], kind, owner, more) for templates, _, kind, owner, more in self.told]
+            return [
+                words.sentence(templates[0], kind, owner, more) for templates, _, kind, owner, more in self.sentences
+            ]
         draws, text = self.draws, []
-        for templates, link, kind, owner, more in self.told:
+        for templates, link, kind, owner, more in self.sentences:
             template = draws.pick(templates) if len(templates) > 1 else templates[0]
             prefix = draws.pick(LINKS) if link and template[0] == "{" else ""
             text.append(prefix + words.sentence(template, kind, owner, more))
         return text
 
     def divisor(self, value: int, high: int = 12) -> int:
-        """A divisor of value from 2 to high that leaves more than 1."""
+        """Draw a divisor of `value`, from 2 to `high`, whose quotient is more than 1."""
         choices = [d for d in range(2, high + 1) if value % d == 0 and value // d > 1]
         if not choices:
             raise Impossible
         return self.draws.pick(choices)
 
     def number(self, sign: str) -> int:
-        """A second operand that fits `now` and the sign."""
+        """Draw a second operand that fits `now` and the sign."""
         now, draws = self.now.value, self.draws
         if sign == "+":
             return draws.between(2, 60 if self.plain or now < 100 else now)
@@ -227,7 +225,7 @@ class World:
         return self.divisor(now)
 
     def start(self, sign: str) -> Quantity:
-        """A first quantity that suits an operation of this sign."""
+        """Draw a first quantity that suits an operation of this sign."""
         draws = self.draws
         scale = 1 if self.plain else draws.pick((1, 1, 2, 5))
         if sign == "+":
@@ -245,7 +243,7 @@ class Event:
     """Something that can happen."""
 
     name: str
-    """Its kind, in the problem's key."""
+    """Its name in the problem's key."""
     role: str
     """"open" (begins a story), "event" (goes on) or "close" (asks for something)."""
     kinds: tuple[str, ...]
@@ -253,8 +251,8 @@ class Event:
     sign: str
     """The operation it is chosen for."""
     cost: int
-    """Operations it takes."""
+    """How many operations it takes."""
     plain: bool
-    """Whether it comes up at levels 1 and 2."""
+    """Whether it is used at levels 1 and 2."""
     run: Callable[[World], None]
-    """Lets it happen."""
+    """Apply it to a world."""

@@ -2,14 +2,13 @@
 
     "Which papers study stadal korvath graphs for legal text?"  ->  the 2 to 30 papers that do, up to the query's day
 
-Of twenty queries eight ask for a topic, six for a topic in one setting, three each for a paper with all that cite
-it and for two neighbouring topics. Every query is a function of split, size, share of hidden papers and index.
+Of twenty queries, eight ask for a topic, six for a topic in one setting, three for a paper and all that cite it, and
+three for two neighbouring topics. Every query is a function of split, size, share of hidden papers and index.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from datetime import date as day
 from typing import Any
 
@@ -24,7 +23,7 @@ from agent_envs.datasets.papersearch.generated.literature import (
 )
 from agent_envs.datasets.papersearch.generated.words import QUERIES
 from agent_envs.datasets.papersearch.task import PaperTask
-from agent_envs.errors import TaskIndexError
+from agent_envs.tasks import IndexedTasks
 
 __all__ = ["SIZES", "GeneratedQueries", "generated_queries"]
 
@@ -35,40 +34,24 @@ FEWEST, MOST = 2, 30  # papers that answer a query
 _KINDS = (*("topic",) * 8, *("setting",) * 6, *("followups",) * 3, *("pair",) * 3)
 
 
-class GeneratedQueries:
+class GeneratedQueries(IndexedTasks[PaperTask]):
     """The queries of one split, each made when it is asked for.
 
     Args:
         world: The literature they are about.
     """
 
-    __slots__ = ("_made", "split", "world")
-
-    name = "generated"
-
     def __init__(self, world: Literature) -> None:
+        super().__init__("generated", world.split, cache=1024)
         self.world = world
-        self.split = world.split
-        self._made = functools.lru_cache(maxsize=1024)(self._make)
 
     def __len__(self) -> int:
         return SIZES[self.split]
 
-    def __getitem__(self, index: int) -> PaperTask:
-        if not 0 <= index < len(self):
-            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return self._made(int(index))
-
-    def __iter__(self) -> Iterator[PaperTask]:
-        return map(self.__getitem__, range(len(self)))
-
-    def __deepcopy__(self, memo: object) -> GeneratedQueries:
-        return self  # nothing in it changes
-
     def __reduce__(self) -> tuple[Any, ...]:
         return generated_queries, (self.world.split, self.world.papers, self.world.hidden)
 
-    def _make(self, index: int) -> PaperTask:
+    def get(self, index: int) -> PaperTask:
         world = self.world
         draws = stream(f"{world.name}/query/{index}")
         kind = draws.pick(_KINDS)
@@ -89,19 +72,19 @@ class GeneratedQueries:
         raise AssertionError("every literature of 100 papers has topics to ask for")
 
 
-_Asked = tuple[dict[str, str], list[PlannedPaper]]
+_Selection = tuple[dict[str, str], list[PlannedPaper]]
 
 
 def _topic(world: Literature, draws: Draws) -> Topic:
     return world.topic(draws.between(0, world.topics - 1))
 
 
-def _ask_topic(world: Literature, draws: Draws) -> _Asked:
+def _ask_topic(world: Literature, draws: Draws) -> _Selection:
     topic = _topic(world, draws)
     return {"a": topic.name}, list(topic.papers)
 
 
-def _ask_setting(world: Literature, draws: Draws) -> _Asked:
+def _ask_setting(world: Literature, draws: Draws) -> _Selection:
     topic = _topic(world, draws)
     setting = draws.pick(topic.papers[:-1]).setting
     if not setting:
@@ -109,14 +92,14 @@ def _ask_setting(world: Literature, draws: Draws) -> _Asked:
     return {"a": topic.name, "s": setting}, [paper for paper in topic.papers if paper.setting == setting]
 
 
-def _ask_followups(world: Literature, draws: Draws) -> _Asked:
+def _ask_followups(world: Literature, draws: Draws) -> _Selection:
     first = draws.pick(_topic(world, draws).papers)
     if first.kind != PLAIN or not first.citations:
         raise Impossible
     return {"x": first.method}, [first, *map(world.planned, first.citations)]
 
 
-def _ask_pair(world: Literature, draws: Draws) -> _Asked:
+def _ask_pair(world: Literature, draws: Draws) -> _Selection:
     one = _topic(world, draws)
     start = one.number // TOPICS * TOPICS
     other = world.topic(draws.between(start, min(start + TOPICS, world.topics) - 1))
@@ -129,7 +112,7 @@ _ASK = {"topic": _ask_topic, "setting": _ask_setting, "followups": _ask_followup
 
 
 def _up_to_a_day(papers: list[PlannedPaper], draws: Draws) -> tuple[list[PlannedPaper], str]:
-    """The papers up to a day among the later ones, and the day."""
+    """Return the papers published up to a day, drawn so that at least half are, and the day."""
     papers = sorted(papers, key=lambda paper: (paper.day, paper.number))
     count = draws.between(max(FEWEST, len(papers) // 2), min(MOST, len(papers)))
     last = papers[count - 1].day
@@ -141,5 +124,5 @@ def _up_to_a_day(papers: list[PlannedPaper], draws: Draws) -> tuple[list[Planned
 
 @functools.lru_cache(maxsize=16)
 def generated_queries(split: str, papers: int = 2000, hidden: float = 0.4) -> GeneratedQueries:
-    """The queries of a split, one object per process."""
+    """Return the queries of a split, one object per process."""
     return GeneratedQueries(literature(split, papers, hidden))

@@ -1,29 +1,28 @@
-"""A fictional encyclopaedia: a world of invented people, places and works, and an article about each of them.
+"""The world of a fictional encyclopaedia: invented people, places and works, and facts about them.
 
     "Tadan Rirek" -> "Tadan Rirek (in full Tadan Gaeman Rirek) was a surveyor. She was born in Upper Sithir, and her
                       teacher was the lawyer Stadan Brocask. A street in Praenul Falls bears her name. ..."
 
-Nothing is stored: every name, fact and sentence is a function of the split, the size and a number, so that a world of
-a million articles costs no memory and streams to disk. Facts agree with each other (a teacher is older than the pupil,
-a film later than its novel), each is told in one article only, and the words of no two splits' names are the same.
+Nothing is stored: every name and fact is a function of the split, the size and a number, so that a world of a million
+articles takes no memory and streams to disk. Facts agree with each other (a teacher is older than the pupil, a film
+later than its novel), each is told in one article only, and no two splits share a word in their names. `articles.py`
+writes the articles.
 """
 
 from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.draws import Draws, stream
+from agent_envs.checks import choice, integer
+from agent_envs.datasets.draws import Draws
 from agent_envs.datasets.qa.generated.kinds import KINDS, OCCUPATIONS
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
-from agent_envs.datasets.qa.generated.relations import Relation
-from agent_envs.datasets.qa.generated.works import RELATIONS
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 
-__all__ = ["MONTHS", "Article", "Thing", "World", "encyclopaedia"]
+__all__ = ["MONTHS", "Thing", "World", "encyclopaedia"]
 
 SMALLEST, LARGEST = 200, 5_000_000
 MONTHS = (
@@ -42,32 +41,20 @@ class Thing:
     number: int
     """Its number among its kind."""
     name: str
-    """Its name, without what tells namesakes apart."""
+    """Its name, without the noun that tells namesakes apart."""
     noun: str
     """What it is: "film", "town", or a person's occupation."""
     namesake: bool
-    """Whether another thing has the same name, so that the noun has to be said with it."""
+    """Whether another thing has the same name, so that texts must add the noun."""
     aliases: tuple[str, ...]
-    """Its other names; its article gives them."""
+    """Its other names, which its article gives."""
     female: bool | None
-    """A person's gender, None for things."""
+    """A person's gender; None for things."""
 
     @property
     def title(self) -> str:
         """The title of its article."""
         return f"{self.name} ({self.noun})" if self.namesake else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Article:
-    """One article."""
-
-    id: str
-    """Its number in the world, as text."""
-    title: str
-    """Its title, of which there is no second."""
-    text: str
-    """Its sentences."""
 
 
 class World:
@@ -78,25 +65,22 @@ class World:
         articles: How many articles it has, 200 to 5,000,000.
 
     Raises:
-        ConfigError: No such split, or a size out of range.
+        ConfigError: There is no such split, or the size is out of range.
     """
 
     def __init__(self, split: str, articles: int) -> None:
-        if split not in SPLITS:
-            raise ConfigError(f"the generated encyclopaedia has no split {split!r}.{did_you_mean(split, SPLITS)}")
-        if isinstance(articles, bool) or not isinstance(articles, int) or not SMALLEST <= articles <= LARGEST:
-            raise ConfigError(f"articles must be a whole number from {SMALLEST} to {LARGEST}, got {articles!r}")
-        self.split = split
-        self.articles = articles
+        self.split = choice("split", split, SPLITS)
+        self.articles = integer("articles", articles, minimum=SMALLEST, maximum=LARGEST)
         self.version = _VERSION
         self._split = SPLITS.index(split)
         self._seed = zlib.crc32(f"encyclopaedia {_VERSION} {split} {articles}".encode())
         self.counts = {name: articles * kind.share // 100 for name, kind in KINDS.items()}
         self.counts["person"] += articles - sum(self.counts.values())
-        self._starts: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
+        """The index of each kind's first article."""
         start = 0
         for name, count in self.counts.items():
-            self._starts[name] = start
+            self.starts[name] = start
             start += count
         self._older = self.counts["person"] // 2
         # Surnames, places and titles are made of the same words, so that names overlap.
@@ -114,13 +98,13 @@ class World:
         return self.articles
 
     def __deepcopy__(self, memo: object) -> World:
-        return self  # nothing in it changes
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return encyclopaedia, (self.split, self.articles)
 
     def halves(self, kind: str, half: int | None) -> range:
-        """The numbers of a kind, or of the older (0) or younger (1) half of the people."""
+        """Return the numbers of a kind, or of the older (0) or younger (1) half of the people."""
         if half is None:
             return range(self.counts[kind])
         return range(self._older) if half == 0 else range(self._older, self.counts["person"])
@@ -128,7 +112,7 @@ class World:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def _name_count(self, kind: str) -> int:
-        """How many names a kind has to draw on."""
+        """Return how many names there are for a kind."""
         if kind == "person":
             return self._given * self._words
         return self._words * len(KINDS[kind].shapes) * len(KINDS[kind].words)
@@ -146,7 +130,7 @@ class World:
         return spell(self._given + number, self._split)
 
     def thing(self, kind: str, number: int) -> Thing:
-        """One thing of a kind, by its number."""
+        """Return a thing by its kind and number."""
         if kind == "person":
             return self._person(number)
         name, namesake = self._name(kind, number), False
@@ -163,7 +147,7 @@ class World:
         return Thing(kind, number, name, KINDS[kind].nouns[0], namesake, aliases, None)
 
     def _person(self, number: int) -> Thing:
-        # Some of the younger have the name of one of the older.
+        # Some of the younger people share the name of an older one.
         twin = number if number < self._older else number - self._older
         namesake = twin + self._older < self.counts["person"] and twin < self._older and self._shares_name(twin)
         name = self._name("person", twin if namesake else number)
@@ -187,31 +171,31 @@ class World:
     # -- facts ---------------------------------------------------------------------------------------------------
 
     def has(self, relation: Relation, number: int) -> bool:
-        """Whether a thing of the relation's kind has it."""
+        """Return whether a thing of the relation's kind has it."""
         return number in self.halves(relation.source, relation.source_half)
 
     def target(self, name: str, source: str, number: int) -> int:
-        """The number of what a relation leads to."""
+        """Return the number of what a relation leads to."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
         targets, used, stride, turn = self._reached(relation)
         return targets[(self._links[name, source](number - subjects.start) % used * stride + turn) % len(targets)]
 
     def sources(self, name: str, source: str, target: int) -> tuple[int, ...]:
-        """The numbers of everything whose relation leads to a target; at most the first 64."""
+        """Return the numbers of everything whose relation leads to a target, at most the first 64."""
         relation = _RELATION[name, source]
         subjects = self.halves(source, relation.source_half)
         targets, used, stride, turn = self._reached(relation)
-        place, rest = divmod((target - targets.start - turn) % len(targets), stride)
-        if target not in targets or rest or place >= used:
+        position, rest = divmod((target - targets.start - turn) % len(targets), stride)
+        if target not in targets or rest or position >= used:
             return ()
         link = self._links[name, source]
-        return tuple(subjects.start + link.undo(found) for found in range(place, link.size, used)[:64])
+        return tuple(subjects.start + link.undo(linked) for linked in range(position, link.size, used)[:64])
 
     def _reached(self, relation: Relation) -> tuple[range, int, int, int]:
-        """What a relation may lead to, how many of these it reaches, the distance between two of them, and the first.
+        """Return the possible targets of a relation, how many of them it reaches, their distance and the first one.
 
-        Where questions ask whether two things have a fact in common, some have: 5 subjects share 3 targets.
+        If questions ask whether two things have the fact in common, 5 subjects share 3 targets, so that some do.
         """
         targets = self.halves(relation.target, relation.target_half)
         size = self._links[relation.name, relation.source].size
@@ -220,13 +204,13 @@ class World:
         return targets, used, len(targets) // used, turn
 
     def birth(self, person: int) -> tuple[int, int, int]:
-        """Year, month and day of a person's birth: 1850 to 1867 in the older half, 1880 to 1899 in the younger."""
+        """Return year, month and day of a birth: 1850 to 1867 in the older half, 1880 to 1899 in the younger."""
         draw = mix(self._seed + 9, person)
         year = 1850 + draw % 18 if person < self._older else 1880 + draw % 20
         return year, 1 + (draw >> 8) % 12, 1 + (draw >> 16) % 28
 
     def value(self, name: str, source: str, number: int) -> tuple[int, ...]:
-        """A fact that is a date or a number, in a form that compares: (year, month, day) or (number,)."""
+        """Return a fact that is a date or a number, in a form that compares: (year, month, day) or (number,)."""
         if name == "birth":
             return self.birth(number)
         draw = mix(self._seed + 10 + zlib.crc32(name.encode()), number)
@@ -250,7 +234,7 @@ class World:
         return (self.birth(self.target(maker, source, number))[0] + 24 + draw % 25,)
 
     def answer(self, relation: Relation, number: int) -> tuple[str, tuple[str, ...]]:
-        """What a relation leads to in words, and other ways to say it."""
+        """Return what a relation leads to in words, and its aliases."""
         if relation.target in KINDS:
             thing = self.thing(relation.target, self.target(relation.name, relation.source, number))
             return thing.name, thing.aliases
@@ -265,31 +249,17 @@ class World:
             return f"{value[0]:,}", (str(value[0]),)
         return str(value[0]), ()
 
-    # -- articles ------------------------------------------------------------------------------------------------
+    # -- entries -------------------------------------------------------------------------------------------------
 
-    def article(self, index: int) -> Article:
-        """Article `index` of the encyclopaedia, 0 to articles - 1; IndexError outside."""
+    def entry(self, index: int) -> tuple[str, int]:
+        """Return the kind and number of the thing that article `index` is about; IndexError outside the world."""
         if not 0 <= index < self.articles:
             raise IndexError(f"the encyclopaedia has articles 0 to {self.articles - 1}, got {index}")
-        kind = next(kind for kind, start in reversed(self._starts.items()) if index >= start)
-        return self.article_about(kind, index - self._starts[kind])
-
-    def article_about(self, kind: str, number: int) -> Article:
-        """The article about one thing."""
-        from agent_envs.datasets.qa.generated.prose import write_article
-
-        thing = self.thing(kind, number)
-        draws = stream(f"article/{self.split}/{self.articles}/{kind}/{number}")
-        return Article(f"{self._starts[kind] + number:07d}", thing.title, write_article(self, thing, draws))
-
-    def rows(self) -> Iterator[dict[str, str]]:
-        """The articles as rows of a corpus: {"id", "title", "text"}."""
-        for index in range(self.articles):
-            article = self.article(index)
-            yield {"id": article.id, "title": article.title, "text": article.text}
+        kind = next(kind for kind, start in reversed(self.starts.items()) if index >= start)
+        return kind, index - self.starts[kind]
 
     def some(self, kind: str, draws: Draws) -> Thing:
-        """Any thing of a kind."""
+        """Draw a thing of a kind."""
         return self.thing(kind, draws.between(0, self.counts[kind] - 1))
 
 
@@ -298,5 +268,5 @@ _RELATION = {(relation.name, relation.source): relation for relation in RELATION
 
 @functools.lru_cache(maxsize=16)
 def encyclopaedia(split: str, articles: int = 1000) -> World:
-    """The world of a split, one object per process."""
+    """Return the world of a split, one object per process."""
     return World(split, articles)

@@ -5,26 +5,25 @@
     yesno        "Were Tadan Rirek and the director of the film The Gripom Road born in the same town?"
 
 Task i of a split is a function of the split, i and the arguments alone. The number of hops is the number of articles
-that have to be read. No article before the last says what a later one is needed for: neither the answer nor a thing
-further along stands in it, so that leaving out any of them leaves the question open.
+that have to be read: no article before the last mentions the answer or a thing further along the chain, so that none of
+them can be skipped.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.draws import Draws, Impossible, stream
+from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.prose import mention
-from agent_envs.datasets.qa.generated.relations import Relation
-from agent_envs.datasets.qa.generated.works import RELATIONS
+from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 from agent_envs.datasets.qa.task import QATask
-from agent_envs.errors import ConfigError, TaskIndexError
+from agent_envs.errors import ConfigError
+from agent_envs.tasks import IndexedTasks
 
 __all__ = ["MIXES", "SIZES", "GeneratedQA", "generated_qa", "parse_hops"]
 
@@ -34,11 +33,11 @@ MIXES = {
     "2wiki": ("bridge",) * 4 + ("comparison",) * 4 + ("yesno",) * 2,
     "musique": ("bridge",),
 }
-"""How often each data set asks what."""
+"""The mix of question types in each data set."""
 _ATTEMPTS = 10_000
 _ENTERING = {
     kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS
-}  # the facts that lead to a kind
+}  # facts that lead to a kind
 _ASKED = {
     "bridge": tuple(relation for relation in RELATIONS if relation.questions),
     "comparison": tuple(relation for relation in RELATIONS if relation.first),
@@ -47,83 +46,66 @@ _ASKED = {
 
 
 def parse_hops(hops: int | str) -> tuple[int, int]:
-    """The lowest and the highest number of hops that `hops` stands for.
+    """Return the lowest and the highest number of hops of a range.
 
     Raises:
         ConfigError: It is neither 2, 3 or 4 nor a range of them.
 
-    >>> parse_hops(2), parse_hops("3"), parse_hops("2-4")
-    ((2, 2), (3, 3), (2, 4))
+    >>> parse_hops(2), parse_hops("2-4")
+    ((2, 2), (2, 4))
     """
-    match = re.fullmatch(r"([2-4])(?:-([2-4]))?", str(hops)) if not isinstance(hops, bool) else None
-    if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise ConfigError(f"hops must be 2, 3 or 4 or a range like '2-4', got {hops!r}")
-    return int(match[1]), int(match[2] or match[1])
+    return parse_range("hops", hops, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """A thing, and the facts that lead from it to others, one after the other."""
+    """A thing, and the facts that lead from it to others in turn."""
 
     things: tuple[Thing, ...]
-    """The thing that is named, and what each fact leads to."""
+    """The thing that the question names, then what each fact leads to."""
     relations: tuple[Relation, ...]
-    """The facts; one fewer than things."""
+    """The facts, one fewer than things."""
 
 
 @functools.cache
 def _depth(kind: str, deepest: int = 3) -> int:
-    """The most facts that lead to a kind one after the other, up to `deepest`."""
+    """Return the length of the longest chain of facts that ends in a kind, up to `deepest`."""
     return max((1 + _depth(r.source, deepest - 1) for r in _ENTERING[kind]), default=0) if deepest else 0
 
 
-class GeneratedQA:
+class GeneratedQA(IndexedTasks[QATask]):
     """The generated questions of one split.
 
     Args:
         dataset: "hotpotqa", "2wiki" or "musique": how often bridges, comparisons and yes/no questions are asked.
         split: "train" (100,000 questions), "validation" or "test" (1,000 each). Each asks about a world of its own.
-        hops: Articles needed per question: 2, 3 or 4, or a range like "2-4" of which each question draws evenly.
+        hops: Articles needed per question: 2, 3 or 4, or a range like "2-4" from which each question draws evenly.
         articles: Articles of the split's world.
 
     Raises:
         ConfigError: There is no such split, number of hops or size.
     """
 
-    name = "generated"
-
     def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:
+        super().__init__("generated", split, cache=1024)
         self.world = encyclopaedia(split, articles)
         self.dataset = dataset
-        self.split = split
         self.low, self.high = parse_hops(hops)
-        self.hops = f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
-        self._cached = functools.lru_cache(maxsize=1024)(self._make)
+        self.hops = range_text(self.low, self.high)
 
     def __len__(self) -> int:
         return SIZES[self.split]
 
-    def __getitem__(self, index: int) -> QATask:
-        if not 0 <= index < len(self):
-            raise TaskIndexError(f"split {self.split!r} has tasks 0 to {len(self) - 1}, got index {index}")
-        return self._cached(int(index))
-
-    def __iter__(self) -> Iterator[QATask]:
-        return (self[index] for index in range(len(self)))
-
-    def __deepcopy__(self, memo: object) -> GeneratedQA:
-        return self  # nothing in it changes: copies of an environment share it
-
     def __reduce__(self) -> tuple[Any, ...]:
         return generated_qa, (self.dataset, self.split, self.hops, self.world.articles)
 
-    def _make(self, index: int) -> QATask:
+    def get(self, index: int) -> QATask:
         name = f"{self.dataset}-generated/{self.split}/{self.world.articles}/{self.hops}/{index}"
         draws = stream(name)
         hops = draws.between(self.low, self.high)
         kind = draws.pick(MIXES[self.dataset])
-        # What is asked, and whether yes is the answer, is settled first: what is hard to find is not asked less often.
-        longest = hops - 1 if kind == "bridge" else (hops - 1) // 2  # steps that lead to what is asked about
+        # What is asked and whether the answer is yes are drawn first, so that questions hard to place are as frequent.
+        longest = hops - 1 if kind == "bridge" else (hops - 1) // 2  # steps that lead to the thing asked about
         choices = tuple(r for r in _ASKED[kind] if _depth(r.source) >= longest)
         relation, verdict = draws.pick(choices), draws.between(0, 1) == 0
         ask = {"bridge": _bridge, "comparison": _comparison, "yesno": _yes_or_no}[kind]
@@ -144,9 +126,13 @@ class GeneratedQA:
         raise ConfigError(f"a world of {self.world.articles} articles is too small for {kind} questions of {hops} hops")
 
 
-@functools.lru_cache(maxsize=64)
 def generated_qa(dataset: str, split: str, hops: int | str, articles: int) -> GeneratedQA:
-    """The generated questions of a split, one object per process."""
+    """Return the generated questions of a split, one object per process; arguments and errors as for the class."""
+    return _generated_once(dataset, split, range_text(*parse_hops(hops)), articles)
+
+
+@functools.lru_cache(maxsize=64)
+def _generated_once(dataset: str, split: str, hops: str, articles: int) -> GeneratedQA:
     return GeneratedQA(dataset, split, hops, articles)
 
 
@@ -154,9 +140,9 @@ _Question = tuple[str, Sequence[str], Sequence[_Chain]]
 
 
 def _bridge(world: World, draws: Draws, hops: int, last: Relation, _: bool) -> _Question:
-    """A question that follows one chain to its end.
+    """Ask for the end of a chain.
 
-    The end is drawn first and the way to it then: what many ways lead to is not asked for more often.
+    The end is drawn before the chain that leads to it, so that things at the end of many chains are not favoured.
     """
     end = world.some(last.source, draws)
     if not world.has(last, end.number):
@@ -171,7 +157,7 @@ def _bridge(world: World, draws: Draws, hops: int, last: Relation, _: bool) -> _
 
 
 def _comparison(world: World, draws: Draws, hops: int, relation: Relation, lower: bool) -> _Question:
-    """Which of two things comes first (or last) by a date or number."""
+    """Ask which of two things comes first (or last) by a date or number."""
     ends = [world.some(relation.source, draws) for _ in range(2)]
     values = [world.value(relation.name, relation.source, end.number) for end in ends]
     if values[0] == values[1] or ends[0].name == ends[1].name:
@@ -183,7 +169,7 @@ def _comparison(world: World, draws: Draws, hops: int, relation: Relation, lower
 
 
 def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: bool) -> _Question:
-    """Whether two things have a fact in common, or one comes before the other."""
+    """Ask whether two things have a fact in common, or whether one comes before the other."""
     one = world.some(relation.source, draws)
     if not world.has(relation, one.number):
         raise Impossible
@@ -200,7 +186,7 @@ def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: b
         if yes:
             others = world.sources(relation.name, relation.source, shared.number)
             other = world.thing(relation.source, draws.pick(others))
-            # Under another name in one of the articles it would take a third one to see that it is the same.
+            # Under an alias in one of the articles, it would take a third article to see that it is the same.
             if not all(shared.name in _article(world, end) for end in (one, other)):
                 raise Impossible
         else:
@@ -216,7 +202,7 @@ def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: b
 
 
 def _two_sides(world: World, draws: Draws, ends: Sequence[Thing], hops: int) -> list[_Chain]:
-    """Chains that end in two things and have as many things as hops together."""
+    """Return chains that end in two things and together have as many things as `hops`."""
     first = draws.between(1, hops - 1)
     return [_leading_to(world, draws, end, n) for end, n in zip(ends, (first, hops - first), strict=True)]
 
@@ -243,7 +229,7 @@ def _ask_both(form: str, chains: Sequence[_Chain], draws: Draws) -> str:
 
 
 def _named(chain: _Chain, draws: Draws) -> str:
-    """The end of a chain in the words of a question: "the author of the novel that the film The Gripom Road ..."."""
+    """Return the end of a chain as a question calls it: "the author of the novel that the film The Gripom Road ..."."""
     name = mention(chain.things[0], draws, alias=False)
     for relation in chain.relations:
         name = draws.pick(relation.phrases).format(x=name)
@@ -255,17 +241,17 @@ def _next(world: World, relation: Relation, thing: Thing) -> Thing:
 
 
 def _article(world: World, thing: Thing) -> str:
-    return world.article_about(thing.kind, thing.number).text
+    return article_about(world, thing.kind, thing.number).text
 
 
 def _checked(world: World, chains: Sequence[_Chain]) -> tuple[str, ...]:
-    """The titles of all things, where each is needed; Impossible where one stands for two or gives a later one away."""
+    """Return the titles of all things; Impossible if two have the same name or one gives away a later one."""
     things = [thing for chain in chains for thing in chain.things]
     if len({thing.name for thing in things}) < len(things):
         raise Impossible
     for chain in chains:
-        for place, thing in enumerate(chain.things):
-            following = [later for later in things if later not in (thing, *chain.things[place : place + 2])]
+        for position, thing in enumerate(chain.things):
+            following = [later for later in things if later not in (thing, *chain.things[position : position + 2])]
             hidden = [later for later in following if later not in [c.things[0] for c in chains]]
             text = _article(world, thing)
             if any(name in text for later in hidden for name in (later.name, *later.aliases)):

@@ -126,7 +126,7 @@ class GeneratedShop:
         some = _some(attributes, draws, draws.between(1, 3))
         entry = {
             "attributes": plain,
-            "instruction": synthetic_instruction(family.kind.query, some, draws),
+            "instruction": synthetic_instruction(family.kind.query, some),
             "instruction_attributes": [attribute.lstrip("+>") for attribute in some],
         }
         first, last = number * self.goals // self.products, (number + 1) * self.goals // self.products

@@ -1,58 +1,22 @@
-"""How shoppers of the generated shop say what they want: the same wish in many forms."""
+"""How shoppers of the generated shop say what they want: many wordings of the same wish."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from agent_envs.datasets.draws import Draws
+from agent_envs.datasets.files import table
 
 __all__ = ["instruction", "is_plural", "shown_value", "synthetic_instruction", "with_article"]
 
-_OPENERS = (
-    "i am looking for {}",
-    "i'm looking for {}",
-    "i need {}",
-    "i want {}",
-    "i would like {}",
-    "i'd like to buy {}",
-    "i want to buy {}",
-    "find me {}",
-    "please find me {}",
-    "can you find me {}",
-    "could you help me find {}",
-    "help me find {}",
-    "show me {}",
-    "looking for {}",
-    "i am in need of {}",
-    "i'm shopping for {}",
-    "i am searching for {}",
-    "hello, i need {}",
-    "hi there, i am after {}",
-    "get me {}",
-    "do you have {}",
-    "my sister wants {}",
-    "i have to get {}",
-    "i am interested in {}",
-    "{}",
-    "{}, please",
-    "where can i get {}",
-    "i'd love to have {}",
-    "order {} for me",
-)
-
-_OPTION_FORMS = {
-    "color": ("in {}", "in the color {}", "in {} color", "colored {}", "and i want it in {}", "the {} one"),
-    "size": ("in size {}", "size {}", "in {}", "and the size should be {}", "with a size of {}", "that comes in {}"),
-    "scent": ("{} scented", "with {a} scent", "that smells of {}", "in {} scent"),
-    "flavor name": ("{} flavored", "in {} flavor", "with {} flavor", "the flavor should be {}"),
-    "style": ("in {} style", "the style is {}", "with the style {}", "in the {} version"),
-    "fit type": ("in {a} fit", "{} fit", "with {a} fit type"),
-}
-_OTHER_OPTION = ("with {}", "in {}")
+_WORDING = table(__package__, "wording.json")
+_OPENERS: tuple[str, ...] = _WORDING["openers"]
+_OPTION_FORMS: dict[str, tuple[str, ...]] = _WORDING["options"]
+_OTHER_OPTION: tuple[str, ...] = _WORDING["other_options"]
 
 
 def shown_value(value: str) -> str:
-    """An option's value as the shop's pages show it.
+    """Return an option's value as the shop's pages show it.
 
     >>> shown_value("Black/White")
     'black | white'
@@ -60,9 +24,9 @@ def shown_value(value: str) -> str:
     return value.strip().replace("/", " | ").lower()
 
 
-def synthetic_instruction(query: str, attributes: Sequence[str], draws: Draws) -> str:
-    """An instruction of the plain kind that the released files have for products no person was asked about."""
-    before, with_, for_ = _sorted(attributes)
+def synthetic_instruction(query: str, attributes: Sequence[str]) -> str:
+    """Return an instruction in the fixed form of the released files' synthetic ones."""
+    before, with_, for_ = _by_phrasing(attributes)
     text = ", ".join(before)
     text = f"{text} {query}" if text else query
     if with_:
@@ -73,15 +37,15 @@ def synthetic_instruction(query: str, attributes: Sequence[str], draws: Draws) -
 
 
 def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str], draws: Draws) -> str:
-    """A wish in a shopper's words.
+    """Return a wish in a shopper's words.
 
     Args:
-        noun: What it is.
-        attributes: What it has to be; + and > say how each is phrased.
-        options: Name and value of each option, as shown.
-        draws: Choices among the forms.
+        noun: What the product is called.
+        attributes: The attributes wanted; + and > say how each is phrased.
+        options: Name and value of each option wanted, as shown.
+        draws: Source of the choices.
     """
-    before, with_, for_ = _sorted(attributes)
+    before, with_, for_ = _by_phrasing(attributes)
     phrases = [
         draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value, a=with_article(value))
         for name, value in options.items()
@@ -100,8 +64,8 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
         wishes += [f"should have {_joined(with_, draws)}"] if with_ else []
         wishes += [f"should be good for {_joined(for_, draws)}"] if for_ else []
         rest = ", ".join(phrases)
-        said = f"{'they' if is_plural(noun) else 'it'} {' and '.join(wishes)}"
-        return f"{start}. {said}" + (f", {rest}" if rest else "")
+        sentence = f"{'they' if is_plural(noun) else 'it'} {' and '.join(wishes)}"
+        return f"{start}. {sentence}" + (f", {rest}" if rest else "")
     if form == 4:  # crackers in size 8 count that are gluten free
         thing = " ".join([_some(noun, draws), *phrases])
         ends = [f"that {'are' if is_plural(noun) else 'is'} {_joined(before, draws)}"] if before else []
@@ -115,7 +79,7 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
     return f"{start}, {tail} {lead}" if tail == "must have" else f"{start}, {lead} {tail}"
 
 
-def _sorted(attributes: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def _by_phrasing(attributes: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     before = [a for a in attributes if a[0] not in "+>"]
     return before, [a[1:] for a in attributes if a[0] == "+"], [a[1:] for a in attributes if a[0] == ">"]
 
@@ -127,7 +91,7 @@ def _joined(words: Sequence[str], draws: Draws) -> str:
 
 
 def is_plural(noun: str) -> bool:
-    """Whether a noun of the shop is spoken of as many.
+    """Return whether a noun of the shop is plural.
 
     >>> is_plural("mens socks"), is_plural("wine glass")
     (True, False)
@@ -136,7 +100,7 @@ def is_plural(noun: str) -> bool:
 
 
 def with_article(noun: str) -> str:
-    """The noun as one of its kind.
+    """Return a noun with its indefinite article, if it is singular.
 
     >>> with_article("oat milk"), with_article("mens socks")
     ('an oat milk', 'mens socks')

@@ -1,0 +1,112 @@
+"""The articles of the generated encyclopaedia: a first sentence, then facts and asides in a drawn order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent_envs.datasets.draws import Draws, shuffled, stream
+from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World
+from agent_envs.datasets.qa.generated.kinds import KINDS
+from agent_envs.datasets.qa.generated.relations import relations_of
+
+__all__ = ["Article", "article_about", "article_at", "article_rows", "mention"]
+
+_JOINTS = (", and ", "; ", ", while ", ", and ")
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """One article."""
+
+    id: str
+    """Its number in the world, as text."""
+    title: str
+    """Its title, which is unique."""
+    text: str
+    """Its sentences."""
+
+
+def article_at(world: World, index: int) -> Article:
+    """Return article `index` of the encyclopaedia, 0 to articles - 1; IndexError outside."""
+    return article_about(world, *world.entry(index))
+
+
+def article_about(world: World, kind: str, number: int) -> Article:
+    """Return the article about a thing, by its kind and its number within the kind."""
+    thing = world.thing(kind, number)
+    draws = stream(f"article/{world.split}/{world.articles}/{kind}/{number}")
+    return Article(f"{world.starts[kind] + number:07d}", thing.title, _write(world, thing, draws))
+
+
+def article_rows(world: World) -> Iterator[dict[str, str]]:
+    """Yield all articles as rows of a corpus: {"id", "title", "text"}."""
+    for index in range(len(world)):
+        article = article_at(world, index)
+        yield {"id": article.id, "title": article.title, "text": article.text}
+
+
+def mention(thing: Thing, draws: Draws, alias: bool = True) -> str:
+    """Return a thing as a text names it: "the painter Tadan Rirek", "the River Sithir", "the novel The Last Winter".
+
+    Args:
+        thing: What is named.
+        draws: Source of the choices.
+        alias: Whether one of its other names may be used.
+    """
+    kind = KINDS[thing.kind]
+    name = thing.name
+    if thing.aliases and alias and thing.kind != "country" and draws.between(0, 5) == 0:
+        name = draws.pick(thing.aliases)
+    if thing.namesake or kind.words != ("",) or (thing.kind == "person" and draws.between(0, 3) == 0):
+        return f"the {thing.noun} {name}"
+    return f"the {name}" if (kind.article and " of " in name) or thing.kind == "river" else name
+
+
+def _write(world: World, thing: Thing, draws: Draws) -> str:
+    kind = KINDS[thing.kind]
+    noun = f"an {thing.noun}" if thing.noun[0] in "aeiou" else f"a {thing.noun}"
+    alias = kind.alias.format(a=thing.aliases[0]) if thing.aliases else ""
+    opening = draws.pick(kind.openings).format(s=_with_article(thing), a=alias, noun=noun)
+    facts = shuffled(draws, [relation for relation in relations_of(thing.kind) if world.has(relation, thing.number)])
+    sentences: list[str] = []
+    while facts:
+        sentence = ""
+        for _ in range(min(len(facts), draws.pick((1, 2, 2, 2, 3)))):
+            relation = facts.pop()
+            if relation.target in KINDS:
+                target = world.thing(relation.target, world.target(relation.name, relation.source, thing.number))
+                answer = mention(target, draws)
+            else:
+                answer = world.answer(relation, thing.number)[0]
+            clause = _clause(draws.pick(relation.clauses), thing, answer, draws, first=not sentence)
+            sentence += draws.pick(_JOINTS) + clause if sentence else clause
+        sentences.append(sentence + ".")
+    fillers = list(kind.fillers)
+    for _ in range(draws.between(1, 2)):
+        filler = fillers.pop(draws.between(0, len(fillers) - 1))
+        town, person = world.some("town", draws), world.some("person", draws)
+        subject, possessive, objective = _pronouns(thing)
+        aside = filler.format(
+            s=subject, p=possessive, m=objective, town=mention(town, draws), person=mention(person, draws)
+        )
+        sentences.insert(draws.between(0, len(sentences)), aside)
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in [opening, *sentences])
+
+
+def _with_article(thing: Thing) -> str:
+    return f"the {thing.name}" if KINDS[thing.kind].article and " of " in thing.name else thing.name
+
+
+def _pronouns(thing: Thing) -> tuple[str, str, str]:
+    if thing.female is None:
+        return "it", "its", "it"
+    return ("she", "her", "her") if thing.female else ("he", "his", "him")
+
+
+def _clause(template: str, thing: Thing, answer: str, draws: Draws, *, first: bool) -> str:
+    subject, possessive, objective = _pronouns(thing)
+    if first and draws.between(0, 2) == 0:
+        name = _with_article(thing) if thing.female is None or draws.between(0, 1) else thing.name.split(" ")[-1]
+        subject, possessive = name, f"{name}'s"
+    return template.format(s=subject, p=possessive, m=objective, o=answer)
