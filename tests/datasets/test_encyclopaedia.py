@@ -158,7 +158,7 @@ def test_the_world_does_not_change() -> None:
 @pytest.mark.parametrize("dataset", ["hotpotqa", "2wiki", "musique"])
 def test_every_supporting_article_is_needed_and_they_are_enough(dataset: str, hops: int) -> None:
     tasks = GeneratedQA(dataset, "train", hops, 200)
-    pages = {a.title: a.text for a in map(tasks.world.article, range(200))}
+    pages = {a.title: a.text for a in (article_at(tasks.world, index) for index in range(200))}
     seen: collections.Counter[str] = collections.Counter()
     for index in range(80):
         task = tasks[index]

@@ -391,7 +391,7 @@ def test_sizes_and_ranges() -> None:
         GeneratedGSM8K("test")[-1]
     with pytest.raises(ConfigError, match="Did you mean 'validation'"):
         GeneratedGSM8K("valdation")
-    with pytest.raises(ConfigError, match="split must be the name of one"):
+    with pytest.raises(ConfigError, match="split must be one of"):
         generated_gsm8k(["train"])  # type: ignore[arg-type]
     assert generated_gsm8k("test", [2, 3]) is generated_gsm8k("test", "2-3")
     assert generated_gsm8k("test", 2) is generated_gsm8k("test", "2")
