@@ -26,8 +26,8 @@ from typing import Any
 import gymnasium as gym
 
 import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.alfworld.rows import load_problem
-from agent_envs.datasets.alfworld.writer import generate_alfworld
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.game import GroundedGame
 

@@ -31,9 +31,9 @@ import gymnasium as gym
 import numpy as np
 
 import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.datasets.webshop.catalog import convert, open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
 from agent_envs.datasets.webshop.products import Goal, Product, search_text
-from agent_envs.datasets.webshop.store import convert, open_catalog
 from agent_envs.envs.webshop.fuzzy import token_set_ratio
 from agent_envs.envs.webshop.reward import basic_color
 from agent_envs.envs.webshop.site import Site, Visit, parse_action

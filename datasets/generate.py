@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.alfworld.writer import generate_alfworld
-from agent_envs.datasets.papersearch.generated.writer import generate_papersearch
-from agent_envs.datasets.webshop.prepare import generate_webshop
+from agent_envs.datasets.alfworld.generate import generate_alfworld
+from agent_envs.datasets.papersearch.generate import generate_papersearch
+from agent_envs.datasets.webshop.generate import generate_webshop
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["GENERATORS", "generate"]

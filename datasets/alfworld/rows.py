@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.alfworld.edition import read_edition
+from agent_envs.datasets.alfworld.game_rules import read_edition
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.datasets.data_dir import official_dir, user_path

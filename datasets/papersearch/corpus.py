@@ -16,8 +16,8 @@ from pathlib import Path
 
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.papersearch.generated.literature import Literature, literature
+from agent_envs.datasets.papersearch.paper_files import paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import TASK
-from agent_envs.datasets.papersearch.sources import paper_rows, paper_source_files
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import PaperRow

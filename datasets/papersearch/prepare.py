@@ -9,8 +9,8 @@ from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row
-from agent_envs.datasets.papersearch.sources import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval.papers.local import LocalPapers

@@ -1,183 +1,237 @@
-"""An opened store of products: pages, goals and search read from files that are mapped into memory."""
+"""Opens catalogs: each is converted once into a store, which all environments and processes map into memory.
+
+Products are records found by their offset, in the files of the BM25 index that a store needs anyway; columns of numbers
+are in files of their own. A page shows ten products by id, each of which costs one lookup and one small JSON array
+(about 15 microseconds). SQLite would need a cache per process and a lock per read, Arrow is an extra package and reads
+columns where a page needs rows. Opening a store maps files and reads nothing: 1.18 million products open as fast as a
+thousand, and processes share the memory.
+
+Stores are built in the cache folder, never next to the data. Their name is a hash of the sources and of the code that
+cleans them, so that a change of either makes a new store, which replaces the old one.
+"""
 
 from __future__ import annotations
 
-import bisect
 import functools
+import hashlib
 import json
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from agent_envs.datasets.webshop.build import FORMAT, VERSION, decode_product
-from agent_envs.datasets.webshop.goals import ANY_PRICE, human_goal, shuffle_goals, synthetic_goal
-from agent_envs.datasets.webshop.products import Goal, Product
-from agent_envs.errors import ConfigError
-from agent_envs.files import replacing
-from agent_envs.retrieval import BM25Retriever
-from agent_envs.retrieval.storage import DocumentStore, map_array, read_manifest
+from tqdm import tqdm
 
-__all__ = ["Again", "ProductStore", "StoredGoals"]
+from agent_envs.datasets import draws
+from agent_envs.datasets.data_dir import data_dir, data_name, official_dir, user_path
+from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
+from agent_envs.datasets.webshop.products import Product, product_from_row
+from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products
+from agent_envs.datasets.webshop.store import ProductStore, Reopen
+from agent_envs.datasets.webshop.store_writer import VERSION, write_store
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import FileLock
+from agent_envs.retrieval.storage import new_folder
 
-Again = tuple[Callable[..., "ProductStore"], tuple[Any, ...]]
-"""What pickling a store keeps of it."""
+__all__ = ["check_catalog", "convert", "open_catalog"]
 
-_REMEMBERED_PRODUCTS = 2_048
-_REMEMBERED_SEARCHES = 512
-_LONGEST_REMEMBERED = 1_000  # characters of a query
-_SHORT = 1 << 18  # so many goals are brought into order each time
+_LARGE = 64 << 20  # bytes of sources from which a progress bar is shown
+_CACHE = "webshop-stores"
 
 
-class ProductStore:
-    """A converted catalogue; a `Catalog`.
+def open_catalog(
+    data: str | os.PathLike[str] = "generated",
+    *,
+    products: int | None = None,
+    goals: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> ProductStore:
+    """Open a catalog, once per process, converting it first if necessary.
 
     Args:
-        folder: What `convert` wrote.
-        again: A function and its arguments that open it where it is unpickled; None to open the same folder.
+        data: "generated", "official" (what `agentr1 prepare webshop` converted), or the path of a folder with the
+            released files, of the products' file in it, or of a store.
+        products: How many products to generate, by default 1,000.
+        goals: How many instructions to generate, by default 10,000, or ten per product if that is less.
+        seed: The seed of the generated catalog.
+        progress: Whether to show the progress of a conversion; None shows that of large ones.
 
     Raises:
-        DataError: There is no whole store in the folder.
+        DataError: A file is missing or invalid; the message names it.
+        ConfigError: Arguments of the generated catalog are given with other data, or are out of range.
     """
+    data = data_name(data)
+    if data == "generated":
+        shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
+        reopen: Reopen = _reopen, (data, shop.products, shop.goals, shop.seed)
+        return _open_once(reopen[1], lambda: _from_cache(shop, reopen, progress))
+    if products is not None or goals is not None or seed:
+        raise ConfigError(f"products, goals and seed only apply to data='generated', not to {data!r}")
+    path = official_dir("webshop") if data == "official" else user_path(data)
+    if _is_store(path):
+        index = path / "index.json"
+        return _open_once((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
+    files = find_released(path)
+    stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
+    return _open_once(tuple(stamps), lambda: _from_cache(files, (_reopen, (data,)), progress))
 
-    def __init__(self, folder: Path, again: Again | None = None) -> None:
-        manifest = read_manifest(folder, FORMAT, VERSION, verify=False)
-        self.folder = folder
-        self.human = bool(manifest["with_human_instructions"])
-        """Whether any product has a human instruction."""
-        self._again = again
-        self._index = BM25Retriever(folder / "search", verify=False)
-        self._rows = DocumentStore(folder / "search")
-        self._prices = map_array(folder / "prices", "<f8")
-        self._where_numbers = map_array(folder / "where.numbers", "<i4")
-        self._where_raw = map_array(folder / "where.json", "u1")
-        self._where: dict[str, dict[str, tuple[int, int]]] | None = None
-        self._goals = {human: StoredGoals(self, human) for human in (True, False)}
-        self._products: dict[int, Product] = {}
-        self._remembered_search = functools.lru_cache(_REMEMBERED_SEARCHES)(self._search)
 
-    def __len__(self) -> int:
-        """How many products there are."""
-        return len(self._rows)
+def check_catalog(data: str) -> None:
+    """Check that a catalog's files exist, without opening it.
 
-    def __deepcopy__(self, memo: object) -> ProductStore:
-        return self  # nothing in it changes: copies of an environment share it
+    Raises:
+        DataError: A file is missing; the message names it.
+    """
+    if data != "generated":
+        path = official_dir("webshop") if data == "official" else user_path(data)
+        if not _is_store(path):
+            find_released(path)
 
-    def __reduce__(self) -> tuple[Callable[..., ProductStore], tuple[Any, ...]]:
-        return self._again or (ProductStore, (self.folder.resolve(),))
 
-    def number(self, asin: str) -> int | None:
-        """The place of a product in the catalogue."""
+_lock = threading.Lock()
+_stores: dict[Any, ProductStore] = {}
+
+
+def _open_once(key: tuple[Any, ...], make: Callable[[], ProductStore]) -> ProductStore:
+    with _lock:
+        store = _stores.get((os.getpid(), key))
+        if store is None:
+            store = _stores[os.getpid(), key] = make()
+        return store
+
+
+def _reopen(data: str, products: int | None = None, goals: int | None = None, seed: int = 0) -> ProductStore:
+    return open_catalog(data, products=products, goals=goals, seed=seed)
+
+
+def _is_store(path: Path) -> bool:
+    try:
+        return (path / "index.json").is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _prepared(path: Path, data: str) -> ProductStore:
+    try:
+        return ProductStore(path, (_reopen, (data,)))
+    except DataError as e:
+        raise DataError(
+            f"the catalog in {path} is incomplete ({e}); convert it again with: agentr1 prepare webshop"
+        ) from e
+
+
+def _from_cache(source: GeneratedShop | ReleasedFiles, reopen: Reopen, progress: bool | None) -> ProductStore:
+    """Return the store of a source from the cache folder, built there if it is missing or damaged."""
+    about, name = _identity(source)
+    folder = data_dir() / _CACHE / name
+    try:
+        return ProductStore(folder, reopen)
+    except DataError:
+        pass
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            try:
+                return ProductStore(folder, reopen)  # another process was faster
+            except DataError:
+                shutil.rmtree(folder, ignore_errors=True)
+            convert(source, folder, progress=progress)
+            _remove_others(folder, about)
+            return ProductStore(folder, reopen)
+    except (OSError, ConfigError):  # the cache cannot be written: build it for this process alone
+        with tempfile.TemporaryDirectory(prefix="agent_envs-webshop-") as temporary:
+            folder = Path(temporary, "store")
+            convert(source, folder, progress=progress)
+            return ProductStore(folder, reopen)
+
+
+def _remove_others(folder: Path, about: dict[str, Any]) -> None:
+    """Remove outdated stores of the same source, and the remains of conversions that were killed."""
+    for partial in folder.parent.glob("*.partial"):
+        with suppress(BlockingIOError), FileLock(partial.with_suffix(".lock"), wait=False):  # nobody is building it
+            shutil.rmtree(partial, ignore_errors=True)
+    for other in folder.parent.glob("*/index.json"):
+        if other.parent.suffix == ".partial":  # still being built
+            continue
         try:
-            return self._rows.number(asin)
-        except ConfigError:
-            return None
-
-    def product(self, asin: str) -> Product | None:
-        """The product with this id."""
-        number = self.number(asin)
-        return None if number is None else self.product_at(number)
-
-    def product_at(self, number: int) -> Product:
-        """The product at a place of the catalogue; each is decoded once while it is remembered."""
-        product = self._products.get(number)
-        if product is None:
-            if len(self._products) >= _REMEMBERED_PRODUCTS:
-                self._products.clear()
-            product = self._products[number] = decode_product(self._rows.raw(number))
-        return product
-
-    def products(self) -> Iterator[Product]:
-        """All products in the file's order."""
-        return (decode_product(self._rows.raw(number)) for number in range(len(self)))
-
-    def price(self, asin: str) -> float:
-        """What the product costs.
-
-        Raises:
-            ConfigError: There is no such product.
-        """
-        return float(self._prices[self._rows.number(asin)])
-
-    def goals(self, human: bool) -> StoredGoals:
-        """All goals in their shuffled order: what people asked for, or synthetic ones."""
-        return self._goals[human]
-
-    def search(self, query: str, k: int) -> tuple[str, ...]:
-        """Ids of the best k products for a query."""
-        return self._remembered_search(query, k) if len(query) <= _LONGEST_REMEMBERED else self._search(query, k)
-
-    def where(self, key: str, value: str) -> list[str]:
-        """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
-        if self._where is None:
-            self._where = json.loads(self._where_raw.tobytes())
-        begin, end = self._where[key].get(value, (0, 0))
-        return self._rows.ids(self._where_numbers[begin:end].tolist())
-
-    def _search(self, query: str, k: int) -> tuple[str, ...]:
-        return tuple(asin for asin, _ in self._index.search(query, k))
+            same = json.loads(other.read_text(encoding="utf-8")).get("about") == about
+        except (OSError, ValueError):
+            continue
+        if same and other.parent != folder:
+            shutil.rmtree(other.parent, ignore_errors=True)
 
 
-class StoredGoals(Sequence[Goal]):
-    """The goals of a store in their shuffled order, made as they are asked for.
+_CODE = ("goals.py", "products.py", "released_files.py", "store_writer.py")
+
+
+@functools.cache
+def _code(generated: bool) -> str:
+    """Return a digest of the code, and the tables it reads, that a store depends on."""
+    folder = Path(__file__).parent
+    paths = [folder / name for name in _CODE]
+    if generated:
+        paths += [
+            Path(draws.__file__),
+            *sorted(folder.glob("generated/*.py")),
+            *sorted(folder.glob("generated/*.json")),
+        ]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _identity(source: GeneratedShop | ReleasedFiles) -> tuple[dict[str, Any], str]:
+    """Return a store's source, for its manifest, and its name, a hash of source, contents and code."""
+    if isinstance(source, GeneratedShop):
+        about: dict[str, Any] = {"generated": [source.products, source.goals, source.seed]}
+        contents: list[Any] = []
+    else:
+        about = {"files": [str(path.resolve()) for path in source.paths]}
+        contents = source.fingerprint()
+    known = json.dumps([VERSION, about, contents, _code(isinstance(source, GeneratedShop))])
+    return about, hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def convert(
+    source: GeneratedShop | ReleasedFiles, folder: Path, *, overwrite: bool = False, progress: bool | None = None
+) -> None:
+    """Write the store of a source, which appears at `folder` only when it is complete.
 
     Args:
-        store: The products.
-        human: What people asked for, or synthetic goals.
+        source: A generated catalog or released files.
+        folder: The folder to write; it must not exist.
+        overwrite: Whether to replace an existing store.
+        progress: Whether to show the progress; None shows that of large catalogs.
+
+    Raises:
+        DataError: A file or product is invalid, or there are no products.
+        ConfigError: The folder exists or cannot be written.
+        BackendError: Another process is writing to the same folder.
     """
+    if isinstance(source, GeneratedShop):
+        size = 2_000 * len(source)
+        bar_of: dict[str, Any] = {"total": len(source), "unit": " products"}
+    else:
+        size = source.size
+        bar_of = {"total": size, "unit": "B"}
+    shown = size >= _LARGE if progress is None else progress
+    with (
+        new_folder(folder, overwrite=overwrite) as partial,
+        tqdm(desc="products", unit_scale=True, disable=not shown, leave=False, **bar_of) as bar,
+    ):
+        rows = _generated(source, bar) if isinstance(source, GeneratedShop) else read_products(source, bar.update)
+        write_store(partial, rows, size, _identity(source)[0], progress=shown)
 
-    def __init__(self, store: ProductStore, human: bool) -> None:
-        folder = store.folder
-        self._store, self._human = store, human
-        kind = "human" if human else "synthetic"
-        self._numbers = map_array(folder / f"{kind}.numbers", "<i4")
-        self._ceilings = map_array(folder / f"{kind}.ceilings", "<f8")
-        if human:
-            self._items = map_array(folder / "human.items", "<i4")
-            self._length = len(self._numbers)
-        else:
-            self._offsets = map_array(folder / "synthetic.offsets", "<i8")
-            self._length = int(self._offsets[-1])
-        self._order: Any = None
 
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> Goal: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Goal]: ...
-    def __getitem__(self, index: int | slice) -> Goal | list[Goal]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(f"there are goals 0 to {self._length - 1}, got {index}")
-        index %= self._length
-        if self._human:
-            return self._make(human_goal, int(self._numbers[index]), int(self._items[index]), index)
-        if self._order is None:
-            self._order = self._shuffled()
-        goal = int(self._order[index])
-        place = bisect.bisect_right(self._offsets, goal) - 1
-        return self._make(synthetic_goal, int(self._numbers[place]), goal - int(self._offsets[place]), place)
-
-    def _make(self, make: Callable[[Product, int, float], Goal], number: int, item: int, ceiling: int) -> Goal:
-        price = float(self._ceilings[ceiling])
-        return make(self._store.product_at(number), item, ANY_PRICE if price == ANY_PRICE else price)
-
-    def _shuffled(self) -> Any:
-        """Numbers of the synthetic goals in their order; kept beside the store where they are many."""
-        path, kind = self._store.folder / "synthetic.order", "i" if self._length < 1 << 31 else "q"
-        dtype = f"<i{array(kind).itemsize}"
-        if path.is_file() and path.stat().st_size == self._length * array(kind).itemsize:
-            return map_array(path, dtype)
-        order = array(kind, range(self._length))
-        shuffle_goals(order)
-        if self._length > _SHORT:
-            try:
-                with replacing(path) as partial:
-                    partial.write_bytes(order.tobytes())
-                return map_array(path, dtype)
-            except OSError:  # a folder that cannot be written to, or is gone: kept in memory
-                pass
-        return order
+def _generated(shop: GeneratedShop, bar: Any) -> Iterator[Product]:
+    for item in shop:
+        product = product_from_row(item.product, item.attributes, item.instructions)
+        if product is not None:
+            yield product
+        bar.update()

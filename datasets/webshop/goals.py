@@ -1,4 +1,4 @@
-"""WebShop's goals: what people asked for, or attributes x options x a price ceiling, as a function of data and seed.
+"""WebShop's goals: human instructions, or combinations of attributes, options and a price ceiling.
 
 Follows get_goals of princeton-nlp/WebShop's web_agent_site/engine/goal.py and the shuffle of its text environment. The
 original draws prices of ranges and price ceilings from a generator without a seed; here one generator with a seed
@@ -41,19 +41,19 @@ __all__ = [
 DRAW_SEED = 0
 """The seed of drawn prices and ceilings."""
 ANY_PRICE = 1_000_000
-"""The ceiling of goals without one."""
+"""The price ceiling of goals without one."""
 MOST_GOALS = 100_000_000
-"""Synthetic goals of a catalogue; more, which a single product with many options can have, are not shuffled in time."""
+"""The most synthetic goals of a catalog: one product with many options can have more than can be shuffled in time."""
 _SHUFFLE_SEED = 233
-_STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the four multiples of 10 above the price, at most 990
+_STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the next four multiples of 10, at most 990
 
 
 def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.Random) -> dict[str, float]:
-    """What each product costs: its price, or one drawn from its range.
+    """Return the price of each product, drawn from its range if it has one.
 
     Args:
-        products: Ids and prices (`Product.pricing`) in the catalogue's order.
-        rng: `random.Random(DRAW_SEED)`, which then goes on to `make_goals`.
+        products: Ids and prices (`Product.pricing`) in the catalog's order.
+        rng: `random.Random(DRAW_SEED)`, which is then passed on to `make_goals`.
     """
     return {asin: rng.uniform(*pricing) if len(pricing) == 2 else pricing[0] for asin, pricing in products}
 
@@ -61,13 +61,13 @@ def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.R
 def make_goals(
     products: Iterable[Product], prices: Mapping[str, float], rng: random.Random, *, human: bool
 ) -> list[Goal]:
-    """All goals in their shuffled order, whose first are the test split.
+    """Return all goals in their shuffled order, which begins with the test split.
 
     Args:
-        products: All products in the catalogue's order.
+        products: All products in the catalog's order.
         prices: What they cost.
         rng: Draws the ceilings.
-        human: Whether what people asked for is the goals, or synthetic ones.
+        human: Whether to make goals of human instructions instead of synthetic ones.
     """
     goals: list[Goal] = []
     for product in products:
@@ -85,12 +85,12 @@ def make_goals(
 
 
 def shuffle_goals(goals: MutableSequence[Any]) -> None:
-    """Bring goals, or their numbers, into the order that splits count in."""
+    """Shuffle goals, or their numbers, into the order in which splits are cut."""
     random.Random(_SHUFFLE_SEED).shuffle(goals)
 
 
 def draw_ceiling(price: float, rng: random.Random) -> float:
-    """A ceiling that the price stays under: the higher of two of the next four multiples of 10."""
+    """Draw a ceiling above the price: the higher of two of the next four multiples of 10."""
     if not price < _STEP * _HIGHEST:
         return ANY_PRICE
     first = max(1, math.floor(price / _STEP))
@@ -105,23 +105,23 @@ def _ceiling_words(ceiling: float) -> str:
 
 
 def human_goal(product: Product, number: int, ceiling: float) -> Goal:
-    """The goal of one of the product's human instructions."""
-    asked = product.human[number]
-    text = asked.text.strip(".") + _ceiling_words(ceiling)
-    return _goal(product, text, asked.attributes, asked.options, ceiling)
+    """Return the goal of one of the product's human instructions."""
+    instruction = product.human[number]
+    text = instruction.text.strip(".") + _ceiling_words(ceiling)
+    return _goal(product, text, instruction.attributes, instruction.options, ceiling)
 
 
 def human_goal_numbers(product: Product) -> list[int]:
-    """Which of the product's human instructions are goals: those that ask for attributes."""
-    return [number for number, asked in enumerate(product.human) if asked.attributes]
+    """Return which of the product's human instructions are goals: those that ask for attributes."""
+    return [number for number, instruction in enumerate(product.human) if instruction.attributes]
 
 
 def synthetic_goal(product: Product, number: int, ceiling: float) -> Goal:
-    """One of the product's synthetic goals; they are all combinations of its options, the last one changing fastest."""
+    """Return one of the product's synthetic goals: all combinations of its options, the last one changing fastest."""
     options: dict[str, str] = {}
     for name in sorted(product.options, reverse=True):
-        number, place = divmod(number, len(product.options[name]))
-        options[name] = product.options[name][place]
+        number, value = divmod(number, len(product.options[name]))
+        options[name] = product.options[name][value]
     options = {name: options[name] for name in sorted(options)}
     wanted = ", and ".join(f"{name}: {value}" for name, value in options.items())
     text = f"{product.instruction}{' with ' + wanted if wanted else ''}{_ceiling_words(ceiling)}"
@@ -129,9 +129,9 @@ def synthetic_goal(product: Product, number: int, ceiling: float) -> Goal:
 
 
 def synthetic_goal_count(product: Product) -> int | None:
-    """How many synthetic goals a product has; None where it has no instruction to make them of.
+    """Return how many synthetic goals a product has; None if it has no instruction to make them from.
 
-    A product with an instruction and an option without values has 0, and its ceiling is drawn all the same.
+    A product with an instruction and an option without values has 0, and still draws a ceiling.
     """
     if product.instruction is None or not product.instruction_attributes:
         return None
@@ -159,36 +159,36 @@ def _goal(
 
 
 def read_prices(path: str | Path) -> dict[str, float]:
-    """Drawn prices from a JSON object {asin: price}.
+    """Read drawn prices from a JSON object {asin: price}.
 
     Raises:
-        DataError: The file cannot be read, or holds something else.
+        DataError: The file cannot be read, or has other contents.
     """
     try:
         prices = json.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{path}: prices are read from a JSON file {{asin: price}}: {e}") from e
+        raise DataError(f"{path}: expected a JSON object {{asin: price}}: {e}") from e
     if not isinstance(prices, dict):
         raise DataError(f"{path}: expected an object {{asin: price}}, got {type(prices).__name__}")
     for asin, price in prices.items():
         if not _is_number(price):
-            raise DataError(f"{path}: the price of {asin!r} has to be a number, got {price!r:.80}")
+            raise DataError(f"{path}: the price of {asin!r} must be a number, got {price!r:.80}")
     return prices
 
 
 def read_goals(path: str | Path) -> list[Goal]:
-    """Goals from a .jsonl or .json file, in its order.
+    """Read goals from a .jsonl or .json file, in its order.
 
         {"asin", "name", "category", "query", "product_category", "instruction_text", "attributes", "goal_options",
          "price_upper", "weight"}
 
     Raises:
-        DataError: The file cannot be read, has no goal, or has one that cannot be used.
+        DataError: The file cannot be read, has no goals, or has an invalid one.
     """
     path = Path(path).expanduser()
     goals = [_read_goal(row, where) for row, where in read_rows(path)]
     if not goals:
-        raise DataError(f"{path}: the file has no goals")
+        raise DataError(f"{path} has no goals")
     return goals
 
 
@@ -204,9 +204,9 @@ def _read_goal(row: Any, where: str) -> Goal:
     if not isinstance(options, (list, dict)) or not all(
         isinstance(o, str) for o in (options.values() if isinstance(options, dict) else options)
     ):
-        raise DataError(f"{where}: 'goal_options' has to be a list of strings or an object; got {options!r:.80}")
+        raise DataError(f"{where}: 'goal_options' must be a list of strings or an object; got {options!r:.80}")
     if not _is_number(ceiling):
-        raise DataError(f"{where}: 'price_upper' has to be a number, got {ceiling!r:.80}")
+        raise DataError(f"{where}: 'price_upper' must be a number, got {ceiling!r:.80}")
     weight = row.get("weight", 1)
     return Goal(
         asin=row["asin"],
@@ -223,5 +223,5 @@ def _read_goal(row: Any, where: str) -> Goal:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a number that a float can hold."""
+    """Return whether a value is a number that a float can hold."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

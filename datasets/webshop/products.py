@@ -1,11 +1,11 @@
-"""WebShop's products as pages, search and reward need them, and what a catalogue of them offers.
+"""WebShop's products and goals as pages, search and reward need them, and the interface of a catalog.
 
     {"asin": "B06Y3VLDFB", "name": "Vhomes Lights Reclaimed Wood Console Table ...", "category": "garden",
      "query": "console tables", "product_category": "Home & Kitchen › Furniture › ...", "pricing": "$877.8",
      "full_description": "...", "small_description": ["Finish/Frame ..."], "images": ["https://..."],
      "customization_options": {"Color": [{"value": "Black/White", "image": null}]}}
 
-What is kept of a row, and how, follows load_products of princeton-nlp/WebShop's web_agent_site/engine/engine.py.
+Rows are cleaned as in load_products of princeton-nlp/WebShop's web_agent_site/engine/engine.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Product:
     category: str
     """One of a few words such as "garden"."""
     query: str
-    """The query it was found with, lower case."""
+    """The query it was found with, in lower case."""
     product_category: str
     """Levels of a category tree, joined by " › "."""
     description: str
@@ -66,11 +66,11 @@ class Product:
     option_images: Mapping[str, str]
     """Addresses of pictures by option value."""
     attributes: tuple[str, ...]
-    """What the reward compares a goal's attributes with."""
+    """The attributes that the reward compares with a goal's."""
     image: str
-    """The address of its picture, "" where it has none."""
+    """The address of its picture, "" if it has none."""
     instruction: str | None = None
-    """Beginning of a synthetic instruction, None where the product is no goal."""
+    """Beginning of a synthetic instruction, None if no goal is made of the product."""
     instruction_attributes: tuple[str, ...] = ()
     """The attributes that the synthetic instruction asks for."""
     human: tuple[HumanInstruction, ...] = ()
@@ -79,7 +79,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be bought."""
+    """What to buy."""
 
     asin: str
     """The product that the goal was made from."""
@@ -92,19 +92,19 @@ class Goal:
     product_category: str
     """Its place in the category tree."""
     instruction: str
-    """The task's words."""
+    """The instruction that the policy sees."""
     attributes: tuple[str, ...]
     """Attributes wanted."""
     options: Mapping[str, str] | tuple[str, ...]
-    """Options wanted: by name in synthetic goals, values alone in human ones."""
+    """Options wanted: by name in synthetic goals, values only in human ones."""
     price_upper: float
-    """What it may cost at most, 1,000,000 where any price will do."""
+    """The highest price allowed, 1,000,000 if any price will do."""
     weight: float = field(default=1, compare=False)
-    """How often the original draws it, relative to others."""
+    """How often the original draws it, relative to other goals."""
 
 
 class Catalog(Protocol):
-    """Products with their search. Nothing in it changes: all environments of a process share it."""
+    """Products and their search index: immutable, and shared by all environments of a process."""
 
     @property
     def human(self) -> bool:
@@ -116,16 +116,16 @@ class Catalog(Protocol):
         """The product with this id."""
 
     def product_at(self, number: int) -> Product:
-        """The product at a place of the file, from 0."""
+        """The product at a position of the file, from 0."""
 
     def products(self) -> Iterator[Product]:
         """All products in the file's order."""
 
     def price(self, asin: str) -> float:
-        """What the product costs; drawn from the range where it has one (`webshop_goals.draw_prices`)."""
+        """What the product costs, drawn from its range if it has one (`goals.draw_prices`)."""
 
     def goals(self, human: bool) -> Sequence[Goal]:
-        """All goals in their shuffled order (`webshop_goals.make_goals`)."""
+        """All goals in their shuffled order (`goals.make_goals`)."""
 
     def search(self, query: str, k: int) -> Sequence[str]:
         """Ids of the best k products for a query, by Lucene's BM25 (k1 0.9, b 0.4) over `search_text`."""
@@ -135,7 +135,7 @@ class Catalog(Protocol):
 
 
 def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:
-    """The price or the ends of its range, and how it is shown. What has no price costs 100.
+    """Return the price or the ends of its range, and the text that shows it. Without a price it is 100.
 
     >>> parse_prices("$1,016.99 to $26.99")
     ((1016.99, 26.99), '$1016.99 to $26.99')
@@ -157,16 +157,16 @@ def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:
 def product_from_row(
     row: Any, attributes: Mapping[str, Any] | None = None, human: Iterable[Any] = (), *, where: str = "a product"
 ) -> Product | None:
-    """The product of a raw row, or None where the original leaves the row out (an asin that is none).
+    """Return the product of a raw row, or None if the original skips the row for its invalid asin.
 
     Args:
         row: An element of items_shuffle.json.
         attributes: Its entry in items_ins_v2.json.
         human: Its entry in items_human_ins.json.
-        where: Names the row in errors.
+        where: Where the row is, for errors.
 
     Raises:
-        DataError: The row is no object, or has no asin or no name.
+        DataError: The row is not an object, or has no asin or no name.
 
     >>> options = {"Color": [{"value": "Black/White ", "image": None}], "Size": None}
     >>> product = product_from_row({"asin": "B1", "name": "Lamp", "customization_options": options})
@@ -209,7 +209,7 @@ def product_from_row(
 
 
 def search_text(product: Product) -> str:
-    """What search sees of a product: title, description, the first bullet and the options.
+    """Return the text of a product that search indexes: title, description, first bullet and options.
 
     >>> search_text(product_from_row({"asin": "B1", "name": "Lamp", "small_description": "LED"}))
     'lamp  led '
@@ -225,7 +225,7 @@ def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str
     if not raw:
         return options, images
     if not isinstance(raw, Mapping):
-        raise DataError(f"{where}: 'customization_options' has to be an object of lists, got {type(raw).__name__}")
+        raise DataError(f"{where}: 'customization_options' must be an object of lists, got {type(raw).__name__}")
     for name, contents in raw.items():
         if contents is None:
             continue
@@ -254,12 +254,12 @@ def _human(item: Any, where: str) -> HumanInstruction:
 
 
 def _text(value: Any) -> str:
-    """A field as text, without halves of characters: what pages show is what can be clicked."""
+    """Return a field as clean text, so that what pages show is exactly what can be clicked."""
     return clean_text(value if isinstance(value, str) else "" if value is None else str(value))
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """A list's texts; a text alone is a list of one."""
+    """Return the texts of a list; a single value counts as a list of one."""
     if value is None:
         return ()
     return tuple(map(_text, value)) if isinstance(value, (list, tuple)) else (_text(value),)

@@ -1,242 +1,183 @@
-"""A catalogue as a store: converted once, mapped into memory by all environments and processes.
-
-The layout is our own: records that an offset finds, in the files of the BM25 index that the store needs anyway, with
-columns of numbers beside it. A page shows ten products by id, which is one lookup and one small JSON array each (about
-15 microseconds). SQLite would answer as well, but has its own cache in every process and a lock on every read; Arrow
-would have to be installed, and reads columns where a page wants rows. Opening a store maps files and reads nothing, so
-that 1.18 million products open as fast as a thousand, and every process shares the pages that any has touched.
-
-A store is built in the cache folder, never beside the data, under a name made of its sources and of the code that
-cleans them: changed files or code make another store, and the one before is removed.
-"""
+"""An open store of products: rows, goals and search, read from files that are mapped into memory."""
 
 from __future__ import annotations
 
+import bisect
 import functools
-import hashlib
 import json
-import os
-import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from tqdm import tqdm
+from agent_envs.datasets.webshop.goals import ANY_PRICE, human_goal, shuffle_goals, synthetic_goal
+from agent_envs.datasets.webshop.products import Goal, Product
+from agent_envs.datasets.webshop.store_writer import FORMAT, VERSION, decode_product
+from agent_envs.errors import ConfigError
+from agent_envs.files import replacing
+from agent_envs.retrieval import BM25Retriever
+from agent_envs.retrieval.storage import DocumentStore, map_array, read_manifest
 
-from agent_envs.datasets import draws
-from agent_envs.datasets.data_dir import data_dir, data_name, user_path
-from agent_envs.datasets.webshop import build as webshop_build
-from agent_envs.datasets.webshop import files as webshop_files
-from agent_envs.datasets.webshop import goals as webshop_goals
-from agent_envs.datasets.webshop import products as webshop_products
-from agent_envs.datasets.webshop.build import VERSION, write_store
-from agent_envs.datasets.webshop.catalog import Again, ProductStore
-from agent_envs.datasets.webshop.files import ReleasedFiles, find_released, read_products
-from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
-from agent_envs.datasets.webshop.products import Product, product_from_row
-from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import FileLock
-from agent_envs.retrieval.storage import new_folder
+__all__ = ["ProductStore", "Reopen", "StoredGoals"]
 
-__all__ = ["check_catalog", "convert", "open_catalog"]
+Reopen = tuple[Callable[..., "ProductStore"], tuple[Any, ...]]
+"""A function and its arguments that open a store again: what a pickle of it holds."""
 
-_LARGE = 64 << 20  # bytes of sources from which on a progress bar is shown
-_CACHE = "webshop-stores"
+_CACHED_PRODUCTS = 2_048
+_CACHED_SEARCHES = 512
+_LONGEST_CACHED = 1_000  # characters of a query
+_SAVE_ORDER_FROM = 1 << 18  # goals; fewer are shuffled each time
 
 
-def open_catalog(
-    data: str | os.PathLike[str] = "generated",
-    *,
-    products: int | None = None,
-    goals: int | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> ProductStore:
-    """A catalogue, converted if that has not been done, and opened once per process.
+class ProductStore:
+    """A converted catalog, which implements `Catalog`.
 
     Args:
-        data: "generated", "official" (what `agentr1 prepare webshop` placed), the path of a folder with the released
-            files, of the file of products with the others beside it, or of a store.
-        products: How many products to generate, by default 1,000.
-        goals: How many instructions to generate, by default 10,000 or ten for each product.
-        seed: The seed of the generated catalogue.
-        progress: Whether to show the progress of a conversion; None shows that of large ones.
+        folder: What `convert` wrote.
+        reopen: How to open it where it is unpickled; None opens the same folder.
 
     Raises:
-        DataError: Files that are missing or broken; the message names them.
-        ConfigError: Arguments of the generated catalogue with other data, or out of range.
+        DataError: The folder holds no complete store.
     """
-    data = data_name(data)
-    if data == "generated":
-        shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
-        again: Again = _reopened, (data, shop.products, shop.goals, shop.seed)
-        return _opened(again[1], lambda: _cached(shop, again, progress))
-    if products is not None or goals is not None or seed:
-        raise ConfigError(f"products, goals and seed are for data='generated', not for {data!r}")
-    path = _official() if data == "official" else user_path(data)
-    if _is_store(path):
-        index = path / "index.json"
-        return _opened((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
-    files = find_released(path)
-    stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
-    return _opened(tuple(stamps), lambda: _cached(files, (_reopened, (data,)), progress))
 
+    def __init__(self, folder: Path, reopen: Reopen | None = None) -> None:
+        manifest = read_manifest(folder, FORMAT, VERSION, verify=False)
+        self.folder = folder
+        self.human = bool(manifest["with_human_instructions"])
+        """Whether any product has a human instruction."""
+        self._reopen = reopen
+        self._index = BM25Retriever(folder / "search", verify=False)
+        self._rows = DocumentStore(folder / "search")
+        self._prices = map_array(folder / "prices", "<f8")
+        self._where_numbers = map_array(folder / "where.numbers", "<i4")
+        self._where_raw = map_array(folder / "where.json", "u1")
+        self._where: dict[str, dict[str, tuple[int, int]]] | None = None
+        self._goals = {human: StoredGoals(self, human) for human in (True, False)}
+        self._products: dict[int, Product] = {}
+        self._cached_search = functools.lru_cache(_CACHED_SEARCHES)(self._search)
 
-def check_catalog(data: str) -> None:
-    """Refuse the name of a catalogue that is not there, without opening any.
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return len(self._rows)
 
-    Raises:
-        DataError: Its files are missing; the message names them.
-    """
-    if data != "generated":
-        path = _official() if data == "official" else user_path(data)
-        if not _is_store(path):
-            find_released(path)
+    def __deepcopy__(self, memo: object) -> ProductStore:
+        return self  # immutable, so copies of an environment share it
 
+    def __reduce__(self) -> tuple[Callable[..., ProductStore], tuple[Any, ...]]:
+        return self._reopen or (ProductStore, (self.folder.resolve(),))
 
-_lock = threading.Lock()
-_stores: dict[Any, ProductStore] = {}
-
-
-def _opened(key: tuple[Any, ...], make: Callable[[], ProductStore]) -> ProductStore:
-    with _lock:
-        found = _stores.get((os.getpid(), key))
-        if found is None:
-            found = _stores[os.getpid(), key] = make()
-        return found
-
-
-def _reopened(data: str, products: int | None = None, goals: int | None = None, seed: int = 0) -> ProductStore:
-    return open_catalog(data, products=products, goals=goals, seed=seed)
-
-
-def _official() -> Path:
-    folder = data_dir() / "webshop"
-    if not folder.is_dir():
-        raise DataError(f"the official data of 'webshop' is not at {folder}; fetch it with: agentr1 prepare webshop")
-    return folder
-
-
-def _is_store(path: Path) -> bool:
-    try:
-        return (path / "index.json").is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _prepared(path: Path, data: str) -> ProductStore:
-    try:
-        return ProductStore(path, (_reopened, (data,)))
-    except DataError as e:
-        raise DataError(f"{path} is no whole catalogue ({e}); make it again with: agentr1 prepare webshop") from e
-
-
-def _cached(source: GeneratedShop | ReleasedFiles, again: Again, progress: bool | None) -> ProductStore:
-    """The store of a source from the cache folder, built there if it is missing or broken."""
-    about, name = _identity(source)
-    folder = data_dir() / _CACHE / name
-    try:
-        return ProductStore(folder, again)
-    except DataError:
-        pass
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            try:
-                return ProductStore(folder, again)  # another process was faster
-            except DataError:
-                shutil.rmtree(folder, ignore_errors=True)
-            convert(source, folder, progress=progress)
-            _remove_others(folder, about)
-            return ProductStore(folder, again)
-    except (OSError, ConfigError):  # no cache folder to write to: for this process alone, gone when it ends
-        with tempfile.TemporaryDirectory(prefix="agent_envs-webshop-") as temporary:
-            place = Path(temporary, "store")
-            convert(source, place, progress=progress)
-            return ProductStore(place, again)
-
-
-def _remove_others(folder: Path, about: dict[str, Any]) -> None:
-    """Remove the stores of the same source that were made of other contents or by other code, and what is left of
-    conversions that were killed."""
-    for partial in folder.parent.glob("*.partial"):
-        with suppress(BlockingIOError), FileLock(partial.with_suffix(".lock"), wait=False):  # nobody builds it
-            shutil.rmtree(partial, ignore_errors=True)
-    for other in folder.parent.glob("*/index.json"):
-        if other.parent.suffix == ".partial":  # being built
-            continue
+    def number(self, asin: str) -> int | None:
+        """Return the position of a product in the catalog, or None."""
         try:
-            same = json.loads(other.read_text(encoding="utf-8")).get("about") == about
-        except (OSError, ValueError):
-            continue
-        if same and other.parent != folder:
-            shutil.rmtree(other.parent, ignore_errors=True)
+            return self._rows.number(asin)
+        except ConfigError:
+            return None
+
+    def product(self, asin: str) -> Product | None:
+        """Return the product with this id, or None."""
+        number = self.number(asin)
+        return None if number is None else self.product_at(number)
+
+    def product_at(self, number: int) -> Product:
+        """Return the product at a position of the catalog, cached."""
+        product = self._products.get(number)
+        if product is None:
+            if len(self._products) >= _CACHED_PRODUCTS:
+                self._products.clear()
+            product = self._products[number] = decode_product(self._rows.raw(number))
+        return product
+
+    def products(self) -> Iterator[Product]:
+        """Yield all products in the catalog's order."""
+        return (decode_product(self._rows.raw(number)) for number in range(len(self)))
+
+    def price(self, asin: str) -> float:
+        """Return what the product costs.
+
+        Raises:
+            ConfigError: There is no such product.
+        """
+        return float(self._prices[self._rows.number(asin)])
+
+    def goals(self, human: bool) -> StoredGoals:
+        """Return all goals in their shuffled order: what people asked for, or synthetic ones."""
+        return self._goals[human]
+
+    def search(self, query: str, k: int) -> tuple[str, ...]:
+        """Return the ids of the best k products for a query."""
+        return self._cached_search(query, k) if len(query) <= _LONGEST_CACHED else self._search(query, k)
+
+    def where(self, key: str, value: str) -> list[str]:
+        """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
+        if self._where is None:
+            self._where = json.loads(self._where_raw.tobytes())
+        begin, end = self._where[key].get(value, (0, 0))
+        return self._rows.ids(self._where_numbers[begin:end].tolist())
+
+    def _search(self, query: str, k: int) -> tuple[str, ...]:
+        return tuple(asin for asin, _ in self._index.search(query, k))
 
 
-_CODE = (draws, webshop_build, webshop_files, webshop_goals, webshop_products)
-
-
-@functools.cache
-def _code(generated: bool) -> str:
-    """Return a digest of the code, and the tables it reads, that a store depends on."""
-    paths = [Path(str(module.__file__)) for module in _CODE]
-    if generated:
-        paths += sorted(Path(__file__).with_name("generated").glob("*.[jp]*"))
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _identity(source: GeneratedShop | ReleasedFiles) -> tuple[dict[str, Any], str]:
-    """Where a store comes from, for its manifest, and its name, which also knows the contents and the code."""
-    if isinstance(source, GeneratedShop):
-        about: dict[str, Any] = {"generated": [source.products, source.goals, source.seed]}
-        contents: list[Any] = []
-    else:
-        about = {"files": [str(path.resolve()) for path in source.paths]}
-        contents = source.fingerprint()
-    known = json.dumps([VERSION, about, contents, _code(isinstance(source, GeneratedShop))])
-    return about, hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def convert(
-    source: GeneratedShop | ReleasedFiles, folder: Path, *, overwrite: bool = False, progress: bool | None = None
-) -> None:
-    """Write the store of a source, which appears at `folder` when it is whole.
+class StoredGoals(Sequence[Goal]):
+    """The goals of a store in their shuffled order, each made when it is asked for.
 
     Args:
-        source: A generated catalogue or released files.
-        folder: Where; it must not exist.
-        overwrite: Whether a store that is there is replaced.
-        progress: Whether to show the progress; None shows that of large catalogues.
-
-    Raises:
-        DataError: A broken file or product, or none at all.
-        ConfigError: The folder exists or cannot be written.
-        BackendError: Another process is writing there.
+        store: The products.
+        human: Whether to take what people asked for instead of synthetic goals.
     """
-    if isinstance(source, GeneratedShop):
-        size = 2_000 * len(source)
-        bar_of: dict[str, Any] = {"total": len(source), "unit": " products"}
-    else:
-        size = source.size
-        bar_of = {"total": size, "unit": "B"}
-    shown = size >= _LARGE if progress is None else progress
-    with (
-        new_folder(folder, overwrite=overwrite) as partial,
-        tqdm(desc="products", unit_scale=True, disable=not shown, leave=False, **bar_of) as bar,
-    ):
-        rows = _generated(source, bar) if isinstance(source, GeneratedShop) else read_products(source, bar.update)
-        write_store(partial, rows, size, _identity(source)[0], progress=shown)
 
+    def __init__(self, store: ProductStore, human: bool) -> None:
+        folder = store.folder
+        self._store, self._human = store, human
+        kind = "human" if human else "synthetic"
+        self._numbers = map_array(folder / f"{kind}.numbers", "<i4")
+        self._ceilings = map_array(folder / f"{kind}.ceilings", "<f8")
+        if human:
+            self._items = map_array(folder / "human.items", "<i4")
+            self._length = len(self._numbers)
+        else:
+            self._offsets = map_array(folder / "synthetic.offsets", "<i8")
+            self._length = int(self._offsets[-1])
+        self._order: Any = None
 
-def _generated(shop: GeneratedShop, bar: Any) -> Iterator[Product]:
-    for item in shop:
-        product = product_from_row(item.product, item.attributes, item.instructions)
-        if product is not None:
-            yield product
-        bar.update()
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Goal: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Goal]: ...
+    def __getitem__(self, index: int | slice) -> Goal | list[Goal]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"there are goals 0 to {self._length - 1}, got {index}")
+        index %= self._length
+        if self._human:
+            return self._make(human_goal, int(self._numbers[index]), int(self._items[index]), index)
+        if self._order is None:
+            self._order = self._shuffled()
+        goal = int(self._order[index])
+        entry = bisect.bisect_right(self._offsets, goal) - 1
+        return self._make(synthetic_goal, int(self._numbers[entry]), goal - int(self._offsets[entry]), entry)
+
+    def _make(self, make: Callable[[Product, int, float], Goal], number: int, item: int, ceiling: int) -> Goal:
+        price = float(self._ceilings[ceiling])
+        return make(self._store.product_at(number), item, ANY_PRICE if price == ANY_PRICE else price)
+
+    def _shuffled(self) -> Any:
+        """Return the shuffled numbers of the synthetic goals, saved in the store if there are many."""
+        path, kind = self._store.folder / "synthetic.order", "i" if self._length < 1 << 31 else "q"
+        dtype = f"<i{array(kind).itemsize}"
+        if path.is_file() and path.stat().st_size == self._length * array(kind).itemsize:
+            return map_array(path, dtype)
+        order = array(kind, range(self._length))
+        shuffle_goals(order)
+        if self._length > _SAVE_ORDER_FROM:
+            try:
+                with replacing(path) as partial:
+                    partial.write_bytes(order.tobytes())
+                return map_array(path, dtype)
+            except OSError:  # the folder is gone or read-only: keep the order in memory
+                pass
+        return order

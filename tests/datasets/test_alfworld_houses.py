@@ -18,14 +18,14 @@ import sys
 import pytest
 
 from agent_envs.cli.main import main
-from agent_envs.datasets.alfworld import classes
+from agent_envs.datasets.alfworld import object_classes as classes
+from agent_envs.datasets.alfworld.generate import generate_alfworld, problem_text
 from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house, parse_size
 from agent_envs.datasets.alfworld.generated.rooms import ROOMS, TASK_PHRASES, placement_weight
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, generated_houses, house_problem
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, parse_families
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
-from agent_envs.datasets.alfworld.writer import generate_alfworld, problem_text
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, TaskIndexError
 
 SIZE = (2, 4)
@@ -243,14 +243,14 @@ def test_bad_arguments_of_generate(arguments, says, capsys, tmp_path, monkeypatc
 
 
 def test_the_missing_package_is_named(tmp_path, monkeypatch):
-    from agent_envs.datasets.alfworld import writer as alfworld_writer
+    from agent_envs.datasets.alfworld import generate as alfworld_generate
 
-    alfworld_writer.packaged_logic.cache_clear()
+    alfworld_generate.packaged_logic.cache_clear()
 
     def missing(name):
-        raise alfworld_writer.importlib.metadata.PackageNotFoundError(name)
+        raise alfworld_generate.importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(alfworld_writer.importlib.metadata, "files", missing)
+    monkeypatch.setattr(alfworld_generate.importlib.metadata, "files", missing)
     with pytest.raises(AgentEnvsError, match=r"agent-envs\[alfworld\]"):
         generate_alfworld(tmp_path / "data", 1, progress=False)
     assert not (tmp_path / "data").exists()

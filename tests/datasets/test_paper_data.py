@@ -15,8 +15,8 @@ import pytest
 
 from agent_envs.cli.main import main
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers
+from agent_envs.datasets.papersearch.paper_files import bibliography_title, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import query_row, query_rows
-from agent_envs.datasets.papersearch.sources import bibliography_title, paper_rows, paper_source_files
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key, within_date
 from agent_envs.retrieval.papers.paper import plain_arxiv_id

@@ -19,10 +19,10 @@ import pytest
 
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_papers
+from agent_envs.datasets.papersearch.generate import generate_papersearch
 from agent_envs.datasets.papersearch.generated import words as papers_words
 from agent_envs.datasets.papersearch.generated.literature import HIDDEN, PLAIN, SURVEY, SYNONYM, Literature, literature
 from agent_envs.datasets.papersearch.generated.queries import SIZES, generated_queries
-from agent_envs.datasets.papersearch.generated.writer import generate_papersearch
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key

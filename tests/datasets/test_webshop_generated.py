@@ -23,12 +23,12 @@ import pytest
 import agent_envs
 from agent_envs.datasets import prepare
 from agent_envs.datasets.generate import generate
+from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop import prepare as webshop_prepare
-from agent_envs.datasets.webshop import store as webshop_store
+from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
 from agent_envs.datasets.webshop.generated.vocabulary import OPTION_VALUES, kinds
 from agent_envs.datasets.webshop.generated.wording import is_plural
-from agent_envs.datasets.webshop.store import open_catalog
 from agent_envs.envs.webshop.expert import choose_options
 from agent_envs.envs.webshop.nouns import open_tagger
 from agent_envs.envs.webshop.reward import purchase_reward
@@ -141,7 +141,7 @@ def test_every_goal_has_a_product_worth_everything() -> None:
 def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = generate("webshop", tmp_path / "files", n=60)
     assert sorted(path.name for path in folder.iterdir()) == sorted(webshop_prepare.RELEASED)
-    with pytest.raises(DataError, match="items_shuffle.json, .* which is not overwritten; name another folder"):
+    with pytest.raises(DataError, match="already has items_shuffle.json, .*: choose another folder"):
         generate("webshop", folder, n=8)
     written, made = open_catalog(folder), open_catalog(products=60)
     assert list(written.products()) == list(made.products())
@@ -153,8 +153,8 @@ def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: 
     assert open_catalog(store).search("lamp", 5) == made.search("lamp", 5)
     prepare.prepare("webshop", str(folder))  # said again, it replaces what is there
     (store / "prices").write_bytes(b"")
-    monkeypatch.setattr(webshop_store, "_stores", {})
-    with pytest.raises(DataError, match="no whole catalogue .* agentr1 prepare webshop"):
+    monkeypatch.setattr(webshop_catalog, "_stores", {})
+    with pytest.raises(DataError, match="is incomplete .* agentr1 prepare webshop"):
         open_catalog("official")
 
 
@@ -177,7 +177,7 @@ def test_downloads_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     assert len(open_catalog("official")) == 8
     page = tmp_path / "site" / "page.html"
     page.write_text("<html>quota</html>")
-    with pytest.raises(DataError, match="the answer is a page"):
+    with pytest.raises(DataError, match="Google Drive sent a web page"):
         webshop_prepare._fetch("items_shuffle.json", "page.html", tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()
 

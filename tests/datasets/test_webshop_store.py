@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from agent_envs import json_stream
-from agent_envs.datasets.webshop import store as webshop_store
-from agent_envs.datasets.webshop.catalog import ProductStore
-from agent_envs.datasets.webshop.files import find_released, read_products
+from agent_envs.datasets.webshop import catalog as webshop_catalog
+from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.goals import draw_prices, make_goals
 from agent_envs.datasets.webshop.products import product_from_row
-from agent_envs.datasets.webshop.store import open_catalog
+from agent_envs.datasets.webshop.released_files import find_released, read_products
+from agent_envs.datasets.webshop.store import ProductStore
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.json_stream import JSONStream
 
@@ -48,7 +48,7 @@ HUMAN = {"B000000003": [
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(webshop_store, "_stores", {})
+    monkeypatch.setattr(webshop_catalog, "_stores", {})
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_changed_files_make_another_store(released: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "index"])
 def test_half_written_stores_are_built_again(damage: str, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = open_catalog(released).folder
-    monkeypatch.setattr(webshop_store, "_stores", {})
+    monkeypatch.setattr(webshop_catalog, "_stores", {})
     if damage == "cut":
         os.truncate(folder / "search" / "documents.bin", 10)
     elif damage == "missing":
@@ -148,7 +148,7 @@ def test_a_stopped_conversion_leaves_no_store(released: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(webshop_store, "write_store", stopped)
+        patch.setattr(webshop_catalog, "write_store", stopped)
         with pytest.raises(KeyboardInterrupt):
             open_catalog(released)
     assert len(open_catalog(released)) == 2
@@ -187,7 +187,7 @@ def test_a_file_of_products_brings_its_own_neighbours(released: Path) -> None:
     [
         ("items_shuffle.json", json.dumps(ROWS)[:-30], r"items_shuffle.json, after entry 4, .*ends in the middle"),
         ("items_shuffle.json", json.dumps({"a": 1}), "expected a JSON array"),
-        ("items_shuffle.json", "[]", "items_shuffle.json: the file has no products"),
+        ("items_shuffle.json", "[]", "there are no products in .*items_shuffle.json"),
         ("items_shuffle.json", json.dumps([*ROWS[:1], 7]), "items_shuffle.json, entry 2: expected an object"),
         ("items_shuffle.json", json.dumps([{"asin": "B1"}]), r"items_shuffle.json, entry 1 \(B1\): .* 'name'"),
         ("items_ins_v2.json", json.dumps(ENTRIES)[:-9], "items_ins_v2.json, after entry 1, .*ends in the middle"),
@@ -212,15 +212,15 @@ def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
         open_catalog(tmp_path / "nowhere")
     with pytest.raises(DataError, match="agentr1 prepare webshop"):
         open_catalog("official")
-    with pytest.raises(ConfigError, match="are for data='generated'"):
+    with pytest.raises(ConfigError, match="only apply to data='generated'"):
         open_catalog(tmp_path, products=5)
-    with pytest.raises(ConfigError, match="products must be a whole number"):
+    with pytest.raises(ConfigError, match="products must be an integer"):
         open_catalog(products=0)
 
 
 def test_two_processes_convert_once(released: Path) -> None:
     code = (
-        "import sys; from agent_envs.datasets.webshop.store import open_catalog; "
+        "import sys; from agent_envs.datasets.webshop.catalog import open_catalog; "
         "store = open_catalog(sys.argv[1]); print(store.folder, (store.folder / 'prices').stat().st_ino)"
     )
     started = [

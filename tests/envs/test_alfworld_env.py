@@ -369,7 +369,7 @@ def test_files_and_folders_that_are_no_games(game):
 
 def test_reading_is_linear_and_does_not_depend_on_layout():
     problem = generated_houses("train", 3)[5].problem
-    from agent_envs.datasets.alfworld.writer import problem_text
+    from agent_envs.datasets.alfworld.generate import problem_text
 
     text = problem_text(problem)
     parts = parse_problem(text.upper().replace("\n", " ; note\n\t"), "x", family=problem.family, wording=PACKAGED)

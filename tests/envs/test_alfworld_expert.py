@@ -18,10 +18,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_envs.datasets.alfworld.generate import game_document, generate_alfworld
 from agent_envs.datasets.alfworld.generated.tasks import generated_houses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import load_problem
-from agent_envs.datasets.alfworld.writer import game_document, generate_alfworld
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.explore import explore_action

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_envs.datasets.alfworld.generate import game_document, problem_text
 from agent_envs.datasets.alfworld.generated.tasks import generated_houses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, alfworld_games, load_game, load_problem
-from agent_envs.datasets.alfworld.writer import game_document, problem_text
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
 from agent_envs.envs.alfworld.game import GroundedGame

@@ -10,8 +10,8 @@ import json
 
 import pytest
 
+from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.goals import read_goals, read_prices
-from agent_envs.datasets.webshop.store import open_catalog
 from agent_envs.envs.webshop.env import WebShopEnv
 
 TRACES = {"human_text": (True, "text"), "human_text_rich": (True, "text_rich"), "synth_text": (False, "text")}

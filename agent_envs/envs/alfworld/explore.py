@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Sequence
 
-from agent_envs.datasets.alfworld.classes import OBJECT_CLASSES, OPENABLE, RECEPTACLE_CLASSES
 from agent_envs.datasets.alfworld.generated.rooms import lamp_weight, placement_weight
+from agent_envs.datasets.alfworld.object_classes import OBJECT_CLASSES, OPENABLE, RECEPTACLE_CLASSES
 from agent_envs.envs.alfworld.notes import RoomNotes, class_of, read_transcript
 
 __all__ = ["explore_action"]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_envs.datasets.alfworld.generate import game_document
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame
 from agent_envs.datasets.alfworld.rows import Game, load_game, load_problem
-from agent_envs.datasets.alfworld.writer import game_document
 from agent_envs.envs.alfworld.engine import GameState, begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
 from agent_envs.envs.alfworld.game import GroundedGame

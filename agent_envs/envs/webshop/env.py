@@ -153,7 +153,7 @@ class WebShopEnv(TextEnv):
             raise ConfigError(f"products= applies only to data='generated'; leave it out for data={data!r}")
         check_tagger(tagger)
         if data != "generated":
-            from agent_envs.datasets.webshop.store import check_catalog
+            from agent_envs.datasets.webshop.catalog import check_catalog
 
             check_catalog(data)
         kwargs.setdefault("max_observation_length", _LONGEST)
@@ -201,7 +201,7 @@ class WebShopEnv(TextEnv):
         return tasks
 
     def _open_catalog(self) -> Catalog:
-        from agent_envs.datasets.webshop.store import open_catalog
+        from agent_envs.datasets.webshop.catalog import open_catalog
 
         return open_catalog(self.data, products=self.products)
 
@@ -220,7 +220,7 @@ class WebShopEnv(TextEnv):
     def _select_goal(self, number: int) -> int:
         """Select a goal of the whole list to play; return its index in its split."""
         own: WebShopTasks = self.tasks
-        split, index = own.place(number)
+        split, index = own.locate(number)
         self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals)
         return index
 

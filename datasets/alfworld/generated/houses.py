@@ -13,13 +13,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_envs.datasets.alfworld.classes import (
-    CAN_CONTAIN,
-    CLEANABLE,
-    COOLABLE,
-    HEATABLE,
-    MOVABLE_RECEPTACLES,
-)
 from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, TASK_PHRASES, Room, placement_weight
 from agent_envs.datasets.alfworld.generated.scenes import (
     SEEN_SCENES,
@@ -28,6 +21,13 @@ from agent_envs.datasets.alfworld.generated.scenes import (
     Scene,
     build_scene,
     coordinates,
+)
+from agent_envs.datasets.alfworld.object_classes import (
+    CAN_CONTAIN,
+    CLEANABLE,
+    COOLABLE,
+    HEATABLE,
+    MOVABLE_RECEPTACLES,
 )
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
 from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream

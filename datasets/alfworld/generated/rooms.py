@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from agent_envs.datasets.alfworld.classes import CAN_CONTAIN
+from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN
 from agent_envs.datasets.files import table
 
 __all__ = ["HEIGHTS", "ROOMS", "SIZES", "TASK_PHRASES", "Room", "lamp_weight", "placement_weight"]

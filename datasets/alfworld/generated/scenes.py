@@ -10,8 +10,8 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-from agent_envs.datasets.alfworld.classes import OPENABLE, holders_of
 from agent_envs.datasets.alfworld.generated.rooms import HEIGHTS, SIZES, Room
+from agent_envs.datasets.alfworld.object_classes import OPENABLE, holders_of
 from agent_envs.datasets.draws import Draws, shuffled, stream
 
 __all__ = ["SEEN_SCENES", "UNSEEN_SCENES", "Place", "Scene", "build_scene", "coordinates"]

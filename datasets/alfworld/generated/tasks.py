@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.alfworld.classes import (
+from agent_envs.datasets.alfworld.generated.houses import (
+    DEFAULT_SIZE,
+    SPLITS,
+    GeneratedHouse,
+    build_house,
+    parse_size,
+    parse_split,
+)
+from agent_envs.datasets.alfworld.object_classes import (
     CAN_CONTAIN,
     CLEANABLE,
     COOLABLE,
@@ -17,14 +25,6 @@ from agent_envs.datasets.alfworld.classes import (
     RECEPTACLE_CLASSES,
     SLICEABLE,
     TOGGLEABLE,
-)
-from agent_envs.datasets.alfworld.generated.houses import (
-    DEFAULT_SIZE,
-    SPLITS,
-    GeneratedHouse,
-    build_house,
-    parse_size,
-    parse_split,
 )
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
 from agent_envs.tasks import IndexedTasks

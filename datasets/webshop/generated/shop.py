@@ -1,9 +1,9 @@
 """The generated shop: invented products in the released raw format, and what shoppers ask for.
 
-Products come in families of four that share a brand, a title and most of what is said about them: one has another
-attribute, one another value of an option, one another attribute again, and their prices differ. Every product and its
-instructions are a function of the seed and its number alone, so that a catalogue of any size is read in any order.
-An instruction names attributes and options of its own product, which is therefore always worth the full reward.
+Products come in groups of four that share a brand, a title and most of their description: three of them differ from the
+first in one attribute or one value of an option, and prices differ too. Every product and its instructions are a
+function of the seed and its number alone, so that products can be read in any order. An instruction names attributes
+and options of its own product, which is therefore always worth the full reward.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent_envs.checks import integer
 from agent_envs.datasets.draws import Draws, stream
 from agent_envs.datasets.webshop.generated.vocabulary import (
     ADJECTIVES,
@@ -28,17 +29,17 @@ from agent_envs.datasets.webshop.generated.wording import (
     synthetic_instruction,
     with_article,
 )
-from agent_envs.errors import ConfigError
 
 __all__ = ["DEFAULT_GOALS", "DEFAULT_PRODUCTS", "GeneratedItem", "GeneratedShop"]
 
 DEFAULT_PRODUCTS = 1_000
 DEFAULT_GOALS = 10_000
+_LARGEST = 100_000_000
 
-_FAMILY = 4
+_GROUP_SIZE = 4
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASINS = 36**8
-_ASIN_STEP = 1_679_616_137_311 % _ASINS  # shares no factor with 36, so that every number has an asin of its own
+_ASIN_STEP = 1_679_616_137_311 % _ASINS  # coprime to 36, so that every number has an asin of its own
 _GOAL_TRIES = 8
 
 
@@ -51,12 +52,12 @@ class GeneratedItem:
     attributes: dict[str, Any]
     """Its entry of items_ins_v2.json."""
     instructions: list[dict[str, Any]]
-    """Its entry of items_human_ins.json; empty where it has none."""
+    """Its entry of items_human_ins.json, empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
-    """What the four have in common."""
+class _Group:
+    """What the four products of a group have in common."""
 
     kind: Kind
     brand: str
@@ -74,69 +75,66 @@ class _Family:
 
 
 class GeneratedShop:
-    """A catalogue of invented products.
+    """A catalog of invented products.
 
     >>> shop = GeneratedShop(1000)
     >>> shop.item(7).product["asin"] == GeneratedShop(2000).item(7).product["asin"]
     True
 
     Args:
-        products: How many.
-        goals: How many instructions by shoppers, spread evenly over the products; a few less where wordings coincide.
-        seed: Another seed, another catalogue.
+        products: How many products.
+        goals: How many instructions, spread evenly over the products; slightly fewer if wordings coincide.
+        seed: The seed of the catalog.
 
     Raises:
-        ConfigError: A number that is not positive or too large.
+        ConfigError: A number is not positive or too large.
     """
 
     def __init__(self, products: int = DEFAULT_PRODUCTS, goals: int | None = None, seed: int = 0) -> None:
-        for name, value in (("products", products), ("goals", DEFAULT_GOALS if goals is None else goals)):
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100_000_000:
-                raise ConfigError(f"{name} must be a whole number from 1 to 100,000,000, got {value!r}")
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise ConfigError(f"seed must be a whole number, got {seed!r}")
-        self.products = products
-        self.goals = min(DEFAULT_GOALS, 10 * products) if goals is None else goals
-        self.seed = seed
-        self._latest: tuple[int, _Family] | None = None
+        self.products = integer("products", products, minimum=1, maximum=_LARGEST)
+        goals = min(DEFAULT_GOALS, 10 * products) if goals is None else goals
+        self.goals = integer("goals", goals, minimum=1, maximum=_LARGEST)
+        self.seed = integer("seed", seed)
+        self._latest: tuple[int, _Group] | None = None
 
     def __len__(self) -> int:
         return self.products
 
     def __iter__(self) -> Iterator[GeneratedItem]:
-        """All products in order, none of whose instructions occurs twice."""
+        """Yield all products in order, with repeated instructions left out."""
         seen: set[str] = set()
         for number in range(self.products):
             item = self.item(number)
-            new = [said for said in item.instructions if said["instruction"] not in seen]
-            seen.update(said["instruction"] for said in new)
+            new = [goal for goal in item.instructions if goal["instruction"] not in seen]
+            seen.update(goal["instruction"] for goal in new)
             yield item if len(new) == len(item.instructions) else replace(item, instructions=new)
 
     def item(self, number: int) -> GeneratedItem:
-        """The product of a number from 0."""
-        family_number, member = divmod(number, _FAMILY)
-        if self._latest is None or self._latest[0] != family_number:
-            self._latest = family_number, _family(stream(f"webshop/{self.seed}/family/{family_number}"))
-        family = self._latest[1]
+        """Return the product of a number, counted from 0."""
+        group_number, member = divmod(number, _GROUP_SIZE)
+        if self._latest is None or self._latest[0] != group_number:
+            self._latest = group_number, _draw_group(stream(f"webshop/{self.seed}/family/{group_number}"))
+        group = self._latest[1]
         draws = stream(f"webshop/{self.seed}/product/{number}")
-        attributes, options, told, chosen = _varied(family, member, draws)
+        attributes, options, own_attribute, own_values = _vary(group, member, draws)
         asin = _asin(number, self.seed)
-        product = _product(family, asin, attributes, options, told, draws)
+        product = _product(group, asin, attributes, options, own_attribute, draws)
         plain = [attribute.lstrip("+>") for attribute in attributes]
         some = _some(attributes, draws, draws.between(1, 3))
         entry = {
             "attributes": plain,
-            "instruction": synthetic_instruction(family.kind.query, some),
+            "instruction": synthetic_instruction(group.kind.query, some),
             "instruction_attributes": [attribute.lstrip("+>") for attribute in some],
         }
         first, last = number * self.goals // self.products, (number + 1) * self.goals // self.products
-        said: dict[str, dict[str, Any]] = {}
+        goals: dict[str, dict[str, Any]] = {}
         for _ in range(_GOAL_TRIES * (last - first)):
-            if len(said) == last - first:
+            if len(goals) == last - first:
                 break
-            goal = _goal(draws.pick((family.noun, family.kind.query)), attributes, options, told, chosen, draws)
-            said.setdefault(goal["instruction"], {"asin": asin, "attributes": plain, **goal})
-        return GeneratedItem(product, entry, list(said.values()))
+            noun = draws.pick((group.noun, group.kind.query))
+            goal = _goal(noun, attributes, options, own_attribute, own_values, draws)
+            goals.setdefault(goal["instruction"], {"asin": asin, "attributes": plain, **goal})
+        return GeneratedItem(product, entry, list(goals.values()))
 
 
 def _asin(number: int, seed: int) -> str:
@@ -148,12 +146,12 @@ def _asin(number: int, seed: int) -> str:
 
 
 def _some(values: Sequence[str], draws: Draws, count: int) -> list[str]:
-    """So many of the values, in any order."""
+    """Draw `count` of the values."""
     rest = list(values)
     return [rest.pop(draws.between(0, len(rest) - 1)) for _ in range(min(count, len(rest)))]
 
 
-def _family(draws: Draws) -> _Family:
+def _draw_group(draws: Draws) -> _Group:
     kind = draws.pick(kinds())
     pool = _some(kind.attributes, draws, len(kind.attributes))
     count = draws.between(4, 6)
@@ -161,11 +159,11 @@ def _family(draws: Draws) -> _Family:
     if draws.between(1, 20) > 1:
         for name, values in kind.options:
             listed = OPTION_VALUES[values]
-            taken = set(_some(listed, draws, draws.between(3, 9)))
-            offered = tuple(value for value in listed if value in taken)
-            options.append((name, offered, tuple(value for value in listed if value not in taken)))
+            drawn = set(_some(listed, draws, draws.between(3, 9)))
+            offered = tuple(value for value in listed if value in drawn)
+            options.append((name, offered, tuple(value for value in listed if value not in drawn)))
     low, high = kind.dollars
-    return _Family(
+    return _Group(
         kind=kind,
         brand=draws.pick(BRAND_STARTS) + draws.pick(BRAND_ENDS),
         adjective=draws.pick(ADJECTIVES),
@@ -185,92 +183,92 @@ def _family(draws: Draws) -> _Family:
 _Options = dict[str, tuple[str, ...]]
 
 
-def _varied(family: _Family, member: int, draws: Draws) -> tuple[tuple[str, ...], _Options, str, dict[str, str]]:
-    """Attributes and options of one of the four, the attribute and the option value that it alone has."""
-    attributes = list(family.attributes)
-    options = {name: offered for name, offered, _ in family.options}
-    told, chosen = "", {}
+def _vary(group: _Group, member: int, draws: Draws) -> tuple[tuple[str, ...], _Options, str, dict[str, str]]:
+    """Return the attributes and options of one product of a group, and the attribute or option value it alone has."""
+    attributes = list(group.attributes)
+    options = {name: offered for name, offered, _ in group.options}
+    own_attribute, own_values = "", {}
     if member in (1, 3):
-        told = family.spare[min(member // 2, len(family.spare) - 1)]
-        attributes[draws.between(0, len(attributes) - 1)] = told
+        own_attribute = group.spare[min(member // 2, len(group.spare) - 1)]
+        attributes[draws.between(0, len(attributes) - 1)] = own_attribute
     elif member == 2:
-        free = [(name, rest) for name, _, rest in family.options if rest]
-        if free:
-            name, rest = draws.pick(free)
-            place = draws.between(0, len(options[name]) - 1)
-            chosen[name] = draws.pick(rest)
-            options[name] = (*options[name][:place], chosen[name], *options[name][place + 1 :])
+        unused = [(name, rest) for name, _, rest in group.options if rest]
+        if unused:
+            name, rest = draws.pick(unused)
+            index = draws.between(0, len(options[name]) - 1)
+            own_values[name] = draws.pick(rest)
+            options[name] = (*options[name][:index], own_values[name], *options[name][index + 1 :])
         else:
-            told = family.spare[-1]
-            attributes[-1] = told
-    return tuple(attributes), options, told, chosen
+            own_attribute = group.spare[-1]
+            attributes[-1] = own_attribute
+    return tuple(attributes), options, own_attribute, own_values
 
 
 def _product(
-    family: _Family, asin: str, attributes: Sequence[str], options: _Options, told: str, draws: Draws
+    group: _Group, asin: str, attributes: Sequence[str], options: _Options, own_attribute: str, draws: Draws
 ) -> dict[str, Any]:
     plain = [attribute.lstrip("+>") for attribute in attributes]
-    noun, brand = family.noun, family.brand
-    cents = family.cents * draws.between(90, 115) // 100
-    if family.unpriced:
+    noun, brand = group.noun, group.brand
+    cents = group.cents * draws.between(90, 115) // 100
+    if group.unpriced:
         pricing = ""
-    elif family.ranged:
+    elif group.ranged:
         pricing = f"${cents / 100:.2f} to ${cents * draws.between(110, 160) / 10000:.2f}"
     else:
         pricing = f"${cents / 100:.2f}"
-    bullets = [_bullet(attribute, noun, draws) for attribute in sorted(attributes, key=lambda a: a != told)]
+    bullets = [_bullet(attribute, noun, draws) for attribute in sorted(attributes, key=lambda a: a != own_attribute)]
     if draws.between(1, 3) > 1:
-        bullets.append(f"Made for {family.occasion}, and a good gift. ")
+        bullets.append(f"Made for {group.occasion}, and a good gift. ")
     image = f"https://images.example/{asin}"
     customization = {
         name.title(): [
             {
-                "is_selected": place == 0,
+                "is_selected": index == 0,
                 "value": value.title() if "mah" not in value and '"' not in value else value,
                 "price_string": "",
                 "price": 0,
-                "image": f"{image}-{place}.jpg" if name == "color" else None,
+                "image": f"{image}-{index}.jpg" if name == "color" else None,
             }
-            for place, value in enumerate(values)
+            for index, value in enumerate(values)
         ]
         for name, values in options.items()
     }
     return {
-        "name": _title(family, plain),
+        "name": _title(group, plain),
         "brand": f"Visit the {brand} Store",
-        "full_description": _description(family, plain, draws),
+        "full_description": _description(group, plain, draws),
         "pricing": pricing,
         "images": [f"{image}.jpg"],
-        "product_category": family.kind.path,
-        "average_rating": family.rating / 10,
+        "product_category": group.kind.path,
+        "average_rating": group.rating / 10,
         "small_description": bullets,
         "customization_options": customization or None,
         "asin": asin,
-        "category": family.kind.department,
-        "query": family.kind.query,
+        "category": group.kind.department,
+        "query": group.kind.query,
         "page": draws.between(1, 400),
     }
 
 
-def _title(family: _Family, plain: Sequence[str]) -> str:
-    """A title; where it calls the product by another name, it says the usual one too, as sellers do."""
-    noun = family.noun.title()
+def _title(group: _Group, plain: Sequence[str]) -> str:
+    """Return a title; like a seller's, it adds the usual name of the product if it uses another one."""
+    noun = group.noun.title()
     first, second, third, fourth = (attribute.title() for attribute in plain[:4])
-    start = f"{family.brand} {family.adjective}"
+    start = f"{group.brand} {group.adjective}"
     title = (
         f"{start} {noun}, {first}, {second}, {third}, {fourth}",
-        f"{start} {noun} - {first} - {second} - {third} for {family.occasion.title()}",
-        f"{start} {first} {noun} for {family.occasion.title()}, {second}, {third} & {fourth}",
-        f"{family.brand} {noun} ({first}, {second}, {third})",
+        f"{start} {noun} - {first} - {second} - {third} for {group.occasion.title()}",
+        f"{start} {first} {noun} for {group.occasion.title()}, {second}, {third} & {fourth}",
+        f"{group.brand} {noun} ({first}, {second}, {third})",
         f"{start} {noun} | {first} | {second} | {third}",
-        f"{first} {noun} by {family.brand}, {second}, {third}, {fourth}, {family.adjective} Choice",
-    )[family.title]
-    query = family.kind.query
-    return title if set(query.split()) <= set(family.noun.split()) else f"{title}, {query.title()}"
+        f"{first} {noun} by {group.brand}, {second}, {third}, {fourth}, {group.adjective} Choice",
+    )[group.title]
+    query = group.kind.query
+    return title if set(query.split()) <= set(group.noun.split()) else f"{title}, {query.title()}"
 
 
-def _description(family: _Family, plain: Sequence[str], draws: Draws) -> str:
-    noun, brand, query = family.noun, family.brand, family.kind.query
+def _description(group: _Group, plain: Sequence[str], draws: Draws) -> str:
+    noun, brand, query = group.noun, group.brand, group.kind.query
     listed = ", ".join(plain[:-1]) + " and " + plain[-1]
     if draws.between(1, 20) == 1:
         return ""
@@ -278,10 +276,10 @@ def _description(family: _Family, plain: Sequence[str], draws: Draws) -> str:
     be, stand, it = ("are", "stand", "them") if is_plural(noun) else ("is", "stands", "it")
     return draws.pick(
         (
-            f"The {brand} {noun} {be} what you want for {family.occasion}. {listed.capitalize()}: {one}.",
+            f"The {brand} {noun} {be} what you want for {group.occasion}. {listed.capitalize()}: {one}.",
             f"{brand} makes {'all' if is_plural(query) else 'every'} {query} with care. At a glance: {listed}. "
-            f"Ideal for {family.occasion}.",
-            f"Looking for {one}? Our {noun} {stand} for {listed}. People take {it} along for {family.occasion}.",
+            f"Ideal for {group.occasion}.",
+            f"Looking for {one}? Our {noun} {stand} for {listed}. People take {it} along for {group.occasion}.",
             f"{noun.capitalize()} from {brand} ({query}): {listed}.",
         )
     )
@@ -303,16 +301,22 @@ def _bullet(attribute: str, noun: str, draws: Draws) -> str:
 
 
 def _goal(
-    noun: str, attributes: Sequence[str], options: _Options, told: str, chosen: dict[str, str], draws: Draws
+    noun: str,
+    attributes: Sequence[str],
+    options: _Options,
+    own_attribute: str,
+    own_values: dict[str, str],
+    draws: Draws,
 ) -> dict[str, Any]:
-    """What a shopper says who wants this product, more often than not for what it alone has."""
+    """Return what a shopper asks for who wants this product, usually for what it alone has."""
     wanted = _some(attributes, draws, draws.pick((1, 2, 2, 3, 3)))
-    if told and told not in wanted and draws.between(1, 10) <= 7:
-        wanted[-1] = told
+    if own_attribute and own_attribute not in wanted and draws.between(1, 10) <= 7:
+        wanted[-1] = own_attribute
     picked: dict[str, str] = {}
     for name, values in options.items():
         if draws.between(1, 20) <= 19:
-            picked[name] = chosen[name] if name in chosen and draws.between(1, 10) <= 6 else draws.pick(values)
+            own = name in own_values and draws.between(1, 10) <= 6
+            picked[name] = own_values[name] if own else draws.pick(values)
     picked = {name: shown_value(value) for name, value in picked.items()}
     return {
         "instruction": instruction(noun, wanted, picked, draws),

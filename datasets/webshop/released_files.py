@@ -1,11 +1,11 @@
-"""WebShop's released files: which they are, and their products one by one, in bounded memory.
+"""Reads WebShop's released files product by product, in bounded memory.
 
     items_shuffle.json, items_shuffle_1000.json     an array of products; 5 GB for all 1.18 million
     items_ins_v2.json, items_ins_v2_1000.json       an object {asin: attributes and a synthetic instruction}
     items_human_ins.json                            an object {asin: [what people wrote]}
 
-The two objects are looked up by product: each is copied once into a temporary file that is read by place, since neither
-is in the products' order.
+Neither object is in the order of the products: each is copied once into a temporary file, in which a product's entry is
+found by its offset.
 """
 
 from __future__ import annotations
@@ -22,39 +22,44 @@ from typing import Any, Self
 
 import numpy as np
 
+from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
 from agent_envs.errors import DataError
 from agent_envs.json_stream import JSONStream
 
-__all__ = ["ReleasedFiles", "find_released", "read_products"]
+__all__ = ["RELEASED_NAMES", "ReleasedFiles", "find_released", "read_products"]
 
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
-_HASHED = 64 << 20  # files up to this size are known by their contents, larger ones by place, size and time of change
+RELEASED_NAMES = (f"{_PRODUCTS}.json", f"{_ATTRIBUTES}.json", f"{_HUMAN}.json")
+"""Products, their attributes and human instructions."""
+_HASHED = (
+    64 << 20
+)  # bytes up to which a file's fingerprint is a hash of it; above, its path, size and modification time
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFiles:
-    """The files of one catalogue."""
+    """The files of one catalog."""
 
     products: Path
     """items_shuffle*.json."""
     attributes: Path
     """items_ins_v2*.json."""
     human: Path | None
-    """items_human_ins.json, None where there is none."""
+    """items_human_ins.json, None if there is none."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Those that are there."""
+        """The paths of all files."""
         return (self.products, self.attributes) + ((self.human,) if self.human else ())
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Their total size in bytes."""
         return sum(path.stat().st_size for path in self.paths)
 
     def fingerprint(self) -> list[list[Any]]:
-        """What changes when a file does.
+        """Return a value that changes when a file does.
 
         Raises:
             DataError: A file cannot be read.
@@ -63,26 +68,22 @@ class ReleasedFiles:
 
 
 def find_released(path: str | Path) -> ReleasedFiles:
-    """The files of a catalogue.
+    """Find the files of a catalog.
 
     Args:
-        path: Their folder, or the file of products with the others beside it. Of a folder with several files of
-            products `items_shuffle.json` is taken; where it is missing there may be only one.
+        path: Their folder, or the products' file in it. In a folder with several products' files, `items_shuffle.json`
+            is used; without it there may be only one.
 
     Raises:
-        DataError: They are not there; the message names what is missing.
+        DataError: A file is missing; the message names it.
     """
-    try:
-        path = Path(path).expanduser()
-        found = "file" if path.is_file() else "folder" if path.is_dir() else ""
-    except (OSError, RuntimeError, ValueError) as e:
-        raise DataError(f"{str(path)[:100]!r} is no usable path: {e}") from e
-    if not found:
+    path = user_path(path)
+    if not path.exists():
         raise DataError(
             f"there is no file or folder {str(path)!r}; data must be 'generated', 'official', or the path of a folder "
             f"with {_PRODUCTS}.json (or {_PRODUCTS}_1000.json), {_ATTRIBUTES}.json and {_HUMAN}.json"
         )
-    if found == "file":
+    if path.is_file():
         folder, products = path.parent, path
     else:
         folder = path
@@ -101,10 +102,10 @@ def _choose(folder: Path, stem: str, suffix: str) -> Path:
     except OSError as e:
         raise DataError(f"the folder {folder} cannot be read: {e.strerror}") from e
     if not others:
-        raise DataError(f"{folder} has no {stem}{suffix}.json, a released file of WebShop's catalogue; put it there")
+        raise DataError(f"{folder} has no {stem}{suffix}.json, one of WebShop's released files: put it there")
     if len(others) > 1:
         names = ", ".join(file.name for file in others)
-        raise DataError(f"{folder} has several files of the kind ({names}) and no {stem}.json: give the one to take")
+        raise DataError(f"{folder} has several candidates ({names}) and no {stem}.json: pass the path of one of them")
     return others[0]
 
 
@@ -119,17 +120,17 @@ def _fingerprint(path: Path) -> list[Any]:
 
 
 def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = None) -> Iterator[Product]:
-    """The products in the file's order, each asin once.
+    """Yield the products in the file's order, each asin once.
 
     Args:
-        files: Where they are.
-        read: Is told how many bytes were read, each time some are.
+        files: The files to read.
+        read: Called with the number of bytes after each read, for a progress bar.
 
     Raises:
-        DataError: A broken file or product; the message names the file and the place in it.
+        DataError: A file or product is invalid, or there are none; the message says where.
     """
     seen: set[str] = set()
-    some = False
+    empty = True
     with _Lookup(files.attributes, read) as attributes, _Lookup(files.human, read) as human:
         stream = JSONStream(files.products, read)
         for row in stream.items():
@@ -141,19 +142,19 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
                 seen.add(asin)
                 entry, instructions = attributes.get(asin), human.get(asin)
             if instructions is not None and not isinstance(instructions, list):
-                raise DataError(f"{files.human}: the entry of {asin!r} has to be a list, got {instructions!r:.60}")
+                raise DataError(f"{files.human}: the entry of {asin!r} must be a list, got {instructions!r:.60}")
             if entry is not None and not isinstance(entry, dict):
-                raise DataError(f"{files.attributes}: the entry of {asin!r} has to be an object, got {entry!r:.60}")
+                raise DataError(f"{files.attributes}: the entry of {asin!r} must be an object, got {entry!r:.60}")
             product = product_from_row(row, entry, instructions or (), where=stream.where)
             if product is not None:
-                some = True
+                empty = False
                 yield product
-    if not some:
-        raise DataError(f"{files.products}: the file has no products")
+    if empty:
+        raise DataError(f"there are no products in {files.products}")
 
 
 class _Lookup:
-    """The members of an object in a file, by name, without holding them."""
+    """Looks up the members of an object in a file by name, without holding them in memory."""
 
     def __init__(self, path: Path | None, read: Callable[[int], object] | None) -> None:
         self._path, self._read = path, read
@@ -171,9 +172,9 @@ class _Lookup:
         except BaseException:
             self._file.close()
             raise
-        found = np.array(names, dtype="S") if names else np.empty(0, "S1")
-        self._order = np.argsort(found, kind="stable")
-        self._names = found[self._order]
+        unsorted = np.array(names, dtype="S") if names else np.empty(0, "S1")
+        self._order = np.argsort(unsorted, kind="stable")
+        self._names = unsorted[self._order]
         return self
 
     def __exit__(
@@ -182,11 +183,11 @@ class _Lookup:
         self._file.close()
 
     def get(self, name: str) -> Any:
-        """The value, the last one where the name occurs twice; None where it does not."""
+        """Return the value of a name, the last one if it occurs twice, or None."""
         wanted = name.encode("utf-8", "surrogatepass")
-        place = int(np.searchsorted(self._names, np.bytes_(wanted), side="right")) - 1
-        if place < 0 or self._names[place] != wanted:
+        index = int(np.searchsorted(self._names, np.bytes_(wanted), side="right")) - 1
+        if index < 0 or self._names[index] != wanted:
             return None
-        number = int(self._order[place])
+        number = int(self._order[index])
         self._file.seek(self._offsets[number])
         return json.loads(self._file.read(self._offsets[number + 1] - self._offsets[number]))

@@ -1,9 +1,9 @@
-"""Converting a catalogue of products into a store: one pass over the products, whatever their number.
+"""Converts a catalog of products into a store, in one pass over the products.
 
-index.json              format, version, counts, where it came from, size and SHA-256 of the files beside it
-search/                 the BM25 index; its rows are the products, one JSON array of a `Product`'s fields each
-prices                  float64, what each product costs
-human.*, synthetic.*    the goals: numbers of products, which of a product's goals, ceilings
+index.json                  format, version, counts, source, size and SHA-256 of the other files
+search/                     the BM25 index; its rows are the products, each a JSON array of a `Product`'s fields
+prices                      float64, the price of each product
+human.*, synthetic.*        the goals: numbers of products, which of a product's goals, price ceilings
 where.json, where.numbers   products by category, query and attribute
 """
 
@@ -39,13 +39,13 @@ FORMAT = "agent_envs.webshop"
 VERSION = 1
 
 _K1, _B = 0.9, 0.4  # pyserini's, and the original's
-_PROCESSES_FROM = 16 << 20  # bytes of sources; below it helper processes would hardly have started
+_PROCESSES_FROM = 16 << 20  # bytes of sources; below this, starting processes takes longer than indexing
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_product(product: Product) -> bytes:
-    """A product as the store keeps it."""
+    """Return a product as the store keeps it."""
     fields = (
         product.asin,
         product.title,
@@ -62,13 +62,13 @@ def encode_product(product: Product) -> bytes:
         product.image,
         product.instruction,
         product.instruction_attributes,
-        [(asked.text, asked.attributes, asked.options) for asked in product.human],
+        [(human.text, human.attributes, human.options) for human in product.human],
     )
     return _encode(fields).encode("utf-8", "surrogatepass")
 
 
 def decode_product(data: bytes) -> Product:
-    """The product that `encode_product` wrote.
+    """Return the product that `encode_product` wrote.
 
     >>> from agent_envs.datasets.webshop.products import product_from_row
     >>> product = product_from_row({"asin": "B1", "name": "Lamp"})
@@ -97,8 +97,8 @@ def decode_product(data: bytes) -> Product:
     )
 
 
-class _Notes:
-    """What is kept of every product while they pass."""
+class _Columns:
+    """The columns of numbers that are collected while the products are indexed."""
 
     def __init__(self) -> None:
         self.rng = random.Random(DRAW_SEED)
@@ -109,12 +109,12 @@ class _Notes:
         self.human_products = 0
 
     def rows(self, products: Iterable[Product]) -> Iterator[tuple[dict[str, str], bytes]]:
-        """What is indexed of each product, and what is kept."""
+        """Collect the columns, and yield what the index searches and stores of each product."""
         for number, product in enumerate(products):
-            self._take(number, product)
+            self._add(number, product)
             yield {"id": product.asin, "contents": search_text(product)}, encode_product(product)
 
-    def _take(self, number: int, product: Product) -> None:
+    def _add(self, number: int, product: Product) -> None:
         self.prices.extend(draw_prices([(product.asin, product.pricing)], self.rng).values())
         values = [("category", product.category), ("query", product.query)]
         values += [("attribute", attribute) for attribute in dict.fromkeys(product.attributes)]
@@ -134,49 +134,49 @@ def write_store(folder: Path, products: Iterable[Product], size: int, about: dic
     """Write a store.
 
     Args:
-        folder: Where; it is there and empty.
-        products: In the catalogue's order; read once.
-        size: About how many bytes they come from.
-        about: What the manifest says about where they come from.
+        folder: An empty folder.
+        products: The products in the catalog's order; read once.
+        size: About how many bytes of sources they come from.
+        about: What the manifest says about their source.
         progress: Whether to show the progress of the merge at the end.
 
     Raises:
-        DataError: There are no products, or what reading them raises.
+        DataError: There are no products, or one of them is invalid.
     """
-    notes = _Notes()
+    columns = _Columns()
     search = folder / "search"
     search.mkdir()
-    helpers = min(os.cpu_count() or 1, 4) if size >= _PROCESSES_FROM else 0
-    with closing(IndexBuilder(search, _K1, _B, processes=helpers)) as builder:
-        builder.add_all(notes.rows(products))
+    processes = min(os.cpu_count() or 1, 4) if size >= _PROCESSES_FROM else 0
+    with closing(IndexBuilder(search, _K1, _B, processes=processes)) as builder:
+        builder.add_all(columns.rows(products))
         builder.finish(progress=progress)
     files: dict[str, Any] = {}
 
     def save(name: str, values: Any, dtype: str) -> None:
         files.update(write_array(folder, name, np.asarray(values).astype(dtype)))
 
-    prices = notes.prices
+    prices = columns.prices
     save("prices", prices, "<f8")
-    state = notes.rng.getstate()
-    order = array("i", range(len(notes.human_numbers)))
-    ceilings = array("d", (draw_ceiling(prices[number], notes.rng) for number in notes.human_numbers))
+    state = columns.rng.getstate()
+    order = array("i", range(len(columns.human_numbers)))
+    ceilings = array("d", (draw_ceiling(prices[number], columns.rng) for number in columns.human_numbers))
     shuffle_goals(order)
-    places = np.frombuffer(order, np.int32) if order else np.empty(0, np.int32)
-    save("human.numbers", np.asarray(notes.human_numbers, np.int32)[places], "<i4")
-    save("human.items", np.asarray(notes.human_items, np.int32)[places], "<i4")
-    save("human.ceilings", np.asarray(ceilings, np.float64)[places], "<f8")
-    notes.rng.setstate(state)
-    save("synthetic.numbers", notes.synthetic_numbers, "<i4")
-    save("synthetic.offsets", offsets_of(np.asarray(notes.synthetic_counts, np.int64)), "<i8")
-    save("synthetic.ceilings", [draw_ceiling(prices[n], notes.rng) for n in notes.synthetic_numbers], "<f8")
+    indices = np.frombuffer(order, np.int32) if order else np.empty(0, np.int32)
+    save("human.numbers", np.asarray(columns.human_numbers, np.int32)[indices], "<i4")
+    save("human.items", np.asarray(columns.human_items, np.int32)[indices], "<i4")
+    save("human.ceilings", np.asarray(ceilings, np.float64)[indices], "<f8")
+    columns.rng.setstate(state)
+    save("synthetic.numbers", columns.synthetic_numbers, "<i4")
+    save("synthetic.offsets", offsets_of(np.asarray(columns.synthetic_counts, np.int64)), "<i8")
+    save("synthetic.ceilings", [draw_ceiling(prices[n], columns.rng) for n in columns.synthetic_numbers], "<f8")
 
     where: dict[str, dict[str, tuple[int, int]]] = {}
     numbers = array("i")
-    for key, lists in notes.where.items():
+    for key, lists in columns.where.items():
         where[key] = {}
-        for value, found in lists.items():
-            where[key][value] = len(numbers), len(numbers) + len(found)
-            numbers.extend(found)
+        for value, matches in lists.items():
+            where[key][value] = len(numbers), len(numbers) + len(matches)
+            numbers.extend(matches)
     save("where.numbers", numbers, "<i4")
     raw = np.frombuffer(_encode(where).encode("utf-8", "surrogatepass"), np.uint8)
     files.update(write_array(folder, "where.json", raw))
@@ -186,7 +186,7 @@ def write_store(folder: Path, products: Iterable[Product], size: int, about: dic
             "format": FORMAT,
             "version": VERSION,
             "products": len(prices),
-            "with_human_instructions": notes.human_products,
+            "with_human_instructions": columns.human_products,
             "about": about,
             "files": files,
         },

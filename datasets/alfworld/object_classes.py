@@ -22,7 +22,7 @@ __all__ = [
     "holders_of",
 ]
 
-_CLASSES = table(__package__, "classes.json")
+_CLASSES = table(__package__, "object_classes.json")
 
 RECEPTACLE_CLASSES: tuple[str, ...] = _CLASSES["receptacles"]
 """Every class of receptacles that stay where they are, in the order game files declare them."""
