@@ -272,4 +272,11 @@ def test_all_is_sorted_and_exact_and_examples_run(name):
         assert defined <= set(public), f"{name}: public names missing from __all__"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+        try:
+            doctest.testmod(module, optionflags=doctest.ELLIPSIS, raise_on_error=True)
+        except doctest.DocTestFailure as e:
+            pytest.fail(f"{e}: expected {e.example.want}, got {e.got}")
+        except doctest.UnexpectedException as e:
+            if isinstance(e.exc_info[1], ImportError):
+                pytest.skip(f"an example needs an extra: {e.exc_info[1]}")
+            raise e.exc_info[1] from None

@@ -21,6 +21,7 @@ from agent_envs.cli import main, new_task
 
 
 def _run(folder: Path, *command: str, path: Path | None = None) -> str:
+    pytest.importorskip(command[0])
     root = Path(new_task.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": f"{path or folder}{os.pathsep}{root}"}
     done = subprocess.run(

@@ -209,7 +209,7 @@ def test_what_an_environment_says_does_nothing_to_the_terminal(play):
 )
 def test_what_cannot_be_played_is_one_message(options, message, play):
     assert message in play(expected=2, options=options)
-    assert "becomes one with the wrapper TextGame" in play(env="CartPole-v1", expected=2)
+    assert "The wrapper TextGame turns" in play(env="CartPole-v1", expected=2)
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------

@@ -343,6 +343,7 @@ def test_prepare_fetches(tmp_path, monkeypatch, capsys):
 
 
 def test_prepare_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pyarrow")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
     assert main(["prepare", "papersearch", "--from", str(tmp_path / "none")]) == 2
     write(tmp_path / "papers.jsonl", {"id": "a", "title": "A"})

@@ -240,6 +240,7 @@ for name, (task, env_id, options, kwargs) in GENERATED.items():
     pin(
         f"files/generate/{name}",
         partial(generated, task, env_id, *options, **kwargs),
+        needs=("alfworld",) if task == "alfworld" else (),
     )
 for name, options in DEMOS.items():
     pin(f"files/demos/{name}.jsonl", partial(demonstrated, "jsonl", options))
