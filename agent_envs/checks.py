@@ -136,16 +136,20 @@ def json_object(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def load_function(name: str, what: str) -> Callable[..., Any]:
+def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., Any]:
     """The function or class that ``module:function`` names. Importing runs the module: only for names the user wrote.
 
     Args:
-        name: The module and the name in it.
+        name: The module and the name in it; a function is returned as it is.
         what: What it is for, as the error calls it.
 
     >>> load_function("textwrap:dedent", "the template")("  a")
     'a'
     """
+    if callable(name):
+        return name
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} must be a function or its name, module:function, got {shown(name)}")
     module, separator, attribute = name.partition(":")
     if not (separator and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ConfigError(f"{what} must be written module:function, got {shown(name)}")

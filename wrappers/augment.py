@@ -1,4 +1,4 @@
-"""What a function knows is added to an observation: retrieved notes, hints, reminders."""
+"""Adds what a function returns to an observation: retrieved notes, hints, reminders."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.checks import load_function
+from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.messages import join_tool_results
 from agent_envs.spaces import UnicodeText
 from agent_envs.text import clean_text
-from agent_envs.wrapping.order import check_order
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["Augment"]
 
-WHERE = ("after", "before")
 
+class Augment(PlacedWrapper):
+    """Add what ``fn`` returns to the observation, under a heading.
 
-class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Adds what ``fn`` returns to the observation, under a heading of its own.
-
-    Where the observation is made of tool results, the notes are part of the last one (of the first with
+    If the observation consists of tool results, the notes become part of the last one (of the first with
     ``where="before"``), so that the results still answer their calls.
 
     Args:
         env: An environment over text.
-        fn: A function ``fn(observation, info)`` that returns a text, several texts, or None for nothing to add; or its
-            name, ``"module:function"``. It is called once for every observation, the first one included.
+        fn: A function ``fn(observation, info)`` that returns a string, several strings, or None for nothing to add; or
+            its name, ``"module:function"``. It is called once per observation, the first one included.
         where: ``"after"`` the observation or ``"before"`` it.
         heading: The line above the notes; "" for none.
-        max_chars: Characters of the notes; longer ones are cut.
+        max_chars: Maximum length of the notes in characters; longer ones are cut.
 
     >>> import agent_envs
     >>> def hint(observation, info):
@@ -43,6 +40,9 @@ class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     Write #### before the answer.
     """
 
+    place = Place.NOTES
+    repeatable = True
+
     def __init__(
         self,
         env: gym.Env[str, str],
@@ -51,34 +51,21 @@ class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         heading: str = "Notes:",
         max_chars: int = 10_000,
     ) -> None:
-        if where not in WHERE:
-            raise ConfigError(f"Augment: where must be 'after' or 'before', got {where!r}")
-        if type(max_chars) is not int or max_chars < 1:
-            raise ConfigError(f"Augment: max_chars must be an integer of at least 1, got {max_chars!r}")
-        if not (isinstance(fn, str) or callable(fn)):
-            raise ConfigError(f"Augment: fn must be a function of observation and info or its name, got {fn!r:.100}")
-        if not isinstance(heading, str):
-            raise ConfigError(f"Augment: heading must be a text, got {heading!r}")
-        check_order(env, "Augment")
-        # not copied: what looks notes up is shared
-        RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, fn=fn, where=where, heading=heading, max_chars=max_chars
-        )
-        gym.Wrapper.__init__(self, env)
-        self._shared = load_function(fn, what="Augment: fn") if isinstance(fn, str) else fn
-        self.where = where
-        self.heading = heading
-        self.max_chars = max_chars
+        self.where = checks.choice("where", where, ("after", "before"))
+        self.heading = checks.string("heading", heading)
+        self.max_chars = checks.integer("max_chars", max_chars, minimum=1)
+        super().__init__(env, fn=fn, where=where, heading=heading, max_chars=max_chars)
+        self._shared = checks.load_function(fn, what="fn")
         space: UnicodeText = env.observation_space  # type: ignore[assignment]
         self.observation_space = UnicodeText(space.max_length + max_chars + len(heading) + 3)
         self.last_observation = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset, and add to the first observation."""
+        """Reset the environment and add to the first observation."""
         return self._augmented(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and add to what the environment said."""
+        """Take a step and add to the observation."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         observation, info = self._augmented(observation, info)
         return observation, reward, terminated, truncated, info
@@ -90,7 +77,7 @@ class Augment(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             return observation, info
         lines = [notes] if isinstance(notes, str) else list(notes)
         if not all(isinstance(line, str) for line in lines):
-            raise ConfigError(f"Augment: fn must return a text, several texts or None, got {notes!r:.100}")
+            raise ConfigError(f"fn must return a string, several strings or None, got {checks.shown(notes)}")
         text = clean_text("\n".join(lines))[: self.max_chars]
         if not text:
             return observation, info

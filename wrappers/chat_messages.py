@@ -1,4 +1,4 @@
-"""The whole next prompt as a list of chat messages, for models behind a chat template and for wrappers that choose."""
+"""Observations as the whole next prompt: a list of chat messages, for chat templates and for wrappers that choose."""
 
 from __future__ import annotations
 
@@ -6,38 +6,36 @@ import json
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.errors import ConfigError
+from agent_envs import checks
 from agent_envs.messages import Message, ToolSpec, observation_messages
-from agent_envs.parsers import get_parser
 from agent_envs.parsers.base import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.spaces import MessagesSpace
 from agent_envs.text import clean_text
-from agent_envs.wrapping.order import check_order
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["ChatMessages", "action_parser"]
 
-_LEAST_ROOM = 400  # characters of JSON; less than this and the prompt is full
+_LEAST_ROOM = 400  # characters of JSON; with less left the prompt is full
 
 
-class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
-    """Observations are the full next prompt: a list of messages, to which every step adds two or more.
+class ChatMessages(PlacedWrapper):
+    """Make each observation the complete next prompt: a list of messages that grows by two or more with every step.
 
-    The instructions are the system message, and ``instructions`` is empty, so that nothing is said twice. The first
-    observation is the user's; the policy's texts are the assistant's, as given; tool results have the role ``tool``,
-    other observations the role ``user``. Where the environment says that an observation is all there is to know
-    (``info["rebuilt"]``), the prompt begins anew with it. Every observation is a copy of its own.
+    The instructions are the system message, and ``instructions`` is empty, so that nothing is shown twice. The first
+    observation has the role ``user``, actions the role ``assistant``, tool results the role ``tool`` and other
+    observations the role ``user``. An observation that is a whole prompt (``info["rebuilt"]``) starts a new list. Every
+    observation is a copy.
 
     Args:
         env: An environment over text.
-        reasoning: ``"keep"`` shows the policy's texts whole, so that prompts grow and sampled tokens stay; ``"strip"``
-            shows them without their reasoning (`agent_envs.parsers.reasoning`), so that each prompt is rendered anew.
-        tools: ``"template"`` leaves the tools to the chat template (``env.tools``), ``"text"`` tells them in the system
-            message and shows results as the user's words, for models whose template knows no tools.
-        max_length: Characters of the longest list, as JSON. A message that would take more than half of the room left
-            is cut, and says so; where there is no room left, the episode is truncated.
+        reasoning: ``"keep"`` shows actions in full, so that prompts grow and sampled tokens stay; ``"strip"`` shows them
+            without their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered anew.
+        tools: ``"template"`` leaves the tools to the chat template (``env.tools``); ``"text"`` describes them in the
+            system message and gives results the role ``user``, for models whose template has no tools.
+        max_length: Maximum length of the list in characters of JSON. A message that would take more than half of the
+            remaining room is cut, with a note; with no room left, the episode is truncated.
 
     >>> import agent_envs
     >>> env = ChatMessages(gym.make("AgentR1/GSM8KTool-v0"))
@@ -48,8 +46,9 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     {'role': 'tool', 'name': 'calculator', 'content': '42'}
     """
 
+    place = Place.MESSAGES
     instructions = ""
-    """Empty: they are the system message."""
+    """Empty: the system message has them."""
 
     def __init__(
         self,
@@ -58,65 +57,55 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         tools: str = "template",
         max_length: int = 1 << 21,
     ) -> None:
-        for name, value, known in (("reasoning", reasoning, ("keep", "strip")), ("tools", tools, ("template", "text"))):
-            if value not in known:
-                raise ConfigError(f"ChatMessages: {name} must be {' or '.join(map(repr, known))}, got {value!r}")
-        if type(max_length) is not int or max_length < 10_000:
-            raise ConfigError(f"ChatMessages: max_length must be an integer of at least 10000, got {max_length!r}")
-        check_order(env, "ChatMessages")
-        RecordConstructorArgs.__init__(self, reasoning=reasoning, tools=tools, max_length=max_length)
-        super().__init__(env)
+        self.reasoning = checks.choice("reasoning", reasoning, ("keep", "strip"))
+        self.tools_as = checks.choice("tools", tools, ("template", "text"))
+        self.max_length = checks.integer("max_length", max_length, minimum=10_000)
+        super().__init__(env, reasoning=reasoning, tools=tools, max_length=max_length)
         self.observation_space = MessagesSpace(max_length)
-        self.max_length = max_length
-        self.reasoning = reasoning
-        self.tools_as = tools
         self.last_observation: list[Message] = []
         self._messages: list[Message] = []
         self._room = 0
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """The tools for the chat template; none where the system message tells them."""
+        """The tools for the chat template; none if the system message describes them."""
         return [] if self.tools_as == "text" else self.env.get_wrapper_attr("tools")
 
     @property
     def tool_instructions(self) -> str:
-        """The tools in words; empty where the system message has them."""
+        """The tools in words; empty if the system message has them."""
         return "" if self.tools_as == "text" else self.env.get_wrapper_attr("tool_instructions")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Reset: the instructions and the first observation."""
+        """Reset the environment; the list has the instructions and the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._begin()
         self._add_observation(observation, info)
         return self._shown(), info
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step: the policy's text and what the environment said to it are new."""
+        """Take a step; the action and the answers to it are new in the list."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if info.get("rebuilt", False):
             self._begin()
         else:
-            said = clean_text(action)
-            said = strip_reasoning(said, action_parser(self.env)) if self.reasoning == "strip" else said
-            self._add({"role": "assistant", "content": said})
+            text = clean_text(action)
+            text = strip_reasoning(text, action_parser(self.env)) if self.reasoning == "strip" else text
+            self._add({"role": "assistant", "content": text})
         self._add_observation(observation, info)
         return self._shown(), reward, terminated, truncated or (self._room < _LEAST_ROOM and not terminated), info
 
     def _begin(self) -> None:
         self._messages, self._room = [], self.max_length - len("[]")
-        told = [self.env.get_wrapper_attr("instructions")]
-        if self.tools_as == "text":
-            told.append(self.env.get_wrapper_attr("tool_instructions"))
-        system = "\n\n".join(filter(None, told))
+        names = ("instructions", "tool_instructions") if self.tools_as == "text" else ("instructions",)
+        system = "\n\n".join(filter(None, map(self.env.get_wrapper_attr, names)))
         if system:
             self._add({"role": "system", "content": system})
 
     def _add_observation(self, observation: str, info: dict[str, Any]) -> None:
-        shown = {} if self.tools_as == "text" else info
-        for message in observation_messages(observation, shown):
+        for message in observation_messages(observation, {} if self.tools_as == "text" else info):
             self._add(message)
 
     def _add(self, message: Message) -> None:
@@ -137,12 +126,8 @@ class ChatMessages(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
 
 def action_parser(env: gym.Env[Any, str]) -> Parser | None:
-    """The wire format in which an environment reads calls, None where actions are commands."""
-    try:
-        parser = env.get_wrapper_attr("parser")
-    except AttributeError:
-        return None
-    return get_parser(parser) if isinstance(parser, str) else parser
+    """Return the parser of an environment's calls, None if its actions are commands."""
+    return env.get_wrapper_attr("parser") if env.has_wrapper_attr("parser") else None
 
 
 def _cost(message: Message) -> int:
@@ -150,7 +135,7 @@ def _cost(message: Message) -> int:
 
 
 def _cut(message: Message, limit: int) -> str:
-    """The content cut so that the message takes at most ``limit`` characters of JSON, with a note of its length."""
+    """Cut the content so that the message takes at most ``limit`` characters of JSON, with a note of its length."""
     content = message["content"]
     note = f"\n[cut: {len(content)} characters]"
     kept = min(len(content), limit)

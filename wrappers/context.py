@@ -1,4 +1,4 @@
-"""What the wrappers over messages share: a prompt as its opening and exchanges, and which of them are shown."""
+"""The base of the wrappers that choose which messages of a prompt are shown, and how a prompt divides into exchanges."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
-from agent_envs.wrapping.order import check_order
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["SUMMARY", "ContextWrapper", "check_count", "copied", "split_exchanges"]
+__all__ = ["SUMMARY", "ContextWrapper", "add_to_task", "copied", "split_exchanges", "split_summary"]
 
 SUMMARY = "\n\nSummary of the steps so far:\n"
 """What stands between the task and a summary of earlier exchanges."""
 
 
 def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
-    """A prompt as its opening (instructions and task) and its exchanges: the policy's text and what came of it.
+    """Split a prompt into its opening (instructions and task) and its exchanges: an action and the answers to it.
 
     >>> roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user"]
     >>> opening, exchanges = split_exchanges([{"role": role, "content": ""} for role in roles])
@@ -38,45 +36,56 @@ def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[li
     return opening, exchanges
 
 
+def split_summary(content: str, heading: str = SUMMARY) -> tuple[str, str]:
+    """Split a text from the summary at its end, heading included; "" if there is none.
+
+    >>> split_summary("Task. Summary: done", " Summary:")
+    ('Task.', ' Summary: done')
+    """
+    task, separator, summary = content.rpartition(heading) if heading else ("", "", "")
+    return (task, separator + summary) if separator else (content, "")
+
+
+def add_to_task(opening: list[Message], note: str, heading: str = "") -> list[Message]:
+    """Return an opening with a note at the end of the task, before a summary, so that roles still take turns."""
+    if not opening or opening[-1]["role"] != "user":
+        return [*opening, {"role": "user", "content": note.lstrip()}]
+    task, summary = split_summary(opening[-1]["content"], heading)
+    return [*opening[:-1], {**opening[-1], "content": f"{task}{note}{summary}"}]
+
+
 def copied(messages: Sequence[Message]) -> list[Message]:
-    """Messages that may be changed without changing these."""
+    """Return copies of messages, which can be changed without changing the originals."""
     return [message.copy() for message in messages]
 
 
-def check_count(wrapper: str, name: str, value: Any, least: int) -> None:
-    """Raise ConfigError unless ``value`` is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{wrapper}: {name} must be an integer of at least {least}, got {value!r}")
-
-
-class ContextWrapper(gym.Wrapper[list[Message], str, list[Message], str], RecordConstructorArgs):
+class ContextWrapper(PlacedWrapper):
     """Base of the wrappers that choose which messages of a prompt are shown.
 
-    A subclass calls this constructor with its arguments and says in ``_choose`` what is shown.
+    A subclass passes its arguments to this constructor and implements `_choose`.
     """
 
+    place = Place.CONTEXT
+
     def __init__(self, env: gym.Env[list[Message], str], **arguments: Any) -> None:
-        check_order(env, next(c.__name__ for c in type(self).__mro__ if ContextWrapper in c.__bases__))
-        # not copied: a tokenizer or a client is shared
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
-        gym.Wrapper.__init__(self, env)
+        super().__init__(env, **arguments)
         self.last_observation: list[Message] = []
-        self._said = ""
+        self._action = ""
         self._over = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Reset, and show what is chosen of the prompt."""
+        """Reset the environment and show the chosen messages."""
         messages, info = self.env.reset(seed=seed, options=options)
-        self._said, self._over = "", False
+        self._action, self._over = "", False
         self._begin()
         return self._shown(messages, info)
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and show what is chosen of the prompt."""
+        """Take a step and show the chosen messages."""
         messages, reward, terminated, truncated, info = self.env.step(action)
-        self._said, self._over = action, terminated
+        self._action, self._over = action, terminated
         messages, info = self._shown(messages, info)
         return messages, reward, terminated, truncated, info
 
@@ -84,7 +93,7 @@ class ContextWrapper(gym.Wrapper[list[Message], str, list[Message], str], Record
         """Forget the last episode."""
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
-        """The messages to show, and info keys about it."""
+        """Return the messages to show, and info keys about the choice."""
         raise NotImplementedError
 
     def _shown(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Summaries by a model behind any server that speaks OpenAI's chat completions.
+"""Summaries by a model behind any server with OpenAI's chat completions.
 
 API: https://platform.openai.com/docs/api-reference/chat/create.
 """
@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from agent_envs import checks
 from agent_envs.errors import (
     BackendBusyError,
     BackendDownError,
@@ -30,22 +31,22 @@ _ASK = (
 
 
 class OpenAISummary:
-    """Asks a chat-completions server for a summary of messages.
+    """Ask a chat-completions server for a summary of messages.
 
-    The conversation goes as quoted text in one user message: any server and chat template takes it, and nothing in it
-    is followed as an instruction of ours.
+    The conversation is sent as quoted text in one user message, which any server and chat template accepts and in which
+    nothing passes for an instruction.
 
     Args:
-        model: The model's name at the server.
+        model: The model's name on the server.
         base_url: The server's address, such as ``"http://localhost:8000/v1"``; by default the environment variable
-            OPENAI_BASE_URL, or OpenAI's own.
-        api_key: The key; by default the environment variable OPENAI_API_KEY, and none for a ``base_url``.
-        words: Words of the longest summary that is asked for.
-        max_tokens: Tokens of the reply at most.
+            OPENAI_BASE_URL, or OpenAI's own server.
+        api_key: The key; by default the environment variable OPENAI_API_KEY. A ``base_url`` needs none.
+        words: Maximum length of the summary in words, as the prompt asks for it.
+        max_tokens: Maximum length of the reply in tokens.
         temperature: Sampling temperature.
-        timeout: Seconds one request may take.
-        max_retries: Further attempts after a connection error, a time-out or a status that says to try again.
-        prompt: What is asked, with ``{words}`` for the number; None for the one of this module.
+        timeout: Time limit of one request in seconds.
+        max_retries: Number of retries after a connection error, a time-out or a status that allows them.
+        prompt: The request, with ``{words}`` for the number; None for this module's own.
 
     Raises:
         MissingExtraError: The ``openai`` package is not installed.
@@ -69,15 +70,12 @@ class OpenAISummary:
             import openai
         except ImportError as e:
             raise MissingExtraError("openai", extra="openai") from e
-        if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"OpenAISummary: timeout must be a number of seconds above 0, got {timeout!r}")
+        checks.number("timeout", timeout, above=0)
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
-            raise ConfigError(
-                "OpenAISummary: no API key: pass api_key= or set OPENAI_API_KEY; a server of your own needs base_url="
-            )
+            raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
         self.prompt = (_ASK if prompt is None else prompt).replace("{words}", str(words))
         self.max_tokens = max_tokens
         self.temperature = temperature
@@ -87,10 +85,10 @@ class OpenAISummary:
         return self  # copies of an environment share the client
 
     def __call__(self, messages: Sequence[Message]) -> str:
-        """The summary of messages.
+        """Return the summary of messages.
 
         Raises:
-            BackendError: The server failed, after the retries; its kind says how.
+            BackendError: The server failed after all retries; the subclass says how.
         """
         import openai
 
@@ -111,9 +109,9 @@ class OpenAISummary:
         except openai.OpenAIError as e:
             raise BackendError(f"{where} failed: {type(e).__name__}: {str(e)[:500]}") from e
         except ValueError as e:
-            raise BackendReplyError(f"{where} failed: the reply is no JSON: {e}") from e
+            raise BackendReplyError(f"{where} failed: the reply is not JSON: {e}") from e
         if not isinstance(completion, openai.types.chat.ChatCompletion) or not completion.choices:
-            raise BackendReplyError(f"{where} failed: no completion but {str(completion)[:200]!r}")
+            raise BackendReplyError(f"{where} failed: the reply is no completion: {str(completion)[:200]!r}")
         content = (completion.choices[0].message.content or "").rpartition("</think>")[2].strip()
         if not content:
             reason = completion.choices[0].finish_reason
@@ -122,5 +120,5 @@ class OpenAISummary:
 
 
 def _quoted(messages: Sequence[Message]) -> str:
-    """The conversation as text, a line of dashes and the role before each message."""
+    """Return the conversation as text, with a line of dashes and the role before each message."""
     return "\n".join(f"--- {message['role']} ---\n{message['content']}" for message in messages)

@@ -1,24 +1,22 @@
-"""Show how to act within the first observation, for loops that pass bare strings to a model."""
+"""Shows the instructions in the first observation, for loops that pass plain strings to a model."""
 
 from __future__ import annotations
 
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.errors import ConfigError
-from agent_envs.wrapping.order import check_order
+from agent_envs import checks
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["PrependInstructions"]
 
 
-class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Puts the instructions, and the tools and how to call them, before the first observation of each episode.
+class PrependInstructions(PlacedWrapper):
+    """Put the instructions, and the tools with the way to call them, before the first observation of each episode.
 
-    Where every observation is all there is to know (``RebuildPrompt``), before each.
-
-    Policies that build a prompt out of ``instructions`` and ``tools`` then find them empty: nothing is said twice.
+    Where every observation is a whole prompt (``RebuildPrompt``), they go before each. Policies that build a prompt
+    from ``instructions`` and ``tools`` find them empty, so that nothing is shown twice.
 
     Args:
         env: The environment.
@@ -31,26 +29,23 @@ class PrependInstructions(gym.Wrapper[str, str, str, str], RecordConstructorArgs
     (True, '')
     """
 
+    place = Place.INSTRUCTIONS
     instructions = ""
-    """Empty: they are part of the observation."""
+    """Empty: the observation has them."""
     tools: tuple[()] = ()
-    """Empty: they are part of the observation."""
+    """Empty: the observation has them."""
 
     def __init__(self, env: gym.Env[str, str], separator: str = "\n\n") -> None:
-        if not isinstance(separator, str):
-            raise ConfigError(f"PrependInstructions: separator must be a text, got {separator!r}")
-        check_order(env, "PrependInstructions")
-        RecordConstructorArgs.__init__(self, separator=separator)
-        gym.Wrapper.__init__(self, env)
-        self.separator = separator
+        self.separator = checks.string("separator", separator)
+        super().__init__(env, separator=separator)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset, with the instructions before the observation."""
+        """Reset the environment and put the instructions before the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._with_instructions(observation), info
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step; an observation that is all there is to know (``info["rebuilt"]``) has the instructions too."""
+        """Take a step; an observation that is a whole prompt (``info["rebuilt"]``) gets the instructions too."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if info.get("rebuilt", False):
             observation = self._with_instructions(observation)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
@@ -16,7 +15,7 @@ from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, his
 from agent_envs.spaces import UnicodeText
 from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
-from agent_envs.wrapping.order import check_order
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RebuildPrompt"]
 
@@ -24,7 +23,7 @@ _PROBLEMS = 3
 _LONGEST_PROBLEM = 300  # characters
 
 
-class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+class RebuildPrompt(PlacedWrapper):
     """Show the whole state at each step instead of what is new, as the released recipes do: prompts stay short.
 
     ``info["rebuilt"]`` is True, so that an actor drops the conversation and starts again from this observation. The
@@ -50,6 +49,9 @@ class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     (True, True)
     """
 
+    place = Place.STATE
+    selects_history = True
+
     def __init__(
         self,
         env: gym.Env[str, str],
@@ -57,18 +59,11 @@ class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         history: int | None = None,
         max_length: int = 1 << 18,
     ) -> None:
-        if history is not None:
-            checks.integer("history", history, minimum=0)
-        checks.integer("max_length", max_length, minimum=1000)
-        check_order(env, "RebuildPrompt")
-        RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, template=template, history=history, max_length=max_length
-        )
-        gym.Wrapper.__init__(self, env)
+        self.history = None if history is None else checks.integer("history", history, minimum=0)
+        self.max_length = checks.integer("max_length", max_length, minimum=1000)
+        super().__init__(env, template=template, history=history, max_length=max_length)
         self._shows_instructions = False
         self._shared = self._template(template)
-        self.history = history
-        self.max_length = max_length
         self.observation_space = UnicodeText(max_length)
         self.last_observation = ""
         self._task = ""
@@ -131,24 +126,19 @@ class RebuildPrompt(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         templates.setdefault("history", history_prompt)
         if template is None:
             return next(iter(templates.values()))
-        if callable(template):
-            return template
-        if not isinstance(template, str):
-            raise ConfigError(f"template must be a name, a text or a function, got {checks.shown(template)}")
-        if "$" in template:
+        if isinstance(template, str) and "$" in template:
             return self._text_template(template)
-        if ":" in template and template not in templates:
-            return checks.load_function(template, what="template")
-        return templates[checks.choice("template", template, templates)]
+        if isinstance(template, str) and ":" not in template:
+            return templates[checks.choice("template", template, templates)]
+        return checks.load_function(template, what="template")
 
     def _text_template(self, template: str) -> Callable[[PromptView], str]:
         parsed = string.Template(template)
         names = parsed.get_identifiers()
         unknown = sorted(set(names) - set(PLACEHOLDERS))
         if not parsed.is_valid() or unknown:
-            what = f"no placeholder ${unknown[0]}" if unknown else "a $ without a name (write $$ for a dollar)"
-            what = f"there is {what}" if unknown else f"the template has {what}"
+            what = f"${unknown[0]}" if unknown else "a $ without a name (write $$ for a dollar)"
             known = ", ".join(f"${name}" for name in PLACEHOLDERS)
-            raise ConfigError(f"{what}; the placeholders are {known}")
+            raise ConfigError(f"the template has {what}; the placeholders are {known}")
         self._shows_instructions = "instructions" in names
         return lambda view: parsed.substitute({name: PLACEHOLDERS[name](view) for name in names})

@@ -1,4 +1,4 @@
-"""Rewards of one size for tasks of many, with statistics that all instances of an environment share."""
+"""Brings the rewards of different tasks to one size, with statistics that all instances of an environment share."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
+from agent_envs import checks
 from agent_envs.errors import ConfigError
-from agent_envs.wrapping.order import check_order
+from agent_envs.registration import env_name
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["ReturnStatistics", "RewardNormalisation", "return_statistics"]
 
 
 @dataclass(slots=True)
 class ReturnStatistics:
-    """Returns of the episodes that ended so far, by group; shared between threads."""
+    """The returns of the episodes that have ended, by group; shared between threads."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    """Episodes of each group."""
+    """Number of episodes of each group."""
     squares: dict[str, float] = field(default_factory=dict)
     """The sum of their squared returns."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, group: str, episode_return: float) -> None:
-        """Count an episode; a return that is no finite number would spoil all that follow, and is left out."""
+        """Count an episode; a return that is not finite is left out, since it would spoil all later ones."""
         if not math.isfinite(episode_return):
             return
         with self._lock:
@@ -35,7 +36,7 @@ class ReturnStatistics:
             self.squares[group] = self.squares.get(group, 0.0) + episode_return**2
 
     def scale(self, group: str) -> float:
-        """The root mean square of the group's returns, one episode with a return of 1 counted in.
+        """Return the root mean square of the group's returns and one extra return of 1.
 
         >>> statistics = ReturnStatistics()
         >>> statistics.scale("a")
@@ -49,12 +50,12 @@ class ReturnStatistics:
             return math.sqrt((1.0 + self.squares.get(group, 0.0)) / (1 + self.counts.get(group, 0)))
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """The numbers, to be stored with a checkpoint."""
+        """Return the numbers, for example to store them with a checkpoint."""
         with self._lock:
             return {"counts": dict(self.counts), "squares": dict(self.squares)}
 
     def load(self, data: dict[str, dict[str, Any]]) -> None:
-        """Take up the numbers that ``to_dict`` gave."""
+        """Restore the numbers that ``to_dict`` returned."""
         with self._lock:
             self.counts = {str(k): int(v) for k, v in data["counts"].items()}
             self.squares = {str(k): float(v) for k, v in data["squares"].items()}
@@ -65,35 +66,35 @@ _making = threading.Lock()
 
 
 def return_statistics(name: str) -> ReturnStatistics:
-    """The statistics of a name, one per process."""
+    """Return the statistics of a name, one object per process."""
     with _making:
         return _statistics.setdefault(name, ReturnStatistics())
 
 
-class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Divides rewards by the root mean square of the returns seen so far, per environment or per kind of task.
+class RewardNormalisation(PlacedWrapper):
+    """Divide rewards by the root mean square of the returns so far, per environment or per kind of task.
 
-    Gymnasium's ``NormalizeReward`` divides by the standard deviation of a discounted sum that runs on through one
-    instance. That fits one long-lived environment with a reward at every step. Text tasks are played in many instances
-    at once, of which each would have a scale of its own after a few episodes; their reward comes at the end, so that
-    the running sum is mostly zeros and its deviation depends on how long episodes are; a deviation of 0 (every episode
-    won) blows rewards up; and the scale changes within an episode. Here all instances of a process share the statistics
-    of whole returns, an episode has one scale from its reset on, rewards keep their sign and zero, and a task that
-    always pays the same pays 1. Estimators that normalise within groups of the same task (GRPO, RLOO) undo any scale:
-    this is for learning several tasks, or several kinds of one, with a critic or a shared baseline.
+    Gymnasium's ``NormalizeReward`` divides by the standard deviation of a discounted sum that runs through one
+    instance. That fits a long-lived environment with a reward at every step. Text tasks run in many instances at once,
+    each of which would get its own scale from a few episodes; their reward comes at the end, so that the running sum is
+    mostly zeros and its deviation depends on the length of episodes; a deviation of 0 (every episode won) blows rewards
+    up; and the scale changes within an episode. Here all instances of a process share statistics of whole returns, an
+    episode has one scale from its reset on, rewards keep their sign and zero, and a task that always pays the same pays
+    1. Estimators that normalise within groups of one task (GRPO, RLOO) undo any scale: this wrapper is for learning
+    several tasks, or several kinds of one, with a critic or a shared baseline.
 
-    ``info["reward_scale"]`` is what rewards are divided by; ``reward_components`` and ``score`` stay as they are.
+    ``info["reward_scale"]`` is the divisor; ``reward_components`` and ``score`` do not change.
 
     Args:
-        env: Any environment, its step limit included.
-        by: A key of the reset's info that names the kind of task, such as ``"task_family"``; None for one scale.
-        name: The statistics' name; None for the environment's id.
-        update: False leaves the statistics as they are: for evaluation.
-        clip: Greatest size of a normalised reward, None for no limit.
+        env: Any environment, including its step limit.
+        by: A key of the reset's info that names the kind of task, such as ``"kind"``; None for one scale.
+        name: The name of the statistics; None for the environment's id.
+        update: False leaves the statistics as they are, for evaluation.
+        clip: Maximum size of a normalised reward; None for no limit.
 
-    The statistics are in ``return_statistics(name)``, which can be stored and loaded. They depend on which episodes
-    have ended (one that is branched counts at each of its ends), so that rewards are only reproducible where episodes
-    end in the same order, or with ``update=False``.
+    ``return_statistics(name)`` holds the statistics, which can be stored and loaded. They depend on which episodes have
+    ended (a branched episode counts at each of its ends), so rewards are reproducible only if episodes end in the same
+    order, or with ``update=False``.
 
     >>> import agent_envs
     >>> env = RewardNormalisation(gym.make("AgentR1/GSM8K-v0"), name="doctest")
@@ -103,6 +104,8 @@ class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     (2.0, 0.5)
     """
 
+    place = Place.REWARD
+
     def __init__(
         self,
         env: gym.Env[Any, Any],
@@ -111,33 +114,24 @@ class RewardNormalisation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         update: bool = True,
         clip: float | None = None,
     ) -> None:
-        if not all(value is None or isinstance(value, str) for value in (by, name)):
-            raise ConfigError(f"RewardNormalisation: by and name are texts or None, got {by!r} and {name!r}")
-        if not isinstance(update, bool):
-            raise ConfigError(f"RewardNormalisation: update must be True or False, got {update!r}")
-        if clip is not None and (isinstance(clip, bool) or not isinstance(clip, (int, float)) or not clip > 0):
-            raise ConfigError(f"RewardNormalisation: clip must be a number above 0 or None, got {clip!r}")
-        check_order(env, "RewardNormalisation")
-        RecordConstructorArgs.__init__(self, by=by, name=name, update=update, clip=clip)
-        gym.Wrapper.__init__(self, env)
-        self.by = by
-        self.name = name or (type(env.unwrapped).__name__ if env.unwrapped.spec is None else env.unwrapped.spec.id)
-        self.update = update
-        self.clip = None if clip is None else float(clip)
+        self.by = None if by is None else checks.string("by", by)
+        self.update = checks.boolean("update", update)
+        self.clip = None if clip is None else checks.number("clip", clip, above=0)
+        super().__init__(env, by=by, name=name, update=update, clip=clip)
+        self.name = env_name(env) if name is None else checks.string("name", name, empty=False)
         self._group, self._scale, self._return, self._over = "", 1.0, 0.0, True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and settle the episode's scale."""
+        """Reset the environment and fix the episode's scale."""
         observation, info = self.env.reset(seed=seed, options=options)
         if self.by is not None and self.by not in info:
-            known = ", ".join(sorted(info))
-            raise ConfigError(f"RewardNormalisation: the reset's info has no {self.by!r}; it has {known}")
+            raise ConfigError(f"by={self.by!r}: the reset's info has no such key; it has {', '.join(sorted(info))}")
         self._group = "" if self.by is None else str(info[self.by])
         self._scale, self._return, self._over = return_statistics(self.name).scale(self._group), 0.0, False
         return observation, {**info, "reward_scale": self._scale}
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, with the reward divided by the episode's scale."""
+        """Take a step and divide its reward by the episode's scale."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         if (terminated or truncated) and not self._over:

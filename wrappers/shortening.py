@@ -1,12 +1,13 @@
-"""Texts of a prompt cut to a size: the longest first, each with a note of how long it was."""
+"""Cuts the texts of a prompt to a size: the longest first, each with a note of its length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from agent_envs.messages import Message
+from agent_envs.wrappers.context import split_summary
 
-__all__ = ["shorten", "split_summary"]
+__all__ = ["shorten"]
 
 _LEAST_SHOWN = 16  # characters of a shortened message
 
@@ -14,24 +15,24 @@ _LEAST_SHOWN = 16  # characters of a shortened message
 def shorten(
     messages: list[Message], protected: int, *, fits: Callable[[list[Message]], bool], summary: str = ""
 ) -> tuple[list[Message], int]:
-    """Cut every text of more than so many characters, with the most characters that fit.
+    """Cut every text to the largest number of characters with which the prompt fits.
 
-    If all of them at their shortest are still too long, the last results are left out, as few as possible.
+    If all texts at their shortest are still too long, the last results are left out, as few as possible.
 
     Args:
-        messages: The prompt: what stays, then one text of the policy and what came of it.
-        protected: Messages at the beginning that stay as they are, summaries apart.
+        messages: The prompt: the part that stays, then one action and the answers to it.
+        protected: Number of messages at the beginning that stay as they are, except for summaries.
         fits: Whether a prompt is short enough.
-        summary: The heading behind which the protected messages hold a summary, which is cut too; "" for none.
+        summary: The heading of a summary in the protected messages, which is cut too; "" if there is none.
 
     Returns:
-        The prompt and how many of its texts were cut or left out. At its shortest it may still not fit.
+        The prompt, and how many of its texts were cut or left out. At its shortest it may still not fit.
 
-    >>> told = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "a" * 100}]
-    >>> shorten(told, 1, fits=lambda messages: sum(len(m["content"]) for m in messages) < 70)[0][-1]["content"]
+    >>> messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "a" * 100}]
+    >>> shorten(messages, 1, fits=lambda tried: sum(len(m["content"]) for m in tried) < 70)[0][-1]["content"]
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\n[cut: 100 characters]'
     """
-    low, high = 0, max(len(m["content"]) for m in messages)  # low fits or is the least there is, high does not fit
+    low, high = 0, max(len(m["content"]) for m in messages)  # low fits or is the minimum, high does not fit
     best = None
     while True:
         middle = (low + high) // 2
@@ -46,18 +47,8 @@ def shorten(
     return best or _first_results(messages, shortest, protected, fits) or (shortest, count)
 
 
-def split_summary(content: str, heading: str) -> tuple[str, str]:
-    """A text and the summary behind it with its heading, "" for none.
-
-    >>> split_summary("Task. Summary: done", " Summary:")
-    ('Task.', ' Summary: done')
-    """
-    task, found, summary = content.rpartition(heading) if heading else ("", "", "")
-    return (task, found + summary) if found else (content, "")
-
-
 def _cut_texts(messages: list[Message], protected: int, limit: int, summary: str) -> tuple[list[Message], int]:
-    """Messages with all texts but the protected ones cut to ``limit`` characters, and how many were cut."""
+    """Cut all texts but the protected ones to ``limit`` characters; return the messages and how many were cut."""
     out: list[Message] = []
     for position, message in enumerate(messages):
         stays, text = split_summary(message["content"], summary) if position < protected else ("", message["content"])
@@ -71,18 +62,18 @@ def _cut_texts(messages: list[Message], protected: int, limit: int, summary: str
 def _first_results(
     messages: list[Message], cut: list[Message], protected: int, fits: Callable[[list[Message]], bool]
 ) -> tuple[list[Message], int] | None:
-    """The most results of a text with many calls that fit, and a note of how many there are; None for none."""
-    low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the policy's text first
+    """Keep as many results of an action with many calls as fit, with a note of the others; None if none fits."""
+    low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the action first
     best = None
     while low <= high:
         middle = (low + high) // 2
-        left = len(cut) - protected - middle
+        left_out = len(cut) - protected - middle
         last = cut[protected + middle]
-        note: Message = {**last, "content": f"{last['content']}\n[{left - 1} more results are left out]"}
+        note: Message = {**last, "content": f"{last['content']}\n[{left_out - 1} more results are left out]"}
         chosen = [*cut[: protected + middle], note]
         if fits(chosen):
             changed = sum(a is not b for a, b in zip(cut[: protected + middle], messages, strict=False))
-            best, low = (chosen, changed + left), middle + 1
+            best, low = (chosen, changed + left_out), middle + 1
         else:
             high = middle - 1
     return best

@@ -7,21 +7,22 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs import checks
 from agent_envs.messages import Message
-from agent_envs.wrappers.context import ContextWrapper, check_count, split_exchanges
+from agent_envs.wrappers.context import ContextWrapper, split_exchanges
 
 __all__ = ["SlidingWindow"]
 
 
 class SlidingWindow(ContextWrapper):
-    """Shows the instructions, the first observation and the last ``k`` exchanges.
+    """Show the instructions, the first observation and the last ``k`` exchanges.
 
-    An exchange is a text of the policy with all that came of it, so that a call and its results are shown or left out
-    together. ``info["dropped_exchanges"]`` counts those that are left out.
+    An exchange is an action and all the answers to it, so that a call and its results are shown or left out together.
+    ``info["dropped_exchanges"]`` counts those that are left out.
 
     Args:
         env: An environment over messages: ``ChatMessages`` beneath.
-        k: Exchanges shown, at least 0.
+        k: Number of exchanges shown, at least 0.
 
     >>> import agent_envs
     >>> from agent_envs.wrappers import ChatMessages
@@ -33,10 +34,11 @@ class SlidingWindow(ContextWrapper):
     (['4'], 1)
     """
 
+    selects_history = True
+
     def __init__(self, env: gym.Env[list[Message], str], k: int = 4) -> None:
-        check_count("SlidingWindow", "k", k, 0)
+        self.k = checks.integer("k", k, minimum=0)
         super().__init__(env, k=k)
-        self.k = k
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
         opening, exchanges = split_exchanges(messages)

@@ -1,35 +1,27 @@
-"""Rewards and penalties per step, beside the task's own: for bad actions, for calls, for taking long."""
+"""Rewards and penalties per step beside the task's own: for invalid actions, for tool calls, for long episodes."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
+from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.layers import offered_tools
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["InvalidActionPenalty", "StepPenalty", "ToolCallReward"]
 
 
-class _StepReward(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Adds ``_part(info)`` to every step's reward, and to ``info["reward_components"]`` under ``component``."""
+class _StepReward(PlacedWrapper):
+    """Add ``_part(info)`` to the reward of every step, and to ``info["reward_components"]`` under ``component``."""
 
+    place = Place.REWARD
     component: ClassVar[str]
 
-    def __init__(self, env: gym.Env[str, str], **arguments: Any) -> None:
-        for name, value in arguments.items():
-            if name == "tool":
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise ConfigError(f"{type(self).__name__}: {name} must be a finite number, got {value!r}")
-        RecordConstructorArgs.__init__(self, **arguments)
-        gym.Wrapper.__init__(self, env)
-
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and add the part."""
+        """Take a step and add the part."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         part = self._part(info)
         components = dict(info.get("reward_components", {}))
@@ -42,13 +34,13 @@ class _StepReward(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
 
 class InvalidActionPenalty(_StepReward):
-    """Takes ``penalty`` off the reward of a step whose action the environment marked with ``info["invalid_action"]``.
+    """Subtract ``penalty`` from the reward of each step whose action is marked with ``info["invalid_action"]``.
 
-    The part is ``info["reward_components"]["invalid_action"]``. GiGPO's reference code takes 0.1 (arXiv 2505.10978).
+    The part is ``info["reward_components"]["invalid_action"]``. GiGPO's reference code uses 0.1 (arXiv 2505.10978).
 
     Args:
         env: The environment.
-        penalty: What a bad action costs, at least 0.
+        penalty: The cost of an invalid action, at least 0.
 
     >>> import agent_envs
     >>> env = InvalidActionPenalty(gym.make("AgentR1/GSM8KTool-v0"), penalty=0.1)
@@ -60,23 +52,21 @@ class InvalidActionPenalty(_StepReward):
     component = "invalid_action"
 
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.1) -> None:
+        self.penalty = checks.number("penalty", penalty, minimum=0)
         super().__init__(env, penalty=penalty)
-        if penalty < 0:
-            raise ConfigError(f"InvalidActionPenalty: penalty must be at least 0, got {penalty}")
-        self.penalty = float(penalty)
 
     def _part(self, info: dict[str, Any]) -> float:
         return -self.penalty if info["invalid_action"] else 0.0
 
 
 class StepPenalty(_StepReward):
-    """Takes ``penalty`` off the reward of every step, so that shorter episodes are worth more.
+    """Subtract ``penalty`` from the reward of every step, so that shorter episodes earn more.
 
     The part is ``info["reward_components"]["step"]``.
 
     Args:
         env: The environment.
-        penalty: What a step costs, at least 0.
+        penalty: The cost of a step, at least 0.
 
     >>> import agent_envs
     >>> env = StepPenalty(gym.make("AgentR1/GSM8KTool-v0"), penalty=0.01)
@@ -88,27 +78,25 @@ class StepPenalty(_StepReward):
     component = "step"
 
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.01) -> None:
+        self.penalty = checks.number("penalty", penalty, minimum=0)
         super().__init__(env, penalty=penalty)
-        if penalty < 0:
-            raise ConfigError(f"StepPenalty: penalty must be at least 0, got {penalty}")
-        self.penalty = float(penalty)
 
     def _part(self, info: dict[str, Any]) -> float:
         return -self.penalty
 
 
 class ToolCallReward(_StepReward):
-    """Adds ``success`` for each tool call of a step that gave a result, and ``error`` for each that failed.
+    """Add ``success`` for each tool call of a step that returns a result, and ``error`` for each that fails.
 
     The part is ``info["reward_components"]["tool_call"]``. A reward for calling is easily farmed: keep it far below the
-    task's, and let ``limit`` end it.
+    task's reward, and let ``limit`` end it.
 
     Args:
         env: An environment with tools.
-        success: Added for a call that gave a result.
-        error: Added for a call that failed; at most 0 so that failing never pays.
-        tool: Count calls of this tool alone; None for all.
-        limit: Calls of an episode that are rewarded.
+        success: Added for a call that returns a result.
+        error: Added for a call that fails; at most 0, so that failing never pays.
+        tool: Count calls of this tool only; None for all.
+        limit: Number of calls per episode that are rewarded.
 
     >>> import agent_envs
     >>> env = ToolCallReward(gym.make("AgentR1/GSM8KTool-v0"), success=0.05)
@@ -127,18 +115,18 @@ class ToolCallReward(_StepReward):
         tool: str | None = None,
         limit: int = 10,
     ) -> None:
+        self.success = checks.number("success", success)
+        self.error = checks.number("error", error, maximum=0)
+        self.limit = checks.integer("limit", limit)
         super().__init__(env, success=success, error=error, tool=tool, limit=limit)
-        if error > 0:
-            raise ConfigError(f"ToolCallReward: error must be at most 0: a failed call must not pay, got {error}")
         names = [spec["function"]["name"] for spec in offered_tools(env)]
-        if not names or (tool is not None and tool not in names):
-            has = f"has the tools {', '.join(names)}" if names else "has no tools"
-            raise ConfigError(f"ToolCallReward: the environment {has}" + (f", not {tool!r}" if tool else ""))
-        self.success, self.error, self.tool, self.limit = float(success), float(error), tool, limit
+        if not names:
+            raise ConfigError("ToolCallReward is for environments with tools; this one has none")
+        self.tool = None if tool is None else checks.choice("tool", tool, names)
         self._rewarded = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset, and count anew."""
+        """Reset the environment and the count."""
         self._rewarded = 0
         return self.env.reset(seed=seed, options=options)
 

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with a few discrete actions, played by text."""
+"""Plays any Gymnasium environment with a few discrete actions by text."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
-from agent_envs.wrapping.order import check_order
+from agent_envs.registration import env_name
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["TextGame"]
 
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _MAX_ACTIONS = 1000
-# Gymnasium's documentation names them and the environments do not.
+# Gymnasium's documentation gives these names, its environments do not.
 _NAMES = {
     "FrozenLake": ("left", "down", "right", "up"),
     "CliffWalking": ("up", "right", "down", "left"),
@@ -32,22 +32,21 @@ _NAMES = {
 }
 
 
-class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Plays an environment with discrete actions by their names, and shows its states as text.
+class TextGame(PlacedWrapper):
+    """Play an environment with discrete actions by their names, and show its states as text.
 
-    An action is the name of one, its number, or a text whose last word is either. Any other text changes nothing and is
-    answered by what was expected, with ``info["invalid_action"]``. The observation is what the environment renders in
-    mode ``"ansi"``, with the square it marks by colour in brackets, or else its observation as numbers. The info keys
-    of this package's environments are there, so that rollouts and evaluation work as with any of them. ``success`` is a
-    return above 0 when the game ends.
+    An action is a name, its number, or a text whose last word is either. Any other text changes nothing; the answer
+    lists the actions, and ``info["invalid_action"]`` is True. The observation is what the environment renders in mode
+    ``"ansi"``, with the coloured square in brackets, or else its observation as numbers. Info has the keys of this
+    package's environments, so that rollouts and evaluation work. ``success`` is a return above 0 when the game ends.
 
     Args:
-        env: The environment, its step limit included.
-        actions: Names of the actions, in order; None for those of Gymnasium's own games, else ``0``, ``1``...
-        instructions: What the policy is told beside the actions' names.
+        env: The environment, including its step limit.
+        actions: The names of the actions, in order; None for those of Gymnasium's own games, else ``0``, ``1``...
+        instructions: Shown to the policy before the names of the actions.
 
     Raises:
-        ConfigError: The actions are not discrete, or there are more or fewer names than actions.
+        ConfigError: The actions are not discrete, or the number of names differs from theirs.
 
     >>> env = TextGame(gym.make("FrozenLake-v1", render_mode="ansi", is_slippery=False))
     >>> print(env.reset(seed=0)[0])
@@ -59,27 +58,27 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     '[F]HFH'
     """
 
+    place = Place.GAME
+
     def __init__(
         self, env: gym.Env[Any, Any], actions: Sequence[str] | None = None, instructions: str | None = None
     ) -> None:
-        check_order(env, "TextGame")
-        RecordConstructorArgs.__init__(self, actions=actions, instructions=instructions)
-        gym.Wrapper.__init__(self, env)
+        super().__init__(env, actions=actions, instructions=instructions)
         space = env.action_space
         if not isinstance(space, gym.spaces.Discrete) or space.n > _MAX_ACTIONS:
-            raise ConfigError(f"TextGame: the actions must be discrete, at most {_MAX_ACTIONS}, got {space}")
-        family = "" if env.spec is None else env.spec.name
-        names = actions if actions is not None else _NAMES.get(family, [str(i) for i in range(int(space.n))])
+            raise ConfigError(f"TextGame needs at most {_MAX_ACTIONS} discrete actions, got {space}")
+        game = "" if env.spec is None else env.spec.name
+        names = actions if actions is not None else _NAMES.get(game, [str(i) for i in range(int(space.n))])
         self.names = [str(name).strip().lower() for name in names]
         if len(self.names) != space.n or len(set(self.names)) != len(self.names) or not all(self.names):
-            raise ConfigError(f"TextGame: expected {space.n} different names of actions, got {list(names)}")
+            raise ConfigError(f"actions must be {space.n} different names, got {list(names)}")
         self._numbers = {name: int(space.start) + i for i, name in enumerate(self.names)}
         for number in range(int(space.start), int(space.start + space.n)):
             self._numbers.setdefault(str(number), number)
         self.observation_space = UnicodeText(65536)
         self.action_space = UnicodeText(65536)
-        told = f"Answer with one of these actions: {', '.join(self.names)}."
-        self.instructions = f"{instructions}\n{told}" if instructions else told
+        how = f"Answer with one of these actions: {', '.join(self.names)}."
+        self.instructions = f"{instructions}\n{how}" if instructions else how
         self.tools: list[ToolSpec] = []
         self.tool_instructions = ""
         self._state = ""
@@ -87,13 +86,12 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._task_id = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset; ``options["index"]`` is the seed of a game that is always the same."""
+        """Reset the environment; ``options["index"]`` is used as the seed, so that an index is always the same game."""
         options = dict(options or {})
         index = options.pop("index", None)
         observation, info = self.env.reset(seed=seed if index is None else int(index), options=options or None)
         self._return = 0.0
-        name = type(self.unwrapped).__name__ if self.env.spec is None else self.env.spec.id
-        self._task_id = f"{name}/{'drawn' if index is None else index}"
+        self._task_id = f"{env_name(self.env)}/{'drawn' if index is None else index}"
         self._state = self._show(observation)
         return self._state, self._info(info, invalid=False, over=False, index=index)
 
@@ -127,7 +125,6 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return str(observation)
 
     def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:
-        won = over and self._return > 0
         kept = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
         if index is not None:
             kept["index"] = int(index)
@@ -136,7 +133,7 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "task_id": self._task_id,
             "invalid_action": invalid,
             "score": self._return,
-            "success": won,
+            "success": over and self._return > 0,
             "reward_components": {},
             "anchor": self._state,
             "admissible_commands": list(self.names),
@@ -144,7 +141,7 @@ class TextGame(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def _plain(rendered: str) -> str:
-    """A rendering without terminal codes: what stands out by colour is put in brackets.
+    """Remove the terminal codes of a rendering and put coloured text in brackets.
 
     >>> _plain("  (Down)\\nS\\x1b[41mF\\x1b[0mH\\n")
     'S[F]H'
@@ -156,7 +153,7 @@ def _plain(rendered: str) -> str:
         else:
             marked = part not in ("", "0")
     lines = "".join(out).strip("\n").splitlines()
-    # Gymnasium's toy games begin with the last action's name in parentheses, which is history, not state
+    # Gymnasium's toy games start with the last action's name in parentheses, which is not part of the state.
     if lines and lines[0].strip().startswith("(") and lines[0].strip().endswith(")"):
         lines = lines[1:]
     return "\n".join(line.rstrip() for line in lines)

@@ -1,160 +1,141 @@
-"""In which order wrappers go: one table, and the check that every wrapper of this package makes when it is constructed.
-
-From the environment outwards: how the policy's text is read, what an observation says, the whole prompt as messages,
-what of it is kept. Wrappers that only add to the reward go anywhere above the ones that decide what counts as a step.
-"""
+"""Where each wrapper goes in a stack: the places, the check made at construction, and Gymnasium wrappers that harm text."""
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from typing import Any, ClassVar
 
 import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.errors import ConfigError
 from agent_envs.layers import layers
 from agent_envs.spaces import MessagesSpace, UnicodeText
 
-__all__ = ["ORDER", "REFUSED", "check_order", "check_stock", "stack_names"]
-
-ORDER: tuple[str, ...] = (
-    "TextGame",
-    "AsTool",
-    "MalformedCalls",
-    "StripReasoning",
-    "RebuildPrompt",
-    "Augment",
-    "PrependInstructions",
-    "ChatMessages",
-    "SlidingWindow",
-    "Summarize",
-    "TokenBudget",
-)
-"""Wrappers whose order matters, from the environment outwards."""
-
-_REWARDS = ("FormatReward", "InvalidActionPenalty", "RewardNormalisation", "StepPenalty", "ToolCallReward")
-_TEXT = frozenset(ORDER[: ORDER.index("ChatMessages") + 1]) - {"TextGame"}
-_LISTS = frozenset(ORDER[ORDER.index("ChatMessages") + 1 :])
-_REPEATABLE = frozenset({"Augment"})
-_ONE_OF = (("RebuildPrompt", "SlidingWindow", "Summarize"),)
-_WHY_ONE = "each decides which earlier steps are shown"
-
-_PICTURES = [
-    "AddRenderObservation",
-    "AddWhiteNoise",
-    "AtariPreprocessing",
-    "GrayscaleObservation",
-    "HumanRendering",
-    "ObstructView",
-    "RecordVideo",
-    "ResizeObservation",
-]
-_ARRAYS = [
-    "ArrayConversion",
-    "ClipAction",
-    "DiscretizeAction",
-    "DiscretizeObservation",
-    "DtypeObservation",
-    "FlattenObservation",
-    "JaxToNumpy",
-    "JaxToTorch",
-    "MaxAndSkipObservation",
-    "NormalizeObservation",
-    "NumpyToTorch",
-    "RescaleAction",
-    "RescaleObservation",
-    "ReshapeObservation",
-    "TimeAwareObservation",
-]
-REFUSED: dict[str, str] = {
-    **dict.fromkeys(_PICTURES, "it is for pictures"),
-    **dict.fromkeys(_ARRAYS, "it is for arrays of numbers"),
-    "DelayObservation": "the policy would answer what was said before its last action",
-    "RepeatAction": "calls would be made several times",
-    "StickyAction": "another text than the policy's would be carried out",
-}
-"""Gymnasium's wrappers that do harm to text, and why."""
+__all__ = ["REFUSED", "Place", "PlacedWrapper", "check_stock"]
 
 
-def check_order(env: gym.Env[Any, Any], wrapper: str) -> None:
-    """Refuse a wrapper that does not go above what ``env`` is wrapped in already.
+class Place(enum.IntEnum):
+    """The place of a wrapper, counted from the environment outwards."""
+
+    GAME = enum.auto()
+    """Turns an environment with discrete actions into one over text."""
+    COMMANDS = enum.auto()
+    """Changes the form of actions."""
+    CALLS = enum.auto()
+    """Decides what becomes of malformed calls."""
+    REASONING = enum.auto()
+    """Removes reasoning from actions."""
+    STATE = enum.auto()
+    """Rebuilds the observation."""
+    NOTES = enum.auto()
+    """Adds to the observation."""
+    INSTRUCTIONS = enum.auto()
+    """Adds the instructions to the observation."""
+    MESSAGES = enum.auto()
+    """Makes the observation a list of messages."""
+    CONTEXT = enum.auto()
+    """Chooses which messages are shown."""
+    BUDGET = enum.auto()
+    """Limits the size of the prompt."""
+    REWARD = enum.auto()
+    """Changes rewards: anywhere above `CALLS`."""
+    ANYWHERE = enum.auto()
+    """Watches what passes."""
+
+
+class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Base of the wrappers of this package: each declares its place, and is refused in a wrong one.
 
     Args:
-        env: What is to be wrapped.
-        wrapper: The name of the wrapper's class.
+        env: The environment to wrap.
+        arguments: The constructor's other arguments, which the environment's spec keeps. They are not copied: functions,
+            tokenizers and clients are shared.
 
     Raises:
-        ConfigError: Says what is wrong and names the right order.
-
-    >>> import agent_envs
-    >>> check_order(gym.make("AgentR1/GSM8K-v0"), "SlidingWindow")
-    Traceback (most recent call last):
-    ...
-    agent_envs.errors.ConfigError: SlidingWindow is over messages: put ChatMessages beneath it. In this order: \
-ChatMessages, SlidingWindow
+        ConfigError: The wrapper does not fit around `env`; the message gives the right order.
     """
+
+    place: ClassVar[Place]
+    repeatable: ClassVar[bool] = False
+    """Whether a stack may have several of them."""
+    selects_history: ClassVar[bool] = False
+    """Whether it decides which earlier steps are shown: a stack may have one wrapper that does."""
+
+    def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
+        _check_order(env, type(self))
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        gym.Wrapper.__init__(self, env)
+
+
+def _check_order(env: gym.Env[Any, Any], wrapper: type[PlacedWrapper]) -> None:
     check_stock(env)
-    inner = [name for name in stack_names(env) if name in ORDER or name in _REWARDS]
+    inner = [type(layer) for layer in layers(env) if isinstance(layer, PlacedWrapper)][::-1]
     problem = _problem(env, inner, wrapper)
-    if problem:
-        wanted = {*inner, wrapper} | ({"ChatMessages"} if wrapper in _LISTS else set())
-        order = [name for name in (*ORDER, *_REWARDS) if name in wanted]
-        hint = f" In this order: {', '.join(order)}" if len(order) > 1 else ""
-        raise ConfigError(f"{wrapper} {problem}.{hint}")
+    if not problem:
+        return
+    order = {kind.__name__: kind.place for kind in (*inner, wrapper) if kind.place is not Place.ANYWHERE}
+    if Place.MESSAGES < wrapper.place <= Place.BUDGET and Place.MESSAGES not in order.values():
+        order["ChatMessages"] = Place.MESSAGES
+    names = sorted(order, key=order.__getitem__)
+    hint = f" In this order: {', '.join(names)}" if len(names) > 1 else ""
+    raise ConfigError(f"{wrapper.__name__} {problem}.{hint}")
 
 
-def _problem(env: gym.Env[Any, Any], inner: list[str], wrapper: str) -> str:
-    if wrapper in inner and wrapper in ORDER and wrapper not in _REPEATABLE:
-        return "is there already: once is enough"
-    if wrapper == "TextGame":
-        if isinstance(env.action_space, UnicodeText):
-            return "makes a text environment of one with discrete actions; this one is a text environment already"
+def _problem(env: gym.Env[Any, Any], inner: list[type[PlacedWrapper]], wrapper: type[PlacedWrapper]) -> str:
+    """Say why a wrapper does not go around `env` in its wrappers `inner`, innermost first; "" if it does."""
+    place, observations = wrapper.place, env.observation_space
+    if place is Place.GAME:
+        text = isinstance(env.action_space, UnicodeText)
+        return "is for environments with discrete actions; this is a text environment already" if text else ""
+    if place >= Place.REWARD:
         return ""
-    for group in _ONE_OF:
-        others = [name for name in inner if name in group]
-        if wrapper in group and others:
-            return f"and {others[0]} do not go together: {_WHY_ONE}; keep one of them"
-    if wrapper in ORDER:
-        above = [name for name in inner if name in ORDER and ORDER.index(name) > ORDER.index(wrapper)]
-        if above:
-            return f"goes beneath {' and '.join(above)}"
-    per_text = inner[inner.index("AsTool") :] if "AsTool" in inner else inner  # beneath it rewards are per command
-    if wrapper == "MalformedCalls" and any(name in _REWARDS for name in per_text):
-        reward = next(name for name in per_text if name in _REWARDS)
-        return f"goes beneath {reward}, which would not see the steps that it adds or ends"
-    if wrapper in _LISTS and not isinstance(env.observation_space, MessagesSpace):
-        return "is over messages: put ChatMessages beneath it"
-    if wrapper in _TEXT and not isinstance(env.observation_space, UnicodeText):
-        if isinstance(env.observation_space, MessagesSpace):
-            return "is over text, and goes beneath what makes messages of it"
-        return f"is over text, got {env.observation_space}; TextGame makes a text environment of one with few actions"
+    if wrapper.selects_history and (others := [kind.__name__ for kind in inner if kind.selects_history]):
+        if wrapper.__name__ not in others:
+            return f"and {others[0]} cannot be combined: each decides which earlier steps are shown"
+    if any(kind.place is place for kind in inner) and not wrapper.repeatable:
+        return "is there already: once is enough"
+    if above := [kind.__name__ for kind in inner if place < kind.place < Place.REWARD]:
+        return f"must go beneath {' and '.join(above)}"
+    # Beneath a wrapper that changes the form of actions, rewards are given per command.
+    start = next((i for i, kind in enumerate(inner) if kind.place is Place.COMMANDS), 0)
+    if place is Place.CALLS and (rewards := [kind for kind in inner[start:] if kind.place is Place.REWARD]):
+        return f"must go beneath {rewards[0].__name__}, which would not see the steps that it adds or ends"
+    if place > Place.MESSAGES:
+        return "" if isinstance(observations, MessagesSpace) else "needs messages: put ChatMessages beneath it"
+    if isinstance(observations, MessagesSpace):
+        return "needs text: put it beneath the wrapper that makes messages"
+    if not isinstance(observations, UnicodeText):
+        return f"needs text, got {observations}; TextGame turns an environment with a few actions into a text environment"
     return ""
 
 
+_PICTURES = """AddRenderObservation AddWhiteNoise AtariPreprocessing GrayscaleObservation HumanRendering ObstructView
+RecordVideo ResizeObservation"""
+_ARRAYS = """ArrayConversion ClipAction DiscretizeAction DiscretizeObservation DtypeObservation FlattenObservation
+JaxToNumpy JaxToTorch MaxAndSkipObservation NormalizeObservation NumpyToTorch RescaleAction RescaleObservation
+ReshapeObservation TimeAwareObservation"""
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(_PICTURES.split(), "it works on pictures"),
+    **dict.fromkeys(_ARRAYS.split(), "it works on arrays of numbers"),
+    "DelayObservation": "the policy would answer an observation from before its last action",
+    "RepeatAction": "calls would be made several times",
+    "StickyAction": "another text than the policy's would be carried out",
+}
+"""Gymnasium's wrappers that harm text, and why."""
+
+
 def check_stock(env: gym.Env[Any, Any]) -> None:
-    """Refuse what is wrapped in one of Gymnasium's wrappers that do harm to text.
+    """Refuse a text environment in one of Gymnasium's wrappers that harm text.
 
     Raises:
-        ConfigError: Says which and why.
+        ConfigError: Names the wrapper and the reason.
     """
     if not isinstance(env.unwrapped.action_space, UnicodeText):
         return
     for layer in layers(env):
-        if type(layer).__module__.startswith("gymnasium.") and type(layer).__name__ in REFUSED:
-            name = type(layer).__name__
+        name = type(layer).__name__
+        if type(layer).__module__.startswith("gymnasium.") and name in REFUSED:
             raise ConfigError(
-                f"Gymnasium's {name} is not for text: {REFUSED[name]}. Leave it out; docs/wrappers.md says which fit"
+                f"Gymnasium's {name} is not for text: {REFUSED[name]}. Leave it out; docs/wrappers.md lists those that fit"
             )
-
-
-def stack_names(env: gym.Env[Any, Any]) -> list[str]:
-    """The names of an environment's wrappers, innermost first; a subclass of a known one counts as that one.
-
-    >>> stack_names(gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 5))
-    ['PassiveEnvChecker', 'OrderEnforcing', 'TimeLimit', 'TimeLimit']
-    """
-    known = {*ORDER, *_REWARDS}
-    *wrappers, _ = layers(env)
-    return [
-        next((c.__name__ for c in type(wrapper).__mro__ if c.__name__ in known), type(wrapper).__name__)
-        for wrapper in reversed(wrappers)
-    ]
