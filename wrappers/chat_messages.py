@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.messages import Message, ToolSpec, observation_messages
-from agent_envs.parsers.base import Parser
+from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.spaces import MessagesSpace
 from agent_envs.text import clean_text
@@ -30,8 +30,8 @@ class ChatMessages(PlacedWrapper):
 
     Args:
         env: An environment over text.
-        reasoning: ``"keep"`` shows actions in full, so that prompts grow and sampled tokens stay; ``"strip"`` shows them
-            without their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered anew.
+        reasoning: ``"keep"`` shows actions in full, so that prompts grow and sampled tokens stay; ``"strip"`` removes
+            their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered anew.
         tools: ``"template"`` leaves the tools to the chat template (``env.tools``); ``"text"`` describes them in the
             system message and gives results the role ``user``, for models whose template has no tools.
         max_length: Maximum length of the list in characters of JSON. A message that would take more than half of the

@@ -1,4 +1,4 @@
-"""The base of the wrappers that choose which messages of a prompt are shown, and how a prompt divides into exchanges."""
+"""The base of the wrappers that choose which messages a prompt shows, and the division of a prompt into exchanges."""
 
 from __future__ import annotations
 

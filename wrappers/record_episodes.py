@@ -1,4 +1,4 @@
-"""Every episode of an environment as a line of an ``episodes.jsonl``, whoever steps it."""
+"""Records every episode of an environment as a line of an ``episodes.jsonl``, whoever steps it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ import socket
 import string
 import traceback
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
 
+from agent_envs import checks
 from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec
-from agent_envs.policies.base import Response
+from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RecordEpisodes"]
+
+T = TypeVar("T")
 
 
 @dataclass
 class _Running:
-    """An episode up to now."""
+    """The episode that is being played."""
 
     seed: int | None
     index: int | None
@@ -39,26 +43,26 @@ class _Running:
     error: str | None = None
 
 
-class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Adds every episode to a file of episodes when it ends, as one line that ``agent_envs.read_episodes`` reads.
+class RecordEpisodes(PlacedWrapper):
+    """Append every episode to a file when it ends, as one line that ``agent_envs.read_episodes`` reads.
 
-    What is recorded is what passes here: put it outermost for what the policy sees, innermost for the bare task. An
-    episode that is reset or closed half-way has the stop reason "cut", or "error" with the traceback where its last
-    step raised one; a reset that no step follows is no episode. Under ``run_episode`` and ``run_episodes`` the reason
-    is the rollout's own (a time-out, an empty answer), and the sampled tokens are recorded.
+    The wrapper records what passes through it: put it outermost for what the policy sees, innermost for the bare task.
+    An episode that is reset or closed before its end has the stop reason "cut", or "error" with the traceback if its
+    last step raised one; a reset without a step is not recorded. Under ``run_episode`` and ``run_episodes`` the reason
+    is the rollout's own (a time-out, an empty answer), and sampled tokens are recorded.
 
     Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
-    may share a file, a process that is killed loses the episode it is in, and the same path said again is added to.
+    may share a file, a killed process loses only its running episode, and an existing file is extended.
 
     Args:
         env: Any text environment.
-        path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process:
-            ``"run/{host}-{pid}.jsonl"`` for machines without file locks between them. A folder stands for the
+        path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process;
+            use ``"run/{host}-{pid}.jsonl"`` on machines without shared file locks. A folder stands for the
             ``episodes.jsonl`` in it.
-        tokens: Whether to record tokens and their log-probabilities where the rollout tells them.
+        tokens: Whether to record tokens and their log-probabilities if the rollout reports them.
 
     Raises:
-        ConfigError: The path cannot be written, or the environment is none over text.
+        ConfigError: The path cannot be written, or the environment is not a text environment.
 
     >>> import agent_envs, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -70,22 +74,23 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> folder.cleanup()
     """
 
+    place = Place.ANYWHERE
+
     def __init__(
         self, env: gym.Env[Any, Any], path: str | os.PathLike[str] = "episodes.jsonl", tokens: bool = True
     ) -> None:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise ConfigError(f"RecordEpisodes: path must be that of a file, got {path!r}")
+            raise ConfigError(f"path must be the path of a file, got {checks.shown(path)}")
         if not env.has_wrapper_attr("instructions"):
-            raise ConfigError(f"RecordEpisodes: {env_name(env)} has no instructions: it is no environment over text")
+            raise ConfigError(f"RecordEpisodes is for text environments, and {env_name(env)} has no instructions")
         self.path = os.fspath(path)
-        RecordConstructorArgs.__init__(self, path=self.path, tokens=tokens)
-        gym.Wrapper.__init__(self, env)
-        self.tokens = tokens
-        self._running: list[_Running] = []  # one episode or none: pop() decides who writes it
+        self.tokens = checks.boolean("tokens", tokens)
+        super().__init__(env, path=self.path, tokens=tokens)
+        self._running: list[_Running] = []  # one episode or none; whoever pops it writes it
         self._check_target()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset; the episode that was not at its end is recorded as cut."""
+        """Reset the environment; an unfinished episode is recorded as cut."""
         self._cut()
         self._check_target()
         index = (options or {}).get("index")
@@ -102,7 +107,7 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and record the episode where this ends it."""
+        """Take a step, and record the episode if it ends."""
         running = self._running[0] if self._running else None
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -111,7 +116,7 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 running.error = traceback.format_exc()
             raise
         if running is not None:
-            said, running.response, running.error = running.response, None, None
+            response, running.response, running.error = running.response, None, None
             step = Step(
                 observation=running.observation,
                 action=str(action),
@@ -120,13 +125,12 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 truncated=bool(truncated and not terminated),
                 info=to_json_types(info),
             )
-            if said is not None and self.tokens:
-                ids, sampled, logprobs = said.prompt_ids, said.response_ids, said.response_logprobs
+            if response is not None and self.tokens:
                 step = replace(
                     step,
-                    prompt_ids=None if ids is None else tuple(ids),
-                    response_ids=None if sampled is None else tuple(sampled),
-                    response_logprobs=None if logprobs is None else tuple(logprobs),
+                    prompt_ids=_tuple(response.prompt_ids),
+                    response_ids=_tuple(response.response_ids),
+                    response_logprobs=_tuple(response.response_logprobs),
                 )
             running.steps.append(step)
             running.observation = to_json_types(observation)
@@ -135,12 +139,12 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
     def note_response(self, response: Response) -> None:
-        """The policy's answer, whose tokens belong to the next step; a rollout calls it."""
+        """Take note of the policy's response, whose tokens belong to the next step; rollouts call this."""
         for running in self._running:
             running.response = response
 
     def note_end(self, reason: StopReason, error: str | None = None) -> None:
-        """Record the running episode, where there is one, as ended for this reason; a rollout calls it.
+        """Record the running episode, if there is one, with this stop reason; rollouts call this.
 
         Raises:
             BackendError: The line cannot be written.
@@ -170,14 +174,14 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         try:
             JSONLines(target).append(episode.to_dict())
         except OSError as e:
-            raise BackendError(f"RecordEpisodes: an episode cannot be added to {target}: {e}") from e
+            raise BackendError(f"an episode cannot be added to {target}: {e}") from e
 
     def forget(self) -> None:
-        """Record nothing until the next reset, or until a snapshot from before is restored."""
+        """Record nothing until the next reset, or until an earlier snapshot is restored."""
         self._running = []
 
     def close(self) -> None:
-        """Record the episode that was not at its end as cut, and close."""
+        """Record an unfinished episode as cut, and close the environment."""
         try:
             self._cut()
         finally:
@@ -193,12 +197,12 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def _check_target(self) -> None:
         target = self._target()
-        there = next(place for place in (target, *target.absolute().parents) if place.exists())
-        if not (there.is_file() if there == target else there.is_dir()) or not os.access(there, os.W_OK):
-            raise ConfigError(f"RecordEpisodes: {target} cannot be written")
+        existing = next(path for path in (target, *target.absolute().parents) if path.exists())
+        if not (existing.is_file() if existing == target else existing.is_dir()) or not os.access(existing, os.W_OK):
+            raise ConfigError(f"{target} cannot be written")
 
     def _target(self) -> Path:
-        """The file that the path stands for in this process."""
+        """Return the file that the path stands for in this process."""
         values = {"env": env_name(self).replace("/", "-"), "host": socket.gethostname(), "pid": os.getpid()}
         try:
             for _, name, _, _ in string.Formatter().parse(self.path):
@@ -206,10 +210,14 @@ class RecordEpisodes(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                     raise ValueError(f"there is no {{{name}}}")
             path = Path(self.path.format(**values)).expanduser()
             if path.suffix == ".gz":
-                raise ValueError("lines cannot be added to a packed file")
+                raise ValueError("lines cannot be added to a compressed file")
             if "\0" in str(path):
-                raise ValueError("a path holds no NUL")
+                raise ValueError("a path cannot contain a NUL")
             return path / "episodes.jsonl" if path.is_dir() or self.path.endswith("/") else path
         except (OSError, RuntimeError, ValueError) as e:
             known = ", ".join(f"{{{name}}}" for name in values)
-            raise ConfigError(f"RecordEpisodes: path {self.path!r:.300}: {e}; it may hold {known}") from e
+            raise ConfigError(f"path {self.path!r:.300}: {e}; it may contain {known}") from e
+
+
+def _tuple(values: Sequence[T] | None) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values)

@@ -26,9 +26,9 @@ _LONGEST = 20_000  # characters of a summary
 class Summarize(ContextWrapper):
     """Show a summary in place of earlier exchanges, and the last ``keep`` exchanges in full.
 
-    When a prompt has more than ``after`` exchanges, ``fn`` summarises all but the last ``keep``, and the summary follows
-    the task in their place. The next summary covers the earlier one. Each exchange is summarised once, so that an
-    episode costs one call of ``fn`` per ``after - keep + 1`` steps; the last step of a task that ends costs none.
+    When a prompt has more than ``after`` exchanges, ``fn`` summarises all but the last ``keep``, and their place is
+    taken by the summary, which follows the task. The next summary covers the earlier one. Each exchange is summarised
+    once, so that an episode costs one call of ``fn`` per ``after - keep + 1`` steps; the end of a task costs none.
 
     ``fn`` gets messages: the opening with the earlier summary, then the exchanges to summarise. It returns a string.
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
-from agent_envs.spaces import UnicodeText
 from agent_envs.registration import env_name
+from agent_envs.spaces import UnicodeText
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["TextGame"]

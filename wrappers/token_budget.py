@@ -102,7 +102,7 @@ class TokenBudget(ContextWrapper):
 
     def note_response(self, response: Response) -> None:
         """Take note of the policy's response, whose tokens the next prompt holds; rollouts call this."""
-        self._sampled = response.text, list(response.response_ids or ())
+        self._response = response
 
     def note_end(self, reason: StopReason, error: str | None) -> None:
         """Do nothing at the end of an episode; rollouts call this."""
@@ -121,7 +121,7 @@ class TokenBudget(ContextWrapper):
         self._whole: list[Message] = []  # the last prompt as it came
         self._kept: list[Message] = []  # and as it was shown
         self._prompt_ids: list[int] = []
-        self._sampled: tuple[str, list[int]] = ("", [])  # the last response and its tokens, if they are known
+        self._response = Response("")  # the last one, if it is known
         self._dropped = self._shortened = self._beneath = 0
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
@@ -167,9 +167,8 @@ class TokenBudget(ContextWrapper):
 
     def _response_ids(self) -> list[int]:
         """Return the tokens of the last action."""
-        text, sampled = self._sampled
-        if sampled and text == self._action:
-            return sampled
+        if self._response.response_ids and self._response.text == self._action:
+            return list(self._response.response_ids)
         tokenizer = self._shared.tokenizer
         end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         return [*tokenizer.encode(self._action, add_special_tokens=False), *end]

@@ -15,7 +15,7 @@ from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, DataError
 from agent_envs.policies import TransformersPolicy
-from agent_envs.policies.base import Action, Actor, Policy, Response
+from agent_envs.policies.policy import Action, Actor, Policy, Response
 from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.rollout.many import run_episodes
 

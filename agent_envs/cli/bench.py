@@ -21,7 +21,7 @@ from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_en
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.messages import observation_text
 from agent_envs.policies import ExpertPolicy, RandomPolicy
-from agent_envs.policies.base import Policy
+from agent_envs.policies.policy import Policy
 from agent_envs.registration import ENV_IDS
 
 __all__ = ["Measured", "add_arguments", "format_table", "measure", "run"]

@@ -19,7 +19,7 @@ from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
 from agent_envs.cli.policy_arguments import add_policy_arguments, chosen_policy
 from agent_envs.errors import BackendError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
-from agent_envs.policies.base import Policy, Response
+from agent_envs.policies.policy import Policy, Response
 from agent_envs.policies.terminal import read_text, show, tolerant_streams, tool_lines
 from agent_envs.text import plain
 from agent_envs.threads import background_loop

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.cli.env_arguments import json_object
 from agent_envs.errors import ConfigError, did_you_mean
-from agent_envs.policies.base import Policy
+from agent_envs.policies.policy import Policy
 
 __all__ = ["POLICIES", "PolicyKind", "add_policy_arguments", "chosen_policies", "chosen_policy", "policy_settings"]
 

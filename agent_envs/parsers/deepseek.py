@@ -10,9 +10,9 @@ the separator, then the name, and the arguments in a fenced block.
 from __future__ import annotations
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["DeepSeekParser"]
 
@@ -21,7 +21,7 @@ _BEGIN, _SEPARATOR, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", 
 _FENCE = "```json"
 
 
-class DeepSeekParser:
+class DeepSeekParser(ReasoningParser):
     """Reads both forms of DeepSeek's tool calls and writes that of V3.1.
 
     >>> parser = DeepSeekParser()
@@ -30,10 +30,6 @@ class DeepSeekParser:
     """
 
     name = "deepseek"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.split(_BEGIN, MAX_CALLS + 1)
@@ -48,11 +44,9 @@ class DeepSeekParser:
         return ParsedAction(said.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         return f"{_BEGIN_ALL}{_BEGIN}{call.name}{_SEPARATOR}{written_json(call.arguments)}{_END}{_END_ALL}"
 
     def describe(self) -> str:
-        """The format in words."""
         return f"{_BEGIN_ALL}{_BEGIN}NAME{_SEPARATOR}{{...}}{_END}{_END_ALL}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from agent_envs.messages import ToolCall
-from agent_envs.parsers.base import ParsedAction, Parser
 from agent_envs.parsers.deepseek import DeepSeekParser
 from agent_envs.parsers.fenced_python import FencedPythonParser
 from agent_envs.parsers.glm import GlmParser
@@ -13,6 +12,7 @@ from agent_envs.parsers.harmony import HarmonyParser
 from agent_envs.parsers.hermes import HermesParser
 from agent_envs.parsers.llama import LlamaParser
 from agent_envs.parsers.mistral import MistralParser
+from agent_envs.parsers.parser import ParsedAction, Parser
 from agent_envs.parsers.plain_json import PlainJsonParser
 from agent_envs.parsers.qwen_coder import QwenCoderParser
 from agent_envs.parsers.react import ReActParser

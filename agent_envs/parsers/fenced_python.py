@@ -12,15 +12,15 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction, only_argument
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction, only_argument
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["FencedPythonParser"]
 
 _OPEN = re.compile(r"^(`{3,})(?:python|py)[ \t]*\n", re.MULTILINE)
 
 
-class FencedPythonParser:
+class FencedPythonParser(ReasoningParser):
     """Reads and writes fenced Python; the first block is the call, and what follows it is not read.
 
     >>> FencedPythonParser().parse("I compute.\\n```python\\nprint(1)\\n```").calls[0].arguments
@@ -28,10 +28,6 @@ class FencedPythonParser:
     """
 
     name = "fenced_python"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart: one call, or an answer."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         start = _OPEN.search(body)
@@ -45,12 +41,10 @@ class FencedPythonParser:
         return ParsedAction(body[: start.start()].strip(), (call,))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         code = only_argument(call, "code")
         longest = max((len(run) for run in re.findall(r"^`{3,}", code, re.MULTILINE)), default=2)
         fence = "`" * (longest + 1)
         return f"{fence}python\n{code if code.endswith(chr(10)) else code + chr(10)}{fence}"
 
     def describe(self) -> str:
-        """The format in words."""
         return "```python\n...\n```"

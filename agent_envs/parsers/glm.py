@@ -15,7 +15,6 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
     no_calls,
@@ -23,7 +22,8 @@ from agent_envs.parsers.json_calls import (
     typed_argument,
     written_argument,
 )
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["GlmParser"]
 
@@ -33,7 +33,7 @@ _KEY = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
 _END_VALUE = "</arg_value>"
 
 
-class GlmParser:
+class GlmParser(ReasoningParser):
     """Reads and writes GLM-4.5's tool calls.
 
     Args:
@@ -47,10 +47,6 @@ class GlmParser:
 
     def __init__(self, tools: Sequence[ToolSpec] | None = None) -> None:
         self._types = argument_types(tools)
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         rest, calls = scan_calls(body, _OPENING, lambda match: self._read_call(body, match.end()))
@@ -81,7 +77,6 @@ class GlmParser:
         return ToolCall(name, arguments, body[begin:end]), after
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         pairs = "".join(
             f"<arg_key>{key}</arg_key>\n<arg_value>{written_argument(value)}{_END_VALUE}\n"
             for key, value in call.arguments.items()
@@ -89,5 +84,4 @@ class GlmParser:
         return f"{_OPEN}{call.name}\n{pairs}{_CLOSE}"
 
     def describe(self) -> str:
-        """The format in words."""
         return f"{_OPEN}NAME<arg_key>argument</arg_key><arg_value>value{_END_VALUE}{_CLOSE}"

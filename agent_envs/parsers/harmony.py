@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
+from agent_envs.parsers.parser import ParsedAction
 
 __all__ = ["HarmonyParser"]
 
@@ -63,12 +63,10 @@ class HarmonyParser:
         return ParsedAction("".join(said).strip(), tuple(calls), "\n".join(reasoning))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         body = written_json(call.arguments)
         return f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{_MESSAGE}{body}{_CALL}"
 
     def describe(self) -> str:
-        """The format in words."""
         return f"<|channel|>commentary to=functions.NAME <|constrain|>json{_MESSAGE}{{...}}{_CALL}"
 
 

@@ -13,9 +13,9 @@ import json
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, too_many, written_json
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["HermesParser"]
 
@@ -25,7 +25,7 @@ _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
 
 
-class HermesParser:
+class HermesParser(ReasoningParser):
     """Reads and writes Hermes tool calls.
 
     >>> parsed = HermesParser().parse('Let me see.<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>')
@@ -36,14 +36,6 @@ class HermesParser:
     """
 
     name = "hermes"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart.
-
-        What stands in ``<think>`` blocks, or before a ``</think>`` whose beginning was in the prompt, is reasoning:
-        calls in it are not made. Tags within the JSON of a call are part of its strings.
-        """
-        return outside_reasoning(text, self._read)
 
     def _read(self, text: str) -> ParsedAction:
         if _OPEN not in text:
@@ -70,12 +62,10 @@ class HermesParser:
         return ParsedAction(rest.strip() if calls else rest, tuple(calls))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         body = written_json({"name": call.name, "arguments": call.arguments})
         return f"{_OPEN}\n{body}\n{_CLOSE}"
 
     def describe(self) -> str:
-        """The format in words."""
         return f'{_OPEN}{{"name": <tool>, "arguments": {{...}}}}{_CLOSE}'
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.parsers.base import ParsedAction
+from agent_envs.parsers.parser import ParsedAction
 
 __all__ = [
     "MAX_CALLS",

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["LlamaParser"]
 
@@ -22,7 +22,7 @@ _CALL = re.compile(r'\{\s*"name"\s*:\s*"[^"]{1,200}"\s*,\s*"(?:parameters|argume
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
-class LlamaParser:
+class LlamaParser(ReasoningParser):
     """Reads and writes Llama 3.1 tool calls.
 
     >>> LlamaParser().parse('<|python_tag|>{"name": "add", "parameters": {"a": 1}}<|eom_id|>').calls[0].arguments
@@ -32,10 +32,6 @@ class LlamaParser:
     """
 
     name = "llama"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart: calls where a JSON object begins it, follows the tag or has a call's form."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         for token in _ENDS:
@@ -68,9 +64,7 @@ class LlamaParser:
         return ParsedAction(before.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         return written_json({"name": call.name, "parameters": call.arguments})
 
     def describe(self) -> str:
-        """The format in words."""
         return '{"name": <tool>, "parameters": {...}} and nothing else'

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["MistralParser"]
 
@@ -21,7 +21,7 @@ _TAG = "[TOOL_CALLS]"
 _NAMED = re.compile(r"\s*([\w.-]{1,200})(?:\[CALL_ID\]\w{1,64})?\[ARGS\]")
 
 
-class MistralParser:
+class MistralParser(ReasoningParser):
     """Reads both forms of Mistral's tool calls and writes the array.
 
     >>> parsed = MistralParser().parse('Wait.[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]</s>')
@@ -32,12 +32,7 @@ class MistralParser:
     """
 
     name = "mistral"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
-        if "[/THINK]" in text:
-            return outside_reasoning(text, self._read, opening="[THINK]", closing="[/THINK]")
-        return outside_reasoning(text, self._read)
+    tags = (("[THINK]", "[/THINK]"), ("<think>", "</think>"))
 
     def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
@@ -51,12 +46,10 @@ class MistralParser:
         return ParsedAction(outside.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         body = written_json([{"name": call.name, "arguments": call.arguments}])
         return _TAG + body.replace(_TAG, "\\u005b" + _TAG[1:]).replace("[/THINK]", "\\u005b/THINK]")
 
     def describe(self) -> str:
-        """The format in words."""
         return f'{_TAG}[{{"name": <tool>, "arguments": {{...}}}}]'
 
 

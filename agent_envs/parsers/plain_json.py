@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["PlainJsonParser"]
 
@@ -18,7 +18,7 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\n")
 _START = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|parameters)"')
 
 
-class PlainJsonParser:
+class PlainJsonParser(ReasoningParser):
     """Reads and writes calls as plain JSON; words before and after are kept as text.
 
     >>> parsed = PlainJsonParser().parse('I add.\\n```json\\n{"name": "add", "arguments": {"a": 1}}\\n```')
@@ -29,10 +29,6 @@ class PlainJsonParser:
     """
 
     name = "json"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart. An object without name and arguments is no call."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         outside: list[str] = []
@@ -62,9 +58,7 @@ class PlainJsonParser:
         return ParsedAction(rest.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         return written_json({"name": call.name, "arguments": call.arguments})
 
     def describe(self) -> str:
-        """The format in words."""
         return '{"name": <tool>, "arguments": {...}}'

@@ -17,7 +17,6 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.parsers.base import ParsedAction
 from agent_envs.parsers.json_calls import (
     argument_types,
     no_calls,
@@ -25,7 +24,8 @@ from agent_envs.parsers.json_calls import (
     typed_argument,
     written_argument,
 )
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["QwenCoderParser"]
 
@@ -34,7 +34,7 @@ _PARAMETER = re.compile(r"\s*<parameter=([^>\n]{1,200})>\n?")
 _CLOSE_FUNCTION, _CLOSE_PARAMETER = "</function>", "</parameter>"
 
 
-class QwenCoderParser:
+class QwenCoderParser(ReasoningParser):
     """Reads and writes Qwen3-Coder's tool calls.
 
     Args:
@@ -49,10 +49,6 @@ class QwenCoderParser:
 
     def __init__(self, tools: Sequence[ToolSpec] | None = None) -> None:
         self._types = argument_types(tools)
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, body: str) -> ParsedAction:
         outside, calls = scan_calls(body, _FUNCTION, lambda match: self._read_call(body, match))
@@ -83,7 +79,6 @@ class QwenCoderParser:
         return ToolCall(name, arguments, body[match.start() : end]), end
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that ``parse`` reads it."""
         parameters = "".join(
             f"<parameter={key}>\n{written_argument(value)}\n{_CLOSE_PARAMETER}\n"
             for key, value in call.arguments.items()
@@ -91,5 +86,4 @@ class QwenCoderParser:
         return f"<tool_call>\n<function={call.name}>\n{parameters}{_CLOSE_FUNCTION}\n</tool_call>"
 
     def describe(self) -> str:
-        """The format in words."""
         return "<tool_call><function=NAME><parameter=ARGUMENT>value</parameter></function></tool_call>"

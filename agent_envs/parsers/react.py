@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction, only_argument
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction, only_argument
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["ReActParser"]
 
@@ -21,7 +21,7 @@ _COMMAND = re.compile(r"(?<![A-Za-z])(search|lookup|finish)\[", re.IGNORECASE)
 _EXPECTED = "expected one action: search[entity], lookup[keyword] or finish[answer]"
 
 
-class ReActParser:
+class ReActParser(ReasoningParser):
     """Reads and writes ReAct commands; the last line that holds one counts, and `finish` is the final answer.
 
     >>> ReActParser().parse("Thought: hm.\\nAction: Search[High Plains]").calls[0].arguments
@@ -33,10 +33,6 @@ class ReActParser:
     """
 
     name = "react"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
-        return outside_reasoning(text, self._read)
 
     def _read(self, text: str) -> ParsedAction:
         if not text.strip():
@@ -51,11 +47,9 @@ class ReActParser:
         return ParsedAction("", (ToolCall(name, {_ARGUMENTS[name]: argument}, text[start:end]),), reasoning)
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that `parse` reads it."""
         return f"{call.name}[{' '.join(only_argument(call, _ARGUMENTS.get(call.name)).split())}]"
 
     def describe(self) -> str:
-        """The format in words."""
         return "search[entity], lookup[keyword] or finish[answer]"
 
 

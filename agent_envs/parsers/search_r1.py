@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.base import ParsedAction, only_argument
-from agent_envs.parsers.thinking import outside_reasoning
+from agent_envs.parsers.parser import ParsedAction, only_argument
+from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["SearchR1Parser"]
 
@@ -24,7 +24,7 @@ _EXPECTED = (
 )
 
 
-class SearchR1Parser:
+class SearchR1Parser(ReasoningParser):
     """Reads and writes Search-R1 actions.
 
     >>> SearchR1Parser().parse("<think>hm</think><search> High Plains </search>").calls[0].arguments
@@ -34,10 +34,7 @@ class SearchR1Parser:
     """
 
     name = "search_r1"
-
-    def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart: one call, an answer, or a failure that says what was expected."""
-        return outside_reasoning(text, self._read, in_calls=False)
+    in_calls = False
 
     def _read(self, body: str) -> ParsedAction:
         if not body.strip():
@@ -55,9 +52,7 @@ class SearchR1Parser:
         return ParsedAction("", (ParseFailure(_EXPECTED, body),))
 
     def format(self, call: ToolCall) -> str:
-        """Write a call so that `parse` reads it."""
         return f"<search>{only_argument(call, 'query')}</search>"
 
     def describe(self) -> str:
-        """The format in words."""
         return "<search>query</search> or <answer>answer</answer>"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent_envs._lazy import lazy_names
-from agent_envs.policies.base import Actor, Policy, Response
 from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
 from agent_envs.policies.human import HumanPolicy
+from agent_envs.policies.policy import Actor, Policy, Response
 from agent_envs.policies.random import RandomPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
 

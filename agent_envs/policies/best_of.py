@@ -14,7 +14,7 @@ import gymnasium as gym
 from agent_envs.branching import tried
 from agent_envs.errors import ConfigError, EpisodeStop, PolicyError, did_you_mean
 from agent_envs.messages import Observation
-from agent_envs.policies.base import Policy, Response
+from agent_envs.policies.policy import Policy, Response
 from agent_envs.threads import run_in_thread
 
 __all__ = ["SCORERS", "BestOfN", "ForkingActor", "Scorer", "score_logprob", "score_majority", "score_reward"]

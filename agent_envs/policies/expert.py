@@ -9,7 +9,7 @@ import numpy as np
 
 from agent_envs.errors import ConfigError, PolicyError
 from agent_envs.messages import Observation
-from agent_envs.policies.base import episode_rng
+from agent_envs.policies.policy import episode_rng
 
 __all__ = ["ExpertPolicy"]
 

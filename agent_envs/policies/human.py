@@ -10,7 +10,7 @@ import gymnasium as gym
 from agent_envs.errors import EmptyGeneration
 from agent_envs.layers import available_actions
 from agent_envs.messages import Observation, observation_text
-from agent_envs.policies.base import Response
+from agent_envs.policies.policy import Response
 from agent_envs.policies.terminal import read_text, show, tool_lines
 
 __all__ = ["HumanPolicy"]

@@ -11,7 +11,7 @@ import numpy as np
 from agent_envs.errors import ConfigError
 from agent_envs.layers import available_actions
 from agent_envs.messages import Observation
-from agent_envs.policies.base import episode_rng
+from agent_envs.policies.policy import episode_rng
 
 __all__ = ["RandomPolicy", "random_value"]
 

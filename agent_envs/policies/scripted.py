@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from agent_envs.errors import ConfigError, PolicyError
 from agent_envs.messages import Observation
-from agent_envs.policies.base import Action
+from agent_envs.policies.policy import Action
 
 __all__ = ["ScriptedPolicy"]
 

@@ -12,13 +12,14 @@ import json
 import threading
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
-from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, first_line
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, MissingExtraError, first_line
 from agent_envs.messages import Message, Observation, ToolSpec
-from agent_envs.policies.base import Response
+from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 
@@ -210,18 +211,29 @@ class _TokenActor:
         return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs)
 
 
+_loading = threading.Lock()  # transformers' lazy imports are not thread-safe
+
+
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a Hugging Face folder or name.
+    """Load the tokenizer of a Hugging Face folder or name.
 
     Raises:
         ConfigError: There is none.
+        MissingExtraError: The package transformers is not installed.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {first_line(e)}") from e
+    path = Path(name).expanduser()
+    if name.startswith((".", "/", "~")) and not path.is_dir():
+        raise ConfigError(f"there is no tokenizer folder {name!r}")
+    with _loading:
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as e:
+            raise MissingExtraError("transformers", extra="hf") from e
+        try:
+            source = path if name.startswith("~") else name
+            return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {first_line(e)}") from e
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:

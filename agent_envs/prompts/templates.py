@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.messages import ToolCall
-from agent_envs.parsers.base import Parser
+from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 
 __all__ = [

@@ -32,7 +32,7 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.layers import layers
-from agent_envs.policies.base import Action, Actor, Policy, Response
+from agent_envs.policies.policy import Action, Actor, Policy, Response
 from agent_envs.registration import env_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from agent_envs.episodes.log import EpisodeLog
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
-from agent_envs.policies.base import Policy
+from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
 from agent_envs.rollout.many import play_tasks

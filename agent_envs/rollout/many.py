@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError
-from agent_envs.policies.base import Policy
+from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
 from agent_envs.rollout.one import check_timeouts, supervise
 from agent_envs.threads import background_loop, is_responsive, run_in_thread

@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
-from agent_envs.policies.base import Policy
+from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock

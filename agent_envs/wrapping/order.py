@@ -1,4 +1,4 @@
-"""Where each wrapper goes in a stack: the places, the check made at construction, and Gymnasium wrappers that harm text."""
+"""The order of wrappers: the places, the check at construction, and the wrappers of Gymnasium that harm text."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: The environment to wrap.
-        arguments: The constructor's other arguments, which the environment's spec keeps. They are not copied: functions,
-            tokenizers and clients are shared.
+        arguments: The constructor's other arguments, which the environment's spec keeps. They are not copied, so that
+            functions, tokenizers and clients are shared.
 
     Raises:
         ConfigError: The wrapper does not fit around `env`; the message gives the right order.
@@ -90,9 +90,9 @@ def _problem(env: gym.Env[Any, Any], inner: list[type[PlacedWrapper]], wrapper: 
         return "is for environments with discrete actions; this is a text environment already" if text else ""
     if place >= Place.REWARD:
         return ""
-    if wrapper.selects_history and (others := [kind.__name__ for kind in inner if kind.selects_history]):
-        if wrapper.__name__ not in others:
-            return f"and {others[0]} cannot be combined: each decides which earlier steps are shown"
+    others = [kind.__name__ for kind in inner if kind.selects_history and kind is not wrapper]
+    if wrapper.selects_history and others:
+        return f"and {others[0]} cannot be combined: each decides which earlier steps are shown"
     if any(kind.place is place for kind in inner) and not wrapper.repeatable:
         return "is there already: once is enough"
     if above := [kind.__name__ for kind in inner if place < kind.place < Place.REWARD]:
@@ -106,7 +106,7 @@ def _problem(env: gym.Env[Any, Any], inner: list[type[PlacedWrapper]], wrapper: 
     if isinstance(observations, MessagesSpace):
         return "needs text: put it beneath the wrapper that makes messages"
     if not isinstance(observations, UnicodeText):
-        return f"needs text, got {observations}; TextGame turns an environment with a few actions into a text environment"
+        return f"needs text, got {observations}; TextGame turns discrete actions into text"
     return ""
 
 
@@ -136,6 +136,5 @@ def check_stock(env: gym.Env[Any, Any]) -> None:
     for layer in layers(env):
         name = type(layer).__name__
         if type(layer).__module__.startswith("gymnasium.") and name in REFUSED:
-            raise ConfigError(
-                f"Gymnasium's {name} is not for text: {REFUSED[name]}. Leave it out; docs/wrappers.md lists those that fit"
-            )
+            fitting = "docs/wrappers.md lists those that fit"
+            raise ConfigError(f"Gymnasium's {name} is not for text: {REFUSED[name]}. Leave it out; {fitting}")

@@ -90,7 +90,8 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
             try:
                 env = wrapper(env, **arguments)
             except (AssertionError, ConfigError, TypeError, ValueError) as e:
-                raise ConfigError(f"wrapper {spec!r}: {e}") from e
+                about = "" if str(e).startswith(wrapper.__name__) else f"wrapper {spec!r}: "
+                raise ConfigError(f"{about}{e}") from e
         check_stock(env)
     return env
 

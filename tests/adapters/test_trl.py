@@ -44,7 +44,7 @@ from agent_envs.episodes.record import StopReason  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError  # noqa: E402
 from agent_envs.messages import ToolCall  # noqa: E402
 from agent_envs.policies import ScriptedPolicy, TransformersPolicy  # noqa: E402
-from agent_envs.policies.base import Response  # noqa: E402
+from agent_envs.policies.policy import Response  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.text_env import Outcome  # noqa: E402
 from agent_envs.tool_env import ToolEnv  # noqa: E402

@@ -19,7 +19,7 @@ import agent_envs.policies
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
-from agent_envs.policies.base import episode_rng
+from agent_envs.policies.policy import episode_rng
 from agent_envs.policies.random import random_value
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import run_episode

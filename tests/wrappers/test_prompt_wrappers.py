@@ -160,7 +160,7 @@ def test_templates_of_ones_own():
         ("$question", r"\$question; the placeholders are \$task"),
         ("$task costs 5$", r"a \$ without a name"),
         ("nowhere:f", "nowhere:f cannot be loaded"),
-        (3, "must be a name, a text or a function"),
+        (3, "template must be a function or its name, module:function, got 3"),
     ):
         with pytest.raises(ConfigError, match=message):
             RebuildPrompt(gym.make(TOOL), template=template)
@@ -227,16 +227,16 @@ def test_notes_are_added_and_results_still_answer_their_calls():
         ({"fn": "nowhere"}, "module:function"),
         ({"fn": fn, "where": "under"}, "where must be"),
         ({"fn": fn, "max_chars": 0}, "max_chars must be"),
-        ({"fn": fn, "heading": 3}, "heading must be a text"),
+        ({"fn": fn, "heading": 3}, "heading must be a string"),
     ):
         with pytest.raises(ConfigError, match=message):
             Augment(gym.make(TOOL), **arguments)
-    with pytest.raises(ConfigError, match="separator must be a text"):
+    with pytest.raises(ConfigError, match="separator must be a string"):
         PrependInstructions(gym.make(TOOL), separator=3)
     for weight in (True, "much", float("nan"), float("inf"), -1):
         with pytest.raises(ConfigError, match="weight must be a number of at least 0"):
             FormatReward(gym.make(TOOL), weight=weight)
-    with pytest.raises(ConfigError, match="must return a text"):
+    with pytest.raises(ConfigError, match="must return a string"):
         Augment(gym.make(TOOL), fn=lambda observation, info: [3]).reset(seed=0)
 
 

@@ -267,12 +267,12 @@ def test_a_full_disk_is_an_error_that_leaves_the_file_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("", "path must be that of a file"),
-        (3, "path must be that of a file"),
-        ("a-{worker}.jsonl", r"there is no \{worker\}; it may hold \{env\}, \{host\}, \{pid\}"),
+        ("", "path must be the path of a file"),
+        (3, "path must be the path of a file"),
+        ("a-{worker}.jsonl", r"there is no \{worker\}; it may contain \{env\}, \{host\}, \{pid\}"),
         ("a-{pid.real}.jsonl", "there is no"),
-        ("a-{", "it may hold"),
-        ("a.jsonl.gz", "packed"),
+        ("a-{", "it may contain"),
+        ("a.jsonl.gz", "compressed"),
         ("~no_such_user/a.jsonl", "home"),
         ("a\0b.jsonl", "NUL"),
         ("a" * 300, "too long"),
@@ -298,7 +298,7 @@ def test_an_info_without_a_json_form_is_named(tmp_path):
 
 
 def test_environments_that_are_not_over_text_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no environment over text"):
+    with pytest.raises(ConfigError, match="for text environments, and FrozenLake-v1 has no instructions"):
         RecordEpisodes(gym.make("FrozenLake-v1"), tmp_path)
 
 

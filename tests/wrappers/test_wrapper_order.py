@@ -16,14 +16,14 @@ import gymnasium as gym
 import gymnasium.wrappers as stock
 import numpy as np
 import pytest
-from gymnasium.utils import RecordConstructorArgs
 
 import agent_envs
 from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.layers import layers
 from agent_envs.policies import ExpertPolicy
 from agent_envs.wrappers import ChatMessages, RewardNormalisation, SlidingWindow, apply_wrappers
 from agent_envs.wrappers.reward_normalisation import return_statistics
-from agent_envs.wrapping.order import ORDER, REFUSED, stack_names
+from agent_envs.wrapping.order import REFUSED, Place, PlacedWrapper
 from agent_envs.wrapping.specs import WRAPPERS
 
 TOOL, HOUSE = "AgentR1/GSM8KTool-v0", "AgentR1/ALFWorld-v0"
@@ -37,35 +37,39 @@ SUMMARY, NOTES, BUDGET = "Summarize(fn='json:dumps')", "Augment(fn='html:escape'
         (TOOL, [SUMMARY], "In this order: ChatMessages, Summarize"),
         (TOOL, [BUDGET], "In this order: ChatMessages, TokenBudget"),
         (TOOL, ["ChatMessages", "ChatMessages"], "ChatMessages is there already"),
-        (TOOL, ["ChatMessages", "RebuildPrompt"], "RebuildPrompt goes beneath ChatMessages. In this order: RebuildPr"),
-        (TOOL, ["ChatMessages", NOTES], "Augment goes beneath ChatMessages"),
-        (TOOL, ["ChatMessages", "PrependInstructions"], "PrependInstructions goes beneath ChatMessages"),
-        (TOOL, ["ChatMessages", "MalformedCalls"], "MalformedCalls goes beneath ChatMessages"),
-        (TOOL, ["ChatMessages", "StripReasoning"], "StripReasoning goes beneath ChatMessages"),
-        (HOUSE, ["ChatMessages", "AsTool"], "AsTool goes beneath ChatMessages. In this order: AsTool, ChatMessages"),
+        (
+            TOOL,
+            ["ChatMessages", "RebuildPrompt"],
+            "RebuildPrompt must go beneath ChatMessages. In this order: Rebuil",
+        ),
+        (TOOL, ["ChatMessages", NOTES], "Augment must go beneath ChatMessages"),
+        (TOOL, ["ChatMessages", "PrependInstructions"], "PrependInstructions must go beneath ChatMessages"),
+        (TOOL, ["ChatMessages", "MalformedCalls"], "MalformedCalls must go beneath ChatMessages"),
+        (TOOL, ["ChatMessages", "StripReasoning"], "StripReasoning must go beneath ChatMessages"),
+        (HOUSE, ["ChatMessages", "AsTool"], "AsTool must go beneath ChatMessages. In this order: AsTool, ChatMessages"),
         (HOUSE, ["MalformedCalls"], "here the actions are commands: put AsTool beneath"),
-        (HOUSE, ["StripReasoning", "AsTool"], "AsTool goes beneath StripReasoning"),
-        (HOUSE, ["RebuildPrompt", "AsTool"], "AsTool goes beneath RebuildPrompt"),
+        (HOUSE, ["StripReasoning", "AsTool"], "AsTool must go beneath StripReasoning"),
+        (HOUSE, ["RebuildPrompt", "AsTool"], "AsTool must go beneath RebuildPrompt"),
         (TOOL, ["RebuildPrompt", "RebuildPrompt"], "RebuildPrompt is there already"),
         (
             TOOL,
             ["RebuildPrompt", "ChatMessages", "SlidingWindow"],
-            "SlidingWindow and RebuildPrompt do not go together",
+            "SlidingWindow and RebuildPrompt cannot be combined",
         ),
-        (TOOL, ["ChatMessages", "SlidingWindow", SUMMARY], "Summarize and SlidingWindow do not go together"),
+        (TOOL, ["ChatMessages", "SlidingWindow", SUMMARY], "Summarize and SlidingWindow cannot be combined"),
         (TOOL, ["PrependInstructions", "RebuildPrompt"], "In this order: RebuildPrompt, PrependInstructions"),
         (TOOL, [NOTES, "RebuildPrompt"], "In this order: RebuildPrompt, Augment"),
         (TOOL, ["PrependInstructions", NOTES], "In this order: Augment, PrependInstructions"),
-        (TOOL, ["FormatReward", "MalformedCalls"], "goes beneath FormatReward, which would not see"),
+        (TOOL, ["FormatReward", "MalformedCalls"], "must go beneath FormatReward, which would not see"),
         (
             TOOL,
             ["StepPenalty", "ChatMessages", "MalformedCalls"],
             "In this order: MalformedCalls, ChatMessages, StepPen",
         ),
-        (TOOL, ["TextGame"], "this one is a text environment already"),
-        ("CartPole-v1", ["ChatMessages"], "TextGame makes a text environment"),
+        (TOOL, ["TextGame"], "this is a text environment already"),
+        ("CartPole-v1", ["ChatMessages"], "TextGame turns discrete actions into text"),
         ("CartPole-v1", ["TextGame", "TextGame"], "TextGame"),
-        ("CartPole-v1", [NOTES], "ChatMessages|is over text"),
+        ("CartPole-v1", [NOTES], "Augment needs text"),
         (TOOL, ["AsTool"], "has tools already"),
     ],
 )
@@ -89,7 +93,8 @@ def test_right_orders_are_accepted_and_rewards_go_anywhere():
     for kept in itertools.chain.from_iterable(itertools.combinations(text, n) for n in range(len(text) + 1)):
         if "SlidingWindow" not in kept or "ChatMessages" in kept:
             env = apply_wrappers(gym.make(TOOL), [*kept, "FormatReward", "ToolCallReward", "StepPenalty"])
-            assert [n for n in stack_names(env) if n in ORDER] == [spec.partition("(")[0] for spec in kept]
+            placed = [layer for layer in layers(env) if isinstance(layer, PlacedWrapper) and layer.place < Place.REWARD]
+            assert [type(layer).__name__ for layer in placed][::-1] == [spec.partition("(")[0] for spec in kept]
             env.reset(seed=0)
             assert len(env.step("<tool_call>")) == 5
     env = apply_wrappers(gym.make(HOUSE), ["StepPenalty", "AsTool", "MalformedCalls", "RebuildPrompt", NOTES, NOTES])
@@ -98,20 +103,11 @@ def test_right_orders_are_accepted_and_rewards_go_anywhere():
     apply_wrappers(gym.make("FrozenLake-v1", render_mode="ansi"), ["TextGame", "AsTool", "ChatMessages"]).reset(seed=0)
 
 
-def test_the_order_and_the_specs_name_every_wrapper():
-    anywhere = {
-        "FormatReward",
-        "InvalidActionPenalty",
-        "RecordEpisodes",
-        "RewardNormalisation",
-        "StepPenalty",
-        "ToolCallReward",
-    }
-    assert set(WRAPPERS) == {*ORDER, *anywhere}
-    assert {name for name in agent_envs.wrappers.__all__ if name[0].isupper()} == set(WRAPPERS)
-    for entry in WRAPPERS.values():
-        module, _, name = entry.partition(":")
-        assert issubclass(getattr(__import__(module, fromlist=[name]), name), RecordConstructorArgs)
+def test_every_wrapper_has_a_place_and_a_spec():
+    assert [name for name in agent_envs.wrappers.__all__ if name[0].isupper()] == list(WRAPPERS)
+    for name in WRAPPERS:
+        wrapper = getattr(agent_envs.wrappers, name)
+        assert issubclass(wrapper, PlacedWrapper) and isinstance(wrapper.place, Place)
 
 
 def test_a_wrapper_of_ones_own_counts_as_what_it_extends():
@@ -248,11 +244,11 @@ def test_rewards_come_to_one_size_per_kind_of_task():
     assert play(0, update=False) == (family, 10.0, 0.1) and statistics.counts[family] == 99
     assert play(0)[1:] == (10.0, 0.1) and statistics.counts[family] == 100
     assert play(0, clip=0.05, update=False)[2] == 0.05
-    with pytest.raises(ConfigError, match="the reset's info has no 'kind'; it has admissible_commands"):
+    with pytest.raises(ConfigError, match="by='kind': the reset's info has no such key; it has admissible_commands"):
         RewardNormalisation(gym.make(HOUSE, size=1), by="kind").reset(seed=0)
     for arguments, message in (
         ({"clip": -1}, "clip must be"),
-        ({"by": 3}, "by and name are texts"),
+        ({"by": 3}, "by must be a string, got 3"),
         ({"update": "no"}, "update must be"),
     ):
         with pytest.raises(ConfigError, match=message):

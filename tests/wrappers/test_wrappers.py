@@ -44,11 +44,11 @@ def test_parts_add_up_and_stand_apart() -> None:
     ("make", "message"),
     [
         (lambda env: InvalidActionPenalty(env, penalty=-1), "at least 0"),
-        (lambda env: StepPenalty(env, penalty=float("nan")), "finite number"),
-        (lambda env: StepPenalty(env, penalty="1"), "finite number"),
-        (lambda env: ToolCallReward(env, error=1.0), "must not pay"),
-        (lambda env: ToolCallReward(env, tool="search"), "has the tools calculator, not 'search'"),
-        (lambda env: ToolCallReward(gym.make("AgentR1/GSM8K-v0")), "has no tools"),
+        (lambda env: StepPenalty(env, penalty=float("nan")), "penalty must be a number of at least 0"),
+        (lambda env: StepPenalty(env, penalty="1"), "penalty must be a number of at least 0"),
+        (lambda env: ToolCallReward(env, error=1.0), "error must be a number of at most 0"),
+        (lambda env: ToolCallReward(env, tool="search"), "tool must be 'calculator', got 'search'"),
+        (lambda env: ToolCallReward(gym.make("AgentR1/GSM8K-v0")), "this one has none"),
     ],
 )
 def test_bad_arguments_are_named(make, message: str) -> None:
@@ -88,7 +88,7 @@ def test_observations_of_numbers_and_names_of_ones_own() -> None:
     for actions in (["a"], ["a", "a", "b", "c"], ["a", "b", "c", ""]):
         with pytest.raises(ConfigError, match="4 different names"):
             _lake(actions=actions)
-    with pytest.raises(ConfigError, match="must be discrete"):
+    with pytest.raises(ConfigError, match="needs at most 1000 discrete actions"):
         TextGame(gym.make("Pendulum-v1"))
 
 

@@ -27,7 +27,7 @@ from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, epi
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
 from agent_envs.messages import Observation
-from agent_envs.policies.base import Response
+from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation

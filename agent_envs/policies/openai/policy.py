@@ -23,10 +23,10 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.messages import Message, Observation
-from agent_envs.policies.base import Response
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.policies.openai.client import OpenAIServer
 from agent_envs.policies.openai.reply import Reply
+from agent_envs.policies.policy import Response
 from agent_envs.prompts.conversation import Conversation
 
 __all__ = ["OpenAIPolicy"]

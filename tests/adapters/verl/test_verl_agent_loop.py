@@ -34,7 +34,7 @@ from agent_envs.adapters.verl.rollout import agent_loop
 from agent_envs.adapters.verl.run import version
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError
-from agent_envs.policies.base import Response
+from agent_envs.policies.policy import Response
 from agent_envs.spaces import UnicodeText
 
 AWKWARD = [
