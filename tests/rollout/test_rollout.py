@@ -564,7 +564,7 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
         ({"options": [1, 2, 3]}, "options must hold Mapping or None"),
         ({"wrappers": "PrependInstructions"}, r"write \['PrependInstructions'\]"),
         ({"wrappers": ["PrependInstruction"]}, "PrependInstructions"),
-        ({"env_id": 7}, "env_id is an id"),
+        ({"env_id": 7}, "env_id must be an id"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], message: str) -> None:
