@@ -1,6 +1,6 @@
-"""Rows of a corpus: {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}.
+"""Reads corpora: files of rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}.
 
-`contents` is indexed as it stands; otherwise it is the title in quotation marks, a line break, and the text.
+`contents` is indexed as it is; otherwise the title in quotation marks, a line break, and the text are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.errors import DataError
 from agent_envs.files import numbered_lines
 
@@ -19,10 +20,10 @@ _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
 
 def row_id(row: Mapping[str, Any], where: object) -> str:
-    """The id of a row; a whole number becomes its digits.
+    """Return the id of a row as a string; it may be an integer.
 
     Raises:
-        DataError: There is none; the message names `where`.
+        DataError: The id is missing or invalid; the message names `where`.
     """
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with id and text, got {type(row).__name__}")
@@ -30,25 +31,25 @@ def row_id(row: Mapping[str, Any], where: object) -> str:
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
         doc_id = str(doc_id)
     if not isinstance(doc_id, str) or not doc_id:
-        raise DataError(f"{where}: 'id' has to be a string that is not empty, got {doc_id!r}")
+        raise DataError(f"{where}: 'id' must be a non-empty string, got {shown(doc_id)}")
     return doc_id
 
 
 def row_contents(row: Mapping[str, Any], where: object) -> str:
-    """What is indexed of a row.
+    """Return the text of a row that is indexed.
 
     >>> row_contents({"id": "1", "title": "Paris", "text": "A city."}, "row 1")
     '"Paris"\\nA city.'
 
     Raises:
-        DataError: It has neither contents nor text, or they are no strings; the message names `where`.
+        DataError: Contents or text are missing or not strings; the message names `where`.
     """
     contents = row.get("contents")
     if contents is None:
         contents, title = row.get("text"), row.get("title")
         if title is not None and isinstance(contents, str):
             if not isinstance(title, str):
-                raise DataError(f"{where}: 'title' has to be a string, got {type(title).__name__}")
+                raise DataError(f"{where}: 'title' must be a string, got {type(title).__name__}")
             contents = f'"{title}"\n{contents}'
     if not isinstance(contents, str):
         raise DataError(f"{where}: expected a string 'text' or 'contents'; the keys are {sorted(map(str, row))}")
@@ -56,7 +57,7 @@ def row_contents(row: Mapping[str, Any], where: object) -> str:
 
 
 def document_title(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Title and text of a row; the title is "" where it has none.
+    """Return title and text of a row; the title is "" if it has none.
 
     >>> document_title({"id": "1", "contents": '"Paris"\\nA city.'})
     ('Paris', 'A city.')
@@ -70,16 +71,16 @@ def document_title(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def corpus_files(source: str | Path) -> list[Path]:
-    """The files of a corpus: the file itself, or those of a folder in the order of their names.
+    """Return the files of a corpus: the file itself, or those in a folder, sorted by name.
 
     Raises:
-        DataError: There is nothing to read.
+        DataError: There are no files.
     """
     source = Path(source)
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise DataError(f"there is no corpus at {source}; expected a .jsonl file (.gz too) or a folder of them")
+        raise DataError(f"there is no corpus at {source}; expected a .jsonl or .jsonl.gz file, or a folder of them")
     files = sorted(p for p in source.iterdir() if p.name.endswith(_ENDINGS) and p.is_file())
     if not files:
         raise DataError(f"{source} has no file that ends in {', '.join(_ENDINGS)}")
@@ -87,23 +88,23 @@ def corpus_files(source: str | Path) -> list[Path]:
 
 
 def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
-    """The rows of a corpus, one JSON object a line, read as they are asked for.
+    """Yield the rows of a corpus, one JSON object a line.
 
     Raises:
-        DataError: A file that cannot be read, or a line that is no row; it names both.
+        DataError: A file cannot be read, or a line is not a row; the message names both.
     """
     return (row for row, _ in read_lines(source))
 
 
 def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The rows of a corpus, each with the line it is written in.
+    """Yield the rows of a corpus, each with its line.
 
     Args:
         source: A file, or a folder of files.
-        skip: How many rows to leave out at the beginning.
+        skip: Number of rows to skip at the beginning.
 
     Raises:
-        DataError: A file that cannot be read, or a line that is no row; it names both.
+        DataError: A file cannot be read, or a line is not a row; the message names both.
     """
     for path in corpus_files(source):
         for number, line in numbered_lines(path):

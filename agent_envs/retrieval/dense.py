@@ -1,4 +1,4 @@
-"""Search by vectors: any encoder, exact inner products with numpy, or FAISS where it is installed."""
+"""Search by vectors from any encoder: exact inner products with numpy, or FAISS if it is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.checks import choice
+from agent_envs.errors import BackendError, DataError, MissingExtraError
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.retriever import Hit, check_request
 from agent_envs.retrieval.storage import (
@@ -31,10 +32,10 @@ FORMAT = "agent_envs.dense"
 VERSION = 1
 
 Encoder = Callable[[list[str]], Any]
-"""Texts -> array of texts x dimensions. `SentenceTransformer(...).encode` is one."""
+"""Texts -> array [texts, dimensions], such as `SentenceTransformer(...).encode`."""
 
 _ENGINES = ("auto", "faiss", "numpy")
-_CHUNK = 65_536  # documents whose scores are computed at a time
+_CHUNK = 65_536  # documents per matrix product
 
 
 class DenseRetriever:
@@ -50,13 +51,13 @@ class DenseRetriever:
 
     Args:
         folder: The index.
-        encoder: Makes vectors of queries. It is called from the threads that search.
+        encoder: Encodes queries, in the threads that search.
         query_prefix: Put before every query.
-        engine: "numpy" (exact), "faiss" (a flat index, exact too, in memory), or "auto": FAISS where it is installed.
+        engine: "numpy" (exact), "faiss" (a flat index in memory, also exact), or "auto": FAISS if it is installed.
         verify: Whether to compare the checksums of all files.
 
     Raises:
-        DataError: No index, one of another version, or one that was changed.
+        DataError: There is no index, or it has another version or was changed.
     """
 
     def __init__(
@@ -68,8 +69,7 @@ class DenseRetriever:
         engine: str = "auto",
         verify: bool = True,
     ) -> None:
-        if engine not in _ENGINES:
-            raise ConfigError(f"no engine {engine!r}.{did_you_mean(engine, _ENGINES)}")
+        choice("engine", engine, _ENGINES)
         folder = Path(folder)
         manifest = read_manifest(folder, FORMAT, VERSION, verify=verify)
         self.path: Path | None = folder
@@ -77,7 +77,7 @@ class DenseRetriever:
         self._encoder = encoder
         self._store = DocumentStore(folder)
         self._ranks = map_array(folder / "ids.rank", "<i4")
-        # documents x dimensions
+        # [documents, dimensions]
         self._vectors = map_array(folder / "vectors", "<f4").reshape(-1, manifest["dimensions"])
         self._faiss: Any = None
         if engine == "faiss" or (engine == "auto" and importlib.util.find_spec("faiss") is not None):
@@ -85,7 +85,7 @@ class DenseRetriever:
 
     @classmethod
     def open(cls, path: str | Path, encoder: Encoder, **options: Any) -> DenseRetriever:
-        """Open the index at `path`; for the options see the class."""
+        """Open the index at `path`; the options are those of the class."""
         return cls(path, encoder, **options)
 
     @classmethod
@@ -103,18 +103,18 @@ class DenseRetriever:
         """Encode rows and open the index.
 
         Args:
-            docs: Rows as `BM25Retriever.build` takes them.
-            encoder: Makes vectors of contents, and of queries.
+            docs: Rows, as for `BM25Retriever.build`.
+            encoder: Encodes contents and queries.
             path: The index's folder; None for one that lives as long as the retriever.
-            batch_size: How many contents the encoder gets at a time.
-            overwrite: Whether to replace an index that is there.
+            batch_size: Number of texts that the encoder gets at a time.
+            overwrite: Whether to replace an existing index.
             progress: Whether to show a progress bar.
             options: `query_prefix` and `engine`, as in the class.
 
         Raises:
             ConfigError: `path` exists.
-            DataError: A row that cannot be used, an id that occurs twice, or no rows.
-            BackendError: The encoder returned something else than one vector for each text.
+            DataError: A row is invalid, an id occurs twice, or there are no rows.
+            BackendError: The encoder did not return one vector for each text.
         """
         target = None if path is None else Path(path)
         with new_folder(target, overwrite=overwrite) as folder:
@@ -126,19 +126,19 @@ class DenseRetriever:
         return cls(target, encoder, verify=False, **options)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """Return the number of documents."""
         return len(self._store)
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id."""
+        """Return the row with this id."""
         return self._store.document(doc_id)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The k documents with the largest inner products."""
+        """Return the k documents with the largest inner products."""
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The results of each query, encoded together."""
+        """Return the results of each query; all queries are encoded together."""
         for query in queries:
             check_request(query, k)
         if not queries:
@@ -146,7 +146,7 @@ class DenseRetriever:
         vectors = _encode(self._encoder, [self.query_prefix + query for query in queries])
         if vectors.shape[1] != self._vectors.shape[1]:
             raise BackendError(
-                f"the encoder made {vectors.shape[1]} dimensions, the index has {self._vectors.shape[1]}"
+                f"the encoder returned {vectors.shape[1]} dimensions, but the index has {self._vectors.shape[1]}"
             )
         k = min(k, len(self))
         if self._faiss is not None:
@@ -157,7 +157,7 @@ class DenseRetriever:
         return [self._sorted(numbers, scores, k) for numbers, scores in found]
 
     def _exact(self, vector: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Candidates that include the best k: the best of each chunk with all that equal the last of them."""
+        """Return candidates that include the best k: the best k of each chunk, with all ties of the last."""
         numbers, scores = [], []
         for first in range(0, len(self), _CHUNK):
             chunk = self._vectors[first : first + _CHUNK] @ vector
@@ -204,7 +204,7 @@ def _write(folder: Path, docs: Iterable[Mapping[str, Any]], encoder: Encoder, ba
                 rows.add(row_id(row, where), row, where)
             encoded = _encode(encoder, contents)
             if dimensions and encoded.shape[1] != dimensions:
-                raise BackendError(f"the encoder made {encoded.shape[1]} dimensions after {dimensions}")
+                raise BackendError(f"the encoder returned {encoded.shape[1]} dimensions after {dimensions}")
             dimensions = encoded.shape[1]
             vectors.write(encoded.astype("<f4"))
         if not rows.count:

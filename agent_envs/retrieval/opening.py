@@ -19,7 +19,7 @@ __all__ = ["open_once", "open_retriever"]
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # an opener may open something else
 _opened: dict[tuple[int, Hashable], Any] = {}
 
 

@@ -1,10 +1,11 @@
-"""What every retriever offers, and one for tests that knows its answers."""
+"""The interface of all retrievers, and one for tests with fixed answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval.corpus import row_id
 
@@ -16,39 +17,39 @@ Hit = tuple[str, float]
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Finds documents for queries. Safe to use from several threads.
+    """Finds documents for queries. Threads may share one.
 
-    Any string is a query; one with no indexed word finds nothing. Errors of the engine behind it are BackendError.
+    Any string is a query; without an indexed word it finds nothing. Failures of the engine raise BackendError.
     """
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """At most k documents, best first, equal scores by id; raises ConfigError for a k below 1."""
+        """Return at most k documents, best first, ties by id. Raises ConfigError if k is below 1."""
         ...
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The results of each query."""
+        """Return the results of each query."""
         ...
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id; raises ConfigError where there is none."""
+        """Return the row with this id. Raises ConfigError if there is none."""
         ...
 
 
 def check_request(query: object, k: object) -> None:
-    """Raise ConfigError unless `query` is a string and `k` a whole number of at least 1."""
+    """Raise ConfigError unless `query` is a string and `k` an int of at least 1."""
     if not isinstance(query, str):
-        raise ConfigError(f"a query has to be a string, got {type(query).__name__}")
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise ConfigError(f"k has to be a whole number of at least 1, got {k!r}")
+        raise ConfigError(f"a query must be a string, got {type(query).__name__}")
+    if type(k) is not int or k < 1:
+        integer("k", k, minimum=1)
 
 
 class StaticRetriever:
     """Answers from a table, for tests.
 
     Args:
-        answers: Query -> ids, best first, or (id, score) pairs; ids alone get the scores n, n - 1, ..., 1.
+        answers: Query -> ids, best first, or (id, score) pairs; bare ids get the scores n, n - 1, ..., 1.
         documents: Rows with an id.
-        default: The answer to every other query.
+        default: The answer to all other queries.
 
     >>> documents = [{"id": "p1", "title": "Paris", "text": "A city."}]
     >>> retriever = StaticRetriever({"capital of France": ["p1", "p2"]}, documents)
@@ -70,16 +71,16 @@ class StaticRetriever:
         self._default = _hits(default)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The first k of the answer."""
+        """Return the first k of the answer."""
         check_request(query, k)
         return self._answers.get(query, self._default)[:k]
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The answers."""
+        """Return the answers."""
         return [self.search(query, k) for query in queries]
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id."""
+        """Return the row with this id."""
         try:
             return dict(self._documents[doc_id])
         except KeyError as e:

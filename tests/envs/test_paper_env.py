@@ -301,7 +301,7 @@ def test_blocking_backends_run_side_by_side():
     ("kwargs", "said"),
     [
         ({"reward": "agentr2"}, "Did you mean 'agentr1'"),
-        ({"reward": ["agentr1"]}, "There are: 'agentr1'"),
+        ({"reward": ["agentr1"]}, "reward must be one of 'agentr1'"),
         ({"backend": 5}, "backend must be a name such as 'local' or a PaperBackend, got 5"),
         ({"backend": None}, "got None"),
         ({"selector": 5}, "selector must be a name such as 'gold' or a Selector, got 5"),
@@ -317,7 +317,7 @@ def test_blocking_backends_run_side_by_side():
         ({"shown": True}, "shown must be"),
         ({"abstract_words": -1}, "abstract_words must be"),
         ({"max_calls": True}, "max_parallel_calls must be"),
-        ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= is what the backend 'local'"),
+        ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= requires backend='local'"),
         ({"corpus": "no_such.jsonl"}, "there is no corpus of papers"),
         ({"corpus": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
         ({"data": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),

@@ -216,7 +216,7 @@ def test_k(engine):
     index = BM25Retriever.build(ROWS, engine=engine)
     assert len(index.search("capital", 10**9)) == 3
     for k in (0, -1, 1.5, True, None, "3"):
-        with pytest.raises(ConfigError, match="k has to be"):
+        with pytest.raises(ConfigError, match="k must be an integer"):
             index.search("capital", k)
     with pytest.raises(ConfigError, match="string"):
         index.search(b"capital")
@@ -230,7 +230,7 @@ def test_k(engine):
         ([{"id": "a" * 99, "text": "x"}] * 2, "occurs twice"),
         ([{"text": "x"}], "document 0: 'id'"),
         ([{"id": "", "text": "x"}], "document 0: 'id'"),
-        ([{"id": True, "text": "x"}], "'id' has to be a string"),
+        ([{"id": True, "text": "x"}], "'id' must be a non-empty string"),
         ([{"id": "a"}], "string 'text' or 'contents'"),
         ([{"id": "a", "text": 3}], "string 'text' or 'contents'"),
         ([{"id": "a", "title": 3, "text": "x"}], "'title'"),

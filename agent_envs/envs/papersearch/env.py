@@ -1,21 +1,22 @@
-"""Searching for papers: a query, a search engine, citations to follow, and a pool that grows.
+"""Paper search: answer a query with a pool of papers, found by searching and by following citations.
 
     query   "Could you list research that examined diversity in conversational agents?"
     gold    ["Towards Diverse Dialogue Responses", ...]         date  2023-10-24
 
-The tools, the pool and the rewards follow Agent-R1's paper search recipe and PaperScout; titles are compared as in
-PaSa's evaluation: `agent_envs.envs.papersearch.reward`.
+The tools, the pool and the rewards (`agent_envs.envs.papersearch.reward`) follow Agent-R1's paper search recipe and
+PaperScout. Titles are compared as in PaSa's evaluation.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from agent_envs.checks import choice, integer
+from agent_envs.checks import shown as quoted
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
@@ -34,14 +35,22 @@ from agent_envs.envs.papersearch.episode import (
     SearchPapersTool,
     one_line,
     paper_tool_specs,
-    query_key,
     render_papers,
 )
 from agent_envs.envs.papersearch.expert import expert_text, wrong_text
-from agent_envs.envs.papersearch.prompt import papersearch_prompt
-from agent_envs.envs.papersearch.reward import CALL_REWARDS, ERROR, OK, REPEATED, ScoredCall, retrieval_metrics
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.envs.papersearch.prompt import INSTRUCTIONS, papersearch_prompt
+from agent_envs.envs.papersearch.reward import (
+    CALL_REWARDS,
+    ERROR,
+    OK,
+    REPEATED,
+    SUCCESS_RECALL,
+    ScoredCall,
+    retrieval_metrics,
+)
+from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec, join_tool_results
+from agent_envs.retrieval.opening import open_once
 from agent_envs.retrieval.papers import (
     CachedSelector,
     GoldSelector,
@@ -60,19 +69,7 @@ from agent_envs.tools.registry import ToolResult
 
 __all__ = ["PaperSearchEnv"]
 
-KEEP = 0.01
-"""The score from which on a paper joins the pool."""
-
-ENOUGH = 0.9
-"""The recall that counts as success."""
-
-_LONGEST = 1 << 18  # characters of an observation: five calls with ten long abstracts each
-
-_INSTRUCTIONS = (
-    "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
-    "and citations; several calls at once run side by side. What fits the query joins the pool. When nothing more is "
-    "to be found, end the search with the tool finish, or with a text without a call."
-)
+_MAX_OBSERVATION = 1 << 18  # characters; enough for five calls with ten long abstracts each
 
 
 class PaperSearchEnv(ToolEnv):
@@ -157,7 +154,7 @@ class PaperSearchEnv(ToolEnv):
     - v0: first version
     """
 
-    instructions = _INSTRUCTIONS
+    instructions = INSTRUCTIONS
     reset_options = ("index", "question")
     prompt_templates = {"papersearch": papersearch_prompt}  # noqa: RUF012
 
@@ -178,43 +175,38 @@ class PaperSearchEnv(ToolEnv):
         abstract_words: int = 400,
         **kwargs: Any,
     ) -> None:
-        if reward not in tuple(CALL_REWARDS):
-            raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(str(reward), CALL_REWARDS)}")
-        for name, value, least in (("top_k", top_k, 1), ("shown", shown, 1), ("abstract_words", abstract_words, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        self.reward = choice("reward", reward, CALL_REWARDS)
+        self.top_k = integer("top_k", top_k, minimum=1)
+        self.shown = integer("shown", shown, minimum=1)
+        self.abstract_words = integer("abstract_words", abstract_words, minimum=0)
         if not isinstance(backend, (str, PaperBackend)):
-            raise ConfigError(f"backend must be a name such as 'local' or a PaperBackend, got {backend!r:.80}")
+            raise ConfigError(f"backend must be a name such as 'local' or a PaperBackend, got {quoted(backend)}")
         if corpus is not None and not (isinstance(corpus, (str, os.PathLike)) and str(corpus)):
-            raise ConfigError(f"corpus must be the path of a file or a folder of papers, got {corpus!r:.80}")
+            raise ConfigError(f"corpus must be the path of a file or a folder of papers, got {quoted(corpus)}")
         if corpus is not None and backend != "local":
-            raise ConfigError(f"corpus= is what the backend 'local' searches; got backend={backend!r} too")
+            raise ConfigError(f"corpus= requires backend='local', got backend={backend!r}")
         data = data_name(data)
         if data == "generated":
             literature(split, papers, hidden)
         else:
             if (papers, hidden) != (2000, 0.4):
-                raise ConfigError(f"papers= and hidden= are for generated papers, not for rows of {data!r}")
+                raise ConfigError(
+                    f"papers= and hidden= apply only to data='generated'; leave them out for data={data!r}"
+                )
             find_files(data, split, task=TASK, suffixes=SUFFIXES)
         self.corpus = corpus
         self.backend = backend
         self.selector = selector if isinstance(selector, (str, CachedSelector)) else CachedSelector(selector)
-        self.reward = reward
         self.papers = papers
         self.hidden = hidden
-        self.top_k = top_k
-        self.shown = shown
-        self.abstract_words = abstract_words
-        kwargs.setdefault("max_observation_length", _LONGEST)
-        # The tools come with the corpus, which the first reset opens: making an environment is cheap.
+        kwargs.setdefault("max_observation_length", _MAX_OBSERVATION)
+        # The first reset opens the corpus and makes the tools, so that making an environment is cheap.
         super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)
-
-    # -- what is searched ----------------------------------------------------------------------------------------
 
     def open_tasks(self) -> TaskSource:
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
-            _cached_selector(self.selector, os.getpid())
+            _cached_selector(self.selector)
         self.registry = ToolRegistry(
             [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
         )
@@ -223,7 +215,7 @@ class PaperSearchEnv(ToolEnv):
         return generated_queries(self.split, self.papers, self.hidden)
 
     def _open_backend(self) -> PaperBackend:
-        """Where papers come from: shared by all environments of the process."""
+        """Return the backend, which all environments of the process share."""
         if not isinstance(self.backend, str):
             return self.backend
         if self.backend != "local":
@@ -234,11 +226,11 @@ class PaperSearchEnv(ToolEnv):
             return data_papers(self.data)
         return generated_papers(literature(self.split, self.papers, self.hidden))
 
-    def _judge(self) -> Selector:
+    def _task_selector(self) -> Selector:
         if self.selector == "gold":
             return GoldSelector(self.task.titles, self.task.ids)
         if isinstance(self.selector, str):
-            return _cached_selector(self.selector, os.getpid())
+            return _cached_selector(self.selector)
         return self.selector
 
     @property
@@ -246,11 +238,9 @@ class PaperSearchEnv(ToolEnv):
         """The tools search, expand and finish."""
         return paper_tool_specs()
 
-    # -- the episode ---------------------------------------------------------------------------------------------
-
     def own_task(self, question: str) -> PaperTask:
         if self.selector == "gold":
-            raise ConfigError("no answers to a query of your own are known to selector='gold'; use selector='lexical'")
+            raise ConfigError("selector='gold' knows no answers to a query of your own; use selector='lexical'")
         return PaperTask("papersearch/question", question, titles=())
 
     def begin(self, task: PaperTask) -> tuple[str, PaperState]:
@@ -277,7 +267,7 @@ class PaperSearchEnv(ToolEnv):
         outcome = Outcome(
             join_tool_results(shown),
             reward=sum(components.values()),
-            invalid_action=any(call.status != OK for call in calls),  # what could not be read has ERROR
+            invalid_action=any(call.status != OK for call in calls),  # malformed calls have the status ERROR
             components=components,
             extra={"tool_results": shown},
         )
@@ -285,13 +275,13 @@ class PaperSearchEnv(ToolEnv):
         return self._finish(outcome) if finished else outcome
 
     def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
-        """Answer a text without carrying it out; the problems are part of the state that is shown."""
+        """Answer a text without carrying it out; the problems become part of the state."""
         self.state.new = []
         self.state.problems = [clean_text(result.content) for result in results]
         return super().refuse(action, results)
 
     def _settle(self, results: list[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
-        """Put what was found into the pool, call by call: what each came to, and what the policy is shown."""
+        """Add what was found to the pool, call by call; return each call's outcome and its tool result."""
         scores = self._scores([r.content for r in results if isinstance(r.content, Found)])
         calls, shown = [], []
         for result in results:
@@ -302,36 +292,18 @@ class PaperSearchEnv(ToolEnv):
                 continue
             found = result.content
             status = REPEATED if found.status == OK and self.state.has_run(found) else found.status
-            new = self._keep(found, scores) if status == OK else []
+            new = self.state.keep(found, scores) if status == OK else []
             calls.append(ScoredCall(name, status, tuple(pooled.score for pooled in new)))
             shown.append({"name": name, "content": self._show(found, status, new), "error": status != OK})
         return calls, shown
 
     def _scores(self, found: list[Found]) -> dict[str, float]:
-        """The scores of the papers that are not in the pool, by id, asked for at once."""
+        """Return the scores, by id, of all papers that are not in the pool yet."""
         fresh = {paper.id: paper for result in found for paper in result.papers if paper.id not in self.state.pool}
         if not fresh:
             return {}
         papers: list[Paper] = list(fresh.values())
-        return dict(zip(fresh, self._judge().scores(self.task.query, papers), strict=True))
-
-    def _keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
-        """Note a call that ran, and the papers that it brought into the pool, best first."""
-        state: PaperState = self.state
-        asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
-        if found.kind == "search":
-            state.searched.add(query_key(found.asked))
-            state.history.append(f"[Search] {asked}")
-        elif found.kind == "expand":
-            state.pool[found.asked].expanded = True
-            state.history.append(f"[Expand] {asked}")
-        new = []
-        for paper in found.papers:
-            if paper.id not in state.pool and scores[paper.id] >= KEEP:
-                state.pool[paper.id] = Pooled(paper, scores[paper.id])
-                new.append(state.pool[paper.id])
-        state.new += new
-        return sorted(new, key=lambda pooled: -pooled.score)
+        return dict(zip(fresh, self._task_selector().scores(self.task.query, papers), strict=True))
 
     def _show(self, found: Found, status: str, new: list[Pooled]) -> str:
         if found.kind == "finish":
@@ -354,12 +326,16 @@ class PaperSearchEnv(ToolEnv):
             outcome,
             reward=sum(components.values()),
             terminated=True,
-            success=metrics["recall"] >= ENOUGH,
+            success=metrics["recall"] >= SUCCESS_RECALL,
             components=components,
         )
 
     def _metrics(self) -> dict[str, float]:
-        return retrieval_metrics([pooled.paper.title for pooled in self.state.ranked()], self.task.titles)
+        """Return the metrics of the pool, computed anew only after it has grown."""
+        state: PaperState = self.state
+        if state.metrics is None:
+            state.metrics = retrieval_metrics([pooled.paper.title for pooled in state.ranked()], self.task.titles)
+        return dict(state.metrics)
 
     def anchor(self) -> str:
         pool = sorted(f"{paper_id}{'*' if p.expanded else ''}" for paper_id, p in self.state.pool.items())
@@ -375,7 +351,7 @@ class PaperSearchEnv(ToolEnv):
             found=[{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
             answers=list(self.task.titles),
             searches=len(state.searched),
-            expansions=sum(pooled.expanded for pooled in state.pool.values()),
+            expansions=state.expansions,
             query_type=self.task.query_type,
         )
         return info
@@ -391,22 +367,19 @@ class PaperSearchEnv(ToolEnv):
             "problems": state.problems[-3:],
         }
 
-    # -- its solver ----------------------------------------------------------------------------------------------
-
     def expert_action(self) -> str | None:
-        """The next text of a solver that reads what was shown; None for real queries and for one's own."""
+        """Return the next text of a solver that reads what was shown; None for real queries and the user's own."""
         if self.data != "generated" or not self.task.titles:
             return None
         return expert_text(self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The expert's text; with probability `noise` calls that are well-formed and bring little."""
+        """Return the expert's text or, with probability `noise`, well-formed calls that find little."""
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
         return wrong_text(self.task.query, self.state, self.format_call, right, rng)
 
 
-@functools.lru_cache(maxsize=16)
-def _cached_selector(spec: str, process: int) -> CachedSelector:
-    return CachedSelector(open_selector(spec))
+def _cached_selector(spec: str) -> CachedSelector:
+    return open_once(("cached selector", spec), lambda: CachedSelector(open_selector(spec)))

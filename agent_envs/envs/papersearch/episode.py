@@ -1,4 +1,4 @@
-"""What happens in an episode of paper search: the pool of papers, the tools that fill it, and how it is shown."""
+"""The state of an episode of paper search: the pool of papers, the tools that fill it, and how papers are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from agent_envs.envs.papersearch.reward import OK, REPEATED, UNKNOWN
+from agent_envs.envs.papersearch.reward import MIN_SCORE, OK, REPEATED, UNKNOWN
 from agent_envs.errors import ToolError, UnknownPaperError
 from agent_envs.messages import ToolSpec
 from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
@@ -30,7 +30,7 @@ __all__ = [
 
 MAX_QUERY = 4096  # characters
 MAX_SHOWN_QUERY = 300
-_WAIT = 3600.0  # seconds; backends over a network have limits of their own, which tell a broken service from a bad call
+_WAIT = 3600.0  # seconds; network backends have their own limits, which tell a broken service from a bad call
 
 
 @dataclass(slots=True)
@@ -40,56 +40,80 @@ class Pooled:
     paper: Paper
     """The paper."""
     score: float
-    """How well it fits the query, by the selector."""
+    """The selector's score for the query."""
     expanded: bool = False
-    """Whether its citations and references were asked for."""
+    """Whether its references and citations were requested."""
 
 
 @dataclass(slots=True)
 class PaperState:
-    """What has happened in an episode."""
+    """The state of an episode."""
 
     pool: dict[str, Pooled] = field(default_factory=dict)
-    """Papers kept, by id, in the order in which they came."""
+    """The papers by id, in the order in which they were found."""
     searched: set[str] = field(default_factory=set)
-    """What was searched for, as `query_key` has it."""
+    """The keys (`query_key`) of the queries so far."""
     history: list[str] = field(default_factory=list)
     """The calls that ran: "[Search] query" and "[Expand] id"."""
     shown: list[str] = field(default_factory=list)
-    """Ids of the papers that were shown with their abstracts, in that order."""
+    """The ids of the papers that were shown with their abstracts, in order."""
     new: list[Pooled] = field(default_factory=list)
-    """Papers that joined the pool in the last turn."""
+    """The papers that joined the pool in the last turn."""
     problems: list[str] = field(default_factory=list)
-    """What was wrong with the calls of the last turn."""
+    """The error texts of the last turn."""
     turns: int = 0
-    """How many texts the policy has written."""
+    """The number of texts that the policy has written."""
     gains: list[int] = field(default_factory=list)
-    """How many papers each turn with a call brought."""
+    """The number of new papers of each turn with a call."""
+    expansions: int = 0
+    """The number of papers that were expanded."""
     finished: bool = False
     """Whether the policy has finished."""
+    metrics: dict[str, float] | None = None
+    """The metrics of the pool, None if they have to be computed."""
 
     def named(self, written: str) -> Pooled | None:
-        """The paper of the pool that is meant by an id as it was shown, in its brackets or without."""
+        """Return the paper of the pool with an id as it was shown, with brackets or without, or None."""
         if written in self.pool:
             return self.pool[written]
         shown = one_line(written)
         forms = (shown, one_line(shown.removeprefix("[").removesuffix("]")))
         return next((pooled for name, pooled in self.pool.items() if one_line(name) in forms), None)
 
+    def keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
+        """Record a call that ran; return the papers that it added to the pool, best first."""
+        asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
+        if found.kind == "search":
+            self.searched.add(query_key(found.asked))
+            self.history.append(f"[Search] {asked}")
+        elif found.kind == "expand":
+            self.pool[found.asked].expanded = True
+            self.expansions += 1
+            self.history.append(f"[Expand] {asked}")
+        new = []
+        for paper in found.papers:
+            if paper.id not in self.pool and scores[paper.id] >= MIN_SCORE:
+                self.pool[paper.id] = Pooled(paper, scores[paper.id])
+                new.append(self.pool[paper.id])
+        self.new += new
+        if new:
+            self.metrics = None
+        return sorted(new, key=lambda pooled: -pooled.score)
+
     def has_run(self, found: Found) -> bool:
-        """Whether the same call came earlier: in this turn, as earlier turns' the tools know."""
+        """Return whether the same call ran earlier in this turn. (The tools check the turns before.)"""
         if found.kind == "search":
             return query_key(found.asked) in self.searched
         return found.kind == "expand" and self.pool[found.asked].expanded
 
     def ranked(self, expanded: bool | None = None) -> list[Pooled]:
-        """The pool, best first, equal ones as they came; all of it, or what was (not) expanded."""
+        """Return the papers, best first, ties in the order found: all, or only those that were (not) expanded."""
         chosen = [p for p in self.pool.values() if expanded is None or p.expanded == expanded]
         return sorted(chosen, key=lambda p: -p.score)
 
 
 class Found(str):
-    """The text of a call's result, which still knows what was asked and what came."""
+    """The text of a tool result, with the call's argument and the papers it found."""
 
     kind: str
     asked: str
@@ -97,7 +121,7 @@ class Found(str):
     papers: tuple[Paper, ...]
 
     def __new__(cls, text: str, kind: str, asked: str, status: str, papers: Iterable[Paper] = ()) -> Found:
-        """The text, the tool, its argument, how it went, and what was found."""
+        """Make a result of the text, the tool, its argument, the status and the papers found."""
         found = super().__new__(cls, text)
         found.kind = kind
         found.asked = asked
@@ -107,7 +131,7 @@ class Found(str):
 
 
 class _Env(Protocol):
-    """What the tools need of their environment."""
+    """The part of an environment that the tools need."""
 
     state: PaperState
 
@@ -116,7 +140,7 @@ class _Env(Protocol):
 
 
 def query_key(query: str) -> str:
-    """What two searches are the same by.
+    """Return the key that equal searches share.
 
     >>> query_key(" Deep\\n parsing") == query_key("deep Parsing")
     True
@@ -125,7 +149,7 @@ def query_key(query: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text that can be shown, in one line: an id or a title cannot pass for another paper's lines.
+    """Return a text in one line, so that an id or a title cannot imitate the lines of another paper.
 
     >>> one_line(" a]\\nAbstract:\\tno ")
     'a] Abstract: no'
@@ -134,7 +158,7 @@ def one_line(text: str) -> str:
 
 
 def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
-    """Papers as the policy sees them, best first.
+    """Write papers as the policy sees them.
 
     >>> paper = Paper("p7", "On Parsing", "We parse. We do.")
     >>> print(render_papers([Pooled(paper, 0.874)], 2))
@@ -156,7 +180,7 @@ def _shown(pooled: Pooled, abstract_words: int) -> str:
 
 
 class _PaperTool(Tool):
-    """A tool over a backend: copies of an environment share the backend, not the tool."""
+    """A tool that asks a backend. Copies of an environment share the backend, but not the tool."""
 
     def __init__(self, env: _Env, backend: PaperBackend) -> None:
         self.env = env
@@ -191,7 +215,7 @@ class SearchPapersTool(_PaperTool):
         return SearchPapersTool(copy.deepcopy(self.env, memo), self.backend, self.top_k)
 
     def call(self, *, query: str) -> Found:  # type: ignore[override]
-        """What is found; nothing is searched for twice."""
+        """Search, unless the same was searched for before."""
         if not query.strip():
             raise ToolError("the query is empty; expected words to search for")
         if len(query) > MAX_QUERY:
@@ -215,7 +239,7 @@ class ExpandTool(_PaperTool):
     }
 
     def call(self, *, paper_id: str) -> Found:  # type: ignore[override]
-        """Its neighbours; a paper is expanded once, and only what the pool had before this turn."""
+        """Return the neighbours of a paper that was in the pool before this turn and was not expanded yet."""
         pooled = self.env.state.named(paper_id)
         if pooled is None:
             return Found("", self.name, paper_id, UNKNOWN)
@@ -225,7 +249,7 @@ class ExpandTool(_PaperTool):
         try:
             papers = self.backend.expand(paper.id)
         except UnknownPaperError:
-            papers = []  # a search service may know papers that its citation service does not
+            papers = []  # a search service may know papers that the citation service does not
         return Found("", self.name, paper.id, OK, self._in_time(papers))
 
 
@@ -237,12 +261,12 @@ class FinishTool(Tool):
     parameters: ClassVar[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}  # type: ignore[misc]
 
     def call(self) -> Found:  # type: ignore[override]
-        """Nothing to do but to end."""
+        """Do nothing: the environment ends the episode."""
         return Found("", self.name, "", OK)
 
 
 def paper_tool_specs() -> list[ToolSpec]:
-    """The tools in the OpenAI function form, which do not depend on what is searched."""
+    """Return the tools in the OpenAI function form, which are the same for all backends."""
     tools: tuple[type[Tool], ...] = (SearchPapersTool, ExpandTool, FinishTool)
     return [
         {
@@ -262,4 +286,4 @@ ERROR_TEXT = {
     (REPEATED, "expand"): "error: the paper {asked} was expanded before",
     (UNKNOWN, "expand"): "error: the pool has no paper {asked}; expected the id of one that was shown",
 }
-"""What a call that changes nothing says, by how it went and its tool."""
+"""The text of a call that was not carried out, by its status and tool."""

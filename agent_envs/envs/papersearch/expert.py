@@ -1,7 +1,7 @@
-"""A solver of generated queries that acts on what the environment has shown it, and on nothing else.
+"""A solver of generated queries that acts only on what the environment has shown.
 
-It searches for what the query names; reads in the abstracts what else a topic is called, and searches for that; and
-expands the papers from which most is to be expected: surveys, and those that others say they build on.
+It searches for what the query names and for other names of the topic that it reads in abstracts, and expands the most
+promising papers: surveys, and those that other papers say they build on.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from agent_envs.envs.papersearch.episode import PaperState, Pooled, query_key
 __all__ = ["STEPS", "expert_text", "parse_query", "wrong_text"]
 
 STEPS = 5
-"""Turns that the solver counts on: the limit of the registered id."""
+"""The number of turns that the solver plans for: the limit of the registered id."""
 
 FormatCall = Callable[[str, dict[str, Any]], str]
 _Call = tuple[str, str]  # tool and argument
 
 
 def _pattern(form: str) -> re.Pattern[str]:
-    """What a form reads as, with its slots as groups.
+    """Compile a form to a pattern with its slots as groups.
 
     >>> _pattern("Which papers study {a} for {s}?").fullmatch("Which papers study red graphs for legal text?")["s"]
     'legal text'
@@ -51,7 +51,7 @@ _SURVEY_TITLES = [_pattern(form) for form in SURVEY_TITLES]
 
 
 def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
-    """What kind of query it is, and what it names; None for one that was not generated.
+    """Return the kind of a query and what it names; None for a query that was not generated.
 
     >>> parse_query("Which papers study red graphs or blue graphs?")
     ('pair', {'a': 'red graphs', 'b': 'blue graphs'})
@@ -65,32 +65,32 @@ def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
 def expert_text(
     query: str, state: PaperState, format_call: FormatCall, max_calls: int, abstract_words: int = 400
 ) -> str:
-    """The next text of a solver that reads the query and what was shown so far.
+    """Return the solver's next text.
 
     Args:
         query: The query.
-        state: What has happened; of the papers only those that were shown are read.
+        state: The episode's state; only the papers that were shown are read.
         format_call: Writes a call.
-        max_calls: Calls per turn.
-        abstract_words: Words of each abstract that were shown.
+        max_calls: Most calls in a turn.
+        abstract_words: The number of words of each abstract that were shown.
     """
     finish = format_call("finish", {})
     last = state.turns >= STEPS - 1
     room = max(max_calls - 1, 0) if last else max_calls
     calls = [] if _is_done(state) else _wanted(query, state, abstract_words)[:room]
-    texts = [format_call(tool, {"query" if tool == "search" else "paper_id": asked}) for tool, asked in calls]
+    texts = [format_call(tool, {"query" if tool == "search" else "paper_id": argument}) for tool, argument in calls]
     if last or not texts:
         texts.append(finish)
     return "\n".join(texts)
 
 
 def _is_done(state: PaperState) -> bool:
-    """Whether two turns in a row brought nothing."""
+    """Return whether the last two turns found nothing."""
     return len(state.gains) >= 3 and not any(state.gains[-2:])
 
 
 def _wanted(query: str, state: PaperState, abstract_words: int) -> list[_Call]:
-    """The calls worth making, the best first."""
+    """Return the calls worth making, the best first."""
     kind, named = parse_query(query) or ("topic", {"a": query})
     texts = {i: " ".join(state.pool[i].paper.abstract.split()[:abstract_words]) for i in state.shown}
     searches = [
@@ -105,7 +105,7 @@ def _wanted(query: str, state: PaperState, abstract_words: int) -> list[_Call]:
 
 
 def _queries(kind: str, named: dict[str, str], texts: list[str]) -> Iterator[str]:
-    """What to search for: the names in the query, then other names that were read about."""
+    """Yield search queries: the names in the query, then other names from the texts."""
     if kind == "followups":
         yield named["x"]
         return
@@ -121,7 +121,7 @@ def _queries(kind: str, named: dict[str, str], texts: list[str]) -> Iterator[str
 
 
 def _by_promise(state: PaperState, texts: dict[str, str]) -> list[Pooled]:
-    """The papers that were shown and not expanded, those first from which most is to be expected."""
+    """Return the papers that were shown but not expanded, the most promising first."""
     bases = Counter(m["Y"] for text in texts.values() for p in _BASE_PATTERNS for m in p.finditer(text))
 
     def promise(pooled: Pooled) -> float:
@@ -135,14 +135,14 @@ def _by_promise(state: PaperState, texts: dict[str, str]) -> list[Pooled]:
 
 
 def wrong_text(query: str, state: PaperState, format_call: FormatCall, right: str, rng: np.random.Generator) -> str:
-    """A well-formed text that errs: a search for too little, an expansion once more, or an early end.
+    """Return a well-formed text with a mistake: a vague search, a repeated expansion, or an early end.
 
     Args:
         query: The query.
-        state: What has happened.
+        state: The episode's state.
         format_call: Writes a call.
-        right: What the expert would write.
-        rng: Source of the error.
+        right: The expert's text.
+        rng: Draws the mistake.
     """
     vague = [*METHODS, *THEMES, query.split()[-1].strip("?.")]
     searches = [format_call("search", {"query": vague[int(rng.integers(len(vague)))]}) for _ in range(2)]

@@ -1,10 +1,17 @@
-"""The prompt of a paper search that is rebuilt at every step."""
+"""What a policy is told of paper search: the instructions, and the prompt rebuilt at every step."""
 
 from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView
 
-__all__ = ["papersearch_prompt"]
+__all__ = ["INSTRUCTIONS", "papersearch_prompt"]
+
+INSTRUCTIONS = (
+    "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
+    "and citations; several calls at once run side by side. What fits the query joins the pool. When nothing more is "
+    "to be found, end the search with the tool finish, or with a text without a call."
+)
+"""How to act."""
 
 
 def papersearch_prompt(view: PromptView) -> str:

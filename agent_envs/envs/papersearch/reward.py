@@ -1,13 +1,13 @@
-"""Scoring of paper search: what a call earns by the released formulas, and how well a pool of papers fits the answers.
+"""Where the rewards of paper search are decided: the reward of a call, and how well a pool fits the answers.
 
-    agentr1      the sum of the 3 best scores among the new papers of a call, minus a cost (0 as released); -0.5 for a
-                 repeated search or expand; 0 for a call that fails or brings nothing
-    paperscout   how many new papers score 0.4 or more, minus 0.1 for a search and 0.05 for an expand; -0.5 for a
-                 repeated call or a paper that is not known; 0 for a call that cannot be read
-    f1           nothing for calls; at the end the F1 of the pool
+    agentr1      the sum of the 3 best scores among a call's new papers, minus a cost (0 as released); -0.5 for a
+                 repeated search or expand; 0 for a call that fails or finds nothing new
+    paperscout   the number of new papers that score 0.4 or more, minus 0.1 for a search and 0.05 for an expand; -0.5
+                 for a repeated call or an unknown paper; 0 for a malformed call
+    f1           0 for calls; at the end the F1 of the pool
 
-The formulas of the first two follow Agent-R1's paper search recipe and PaperScout. Papers are new that the pool did not
-have before the call; calls of one turn count in the order in which they are written. Titles are compared by
+The first two formulas follow Agent-R1's paper search recipe and PaperScout. A paper is new if the pool did not contain
+it before the call; the calls of a turn count in the order in which they are written. Titles are compared by
 `agent_envs.retrieval.papers.title_key`.
 """
 
@@ -22,8 +22,10 @@ from agent_envs.retrieval.papers.paper import title_key
 __all__ = [
     "CALL_REWARDS",
     "ERROR",
+    "MIN_SCORE",
     "OK",
     "REPEATED",
+    "SUCCESS_RECALL",
     "UNKNOWN",
     "ScoredCall",
     "agentr1",
@@ -35,6 +37,12 @@ __all__ = [
 
 OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
 
+MIN_SCORE = 0.01
+"""The least score with which a paper joins the pool."""
+
+SUCCESS_RECALL = 0.9
+"""The least recall that counts as success."""
+
 _REPEATED = -0.5
 _BEST = 3
 _RELEVANT = 0.4
@@ -44,18 +52,18 @@ _DEPTHS = (20, 50, 100)
 
 @dataclass(frozen=True, slots=True)
 class ScoredCall:
-    """What a call came to."""
+    """The outcome of a call."""
 
     kind: str
-    """"search" or "expand"; the name that was called where there is no such tool."""
+    """The name that was called; "search" and "expand" are rewarded."""
     status: str
-    """OK, REPEATED (the same call before), UNKNOWN (expand: no such paper in the pool) or ERROR (it could not run)."""
+    """OK, REPEATED (made before), UNKNOWN (expand: the paper is not in the pool) or ERROR (it could not run)."""
     scores: tuple[float, ...] = ()
-    """The scores of the papers that it brought into the pool."""
+    """The scores of the papers that it added to the pool."""
 
 
 def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
-    """The reward of a call in Agent-R1.
+    """Return the reward of a call in Agent-R1.
 
     >>> agentr1(ScoredCall("search", OK, (0.2, 0.9, 0.5, 0.7))), agentr1(ScoredCall("expand", REPEATED))
     (2.1, -0.5)
@@ -64,7 +72,7 @@ def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
 
     Args:
         call: The call.
-        cost: What a call that brings something costs.
+        cost: The cost of a call that finds new papers.
     """
     if call.status == REPEATED:
         return _REPEATED
@@ -74,7 +82,7 @@ def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
 
 
 def paperscout(call: ScoredCall) -> float:
-    """The reward of a call in PaperScout.
+    """Return the reward of a call in PaperScout.
 
     >>> paperscout(ScoredCall("search", OK, (0.4, 0.9, 0.39))), paperscout(ScoredCall("expand", OK))
     (1.9, -0.05)
@@ -89,16 +97,16 @@ def paperscout(call: ScoredCall) -> float:
 
 
 def no_reward(call: ScoredCall) -> float:
-    """0: where only the end counts."""
+    """Return 0.0: only the end of the episode is rewarded."""
     return 0.0
 
 
 CALL_REWARDS = MappingProxyType({"agentr1": agentr1, "paperscout": paperscout, "f1": no_reward})
-"""What a call earns, by the name of the reward."""
+"""The reward of a call, by the name of the reward."""
 
 
 def f1(precision: float, recall: float) -> float:
-    """The harmonic mean of precision and recall, 0 where both are.
+    """Return the harmonic mean of precision and recall, 0 if both are 0.
 
     >>> f1(0.5, 1.0), f1(0.0, 0.0)
     (0.6666666666666666, 0.0)
@@ -107,9 +115,9 @@ def f1(precision: float, recall: float) -> float:
 
 
 def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, float]:
-    """Precision, recall, recall among the first 20, 50 and 100, and F1 of some papers.
+    """Return precision, recall, recall among the first 20, 50 and 100, and F1 of a ranked list of papers.
 
-    A title counts once however often it is found, and two golds with the same letters are one.
+    A title counts once, however often it is found; gold titles with the same letters count as one.
 
     >>> metrics = retrieval_metrics(["Deep Parsing", "Seas", "deep parsing!"], ["Deep parsing", "Shallow parsing"])
     >>> metrics["precision"], metrics["recall"], metrics["recall_at_20"], metrics["f1"]
@@ -120,7 +128,7 @@ def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, 
         golds: Titles of the papers that answer the query.
 
     Returns:
-        precision, recall, recall_at_20, recall_at_50, recall_at_100, f1; all 0 where nothing was found or asked for.
+        precision, recall, recall_at_20, recall_at_50, recall_at_100, f1; all 0 if nothing was found or wanted.
     """
     wanted = set(map(title_key, golds))
     found = list(dict.fromkeys(map(title_key, ranked)))

@@ -1,6 +1,6 @@
-"""Search over HTTP: the client. The server is `http_server`.
+"""A client of search servers. `agent_envs.retrieval.http.server` is such a server.
 
-Two shapes of request are spoken, both with JSON:
+It speaks two request formats, both in JSON:
 
     POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
         -> {"result": [[{"document": {"id": ..., ...}, "score": 1.5}, ...], ...]}      one list per query (Search-R1)
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from agent_envs.checks import choice
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError
 from agent_envs.retrieval.http.pool import HTTPPool, short
 from agent_envs.retrieval.retriever import Hit, check_request
@@ -28,18 +29,17 @@ _REMEMBERED_DOCUMENTS = 4096
 
 
 class HTTPRetriever:
-    """Asks a search server. Connections are kept open and used again, each by one thread at a time.
+    """Searches through a server.
 
-    A request that finds the server down, busy (429, 502, 503, 504), or too slow is made again after a pause that
-    doubles each time, or the one it asks for; searching changes nothing, so saying it twice does no harm. What still
-    fails, and an answer that is no answer, is a BackendError.
+    Requests are repeated as `HTTPPool` describes; searching changes nothing, so that does no harm. A request that still
+    fails, or a malformed reply, raises a BackendError.
 
     Args:
-        url: The server, such as "http://127.0.0.1:8000"; a path in it goes before /retrieve and the others.
-        timeout: Seconds for one attempt to connect, and for each wait for bytes.
-        retries: How many more attempts after the first.
+        url: The server, such as "http://127.0.0.1:8000"; its path is a prefix of /retrieve and the others.
+        timeout: Seconds to connect, and to wait for each piece of a reply.
+        retries: Number of attempts after the first.
         backoff: Seconds before the second attempt.
-        api: "retrieve" or "search": the shape of the request.
+        api: "retrieve" or "search": the request format.
         headers: Sent with every request.
     """
 
@@ -53,11 +53,10 @@ class HTTPRetriever:
         api: str = "retrieve",
         headers: dict[str, str] | None = None,
     ) -> None:
-        if api not in _APIS:
-            raise ConfigError(f"api has to be one of {_APIS}, got {api!r}")
-        both = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        self._pool = HTTPPool(url, timeout=timeout, retries=retries, backoff=backoff, headers=both)
-        self.url, self.timeout, self.retries, self.backoff, self.api = self._pool.url, timeout, retries, backoff, api
+        all_headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        self._pool = HTTPPool(url, timeout=timeout, retries=retries, backoff=backoff, headers=all_headers)
+        self.url, self.timeout, self.retries, self.backoff = self._pool.url, timeout, retries, backoff
+        self.api = choice("api", api, _APIS)
         self._start()
 
     def _start(self) -> None:
@@ -73,20 +72,20 @@ class HTTPRetriever:
         self._start()
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         self._pool.close()
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The best k documents."""
+        """Return the best k documents."""
         check_request(query, k)
         if self.api == "retrieve":
             return self._retrieve([query], k)[0]
-        answer = self._request("POST", "/search", {"query": query, "k": k})
-        found = answer.get("results") if isinstance(answer, dict) else answer
+        reply = self._request("POST", "/search", {"query": query, "k": k})
+        found = reply.get("results") if isinstance(reply, dict) else reply
         return self._hits(found, k)
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The results of each query; in one request where the server's shape allows it."""
+        """Return the results of each query, with a single request if the format allows it."""
         for query in queries:
             check_request(query, k)
         if self.api == "search":
@@ -94,19 +93,19 @@ class HTTPRetriever:
         return self._retrieve(list(queries), k) if queries else []
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id: one of those that came with recent results, else GET /document/ID is asked for."""
+        """Return the row with this id, from recent results or with GET /document/ID."""
         with self._lock:
             if doc_id in self._documents:
                 return dict(self._documents[doc_id])
-        answer = self._request(
+        reply = self._request(
             "GET", f"/document/{quote(doc_id.encode('utf-8', 'replace'), safe='')}", None, missing=doc_id
         )
-        if not isinstance(answer, dict):
-            raise BackendReplyError(f"{self.url} sent {short(answer)} instead of a document")
-        return answer
+        if not isinstance(reply, dict):
+            raise BackendReplyError(f"{self.url} sent {short(reply)} instead of a document")
+        return reply
 
     def health(self) -> bool:
-        """Whether GET /health is answered."""
+        """Return whether the server answers GET /health."""
         try:
             self._request("GET", "/health", None)
         except BackendError:
@@ -114,18 +113,18 @@ class HTTPRetriever:
         return True
 
     def _retrieve(self, queries: list[str], k: int) -> list[list[Hit]]:
-        answer = self._request("POST", "/retrieve", {"queries": queries, "topk": k, "return_scores": True})
-        lists = answer.get("result") if isinstance(answer, dict) else None
+        reply = self._request("POST", "/retrieve", {"queries": queries, "topk": k, "return_scores": True})
+        lists = reply.get("result") if isinstance(reply, dict) else None
         if not isinstance(lists, list) or len(lists) != len(queries):
-            raise BackendReplyError(f"{self.url} sent {short(answer)} instead of one list of results for each query")
+            raise BackendReplyError(f"{self.url} sent {short(reply)} instead of one list of results for each query")
         return [self._hits(found, k) for found in lists]
 
     def _hits(self, found: object, k: int) -> list[Hit]:
-        """Results as ids and scores; their documents are remembered."""
+        """Return results as ids and scores, and remember their documents."""
         hits, documents = [], []
         try:
             if not isinstance(found, list):
-                raise TypeError("no list")
+                raise TypeError("not a list")
             for rank, result in enumerate(found[:k]):
                 document = result.get("document", result)
                 doc_id = str(result["id"] if "id" in result else document["id"])
@@ -148,10 +147,10 @@ class HTTPRetriever:
         data = None if body is None else json.dumps(body).encode()
         status, content = self._pool.request(method, path, data)
         if status == 404 and missing is not None:
-            raise ConfigError(f"no document has the id {missing!r} at {self.url}")
+            raise ConfigError(f"{self.url} has no document with the id {missing!r}")
         if status != 200:
             raise BackendReplyError(f"{self.url}{path} answered with status {status}: {short(content)}")
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as e:
-            raise BackendReplyError(f"{self.url}{path} sent what is not JSON: {short(content)}") from e
+            raise BackendReplyError(f"{self.url}{path} sent a reply that is not JSON: {short(content)}") from e

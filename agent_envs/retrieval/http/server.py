@@ -1,4 +1,4 @@
-"""A search server over any retriever: POST /retrieve, GET and POST /search, GET /document/ID, GET /health.
+"""Serves any retriever over HTTP: POST /retrieve, GET and POST /search, GET /document/ID, GET /health.
 
     POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
         -> {"result": [[{"document": row, "score": 1.5}, ...], ...]}, or the rows alone without return_scores
@@ -6,20 +6,23 @@
         -> {"results": [{"id": "...", "score": 1.5, "document": row}, ...]}
     GET /health -> {"status": "ok", "documents": 994}
 
-A request that cannot be understood is answered with 400, one that is too large with 413, a retriever that fails with
-503, each with {"error": "..."}. There is no authentication: it listens on this machine alone unless told otherwise.
+A malformed request is answered with 400, one that is too large with 413, a failure of the retriever with 503, each with
+{"error": "..."}. There is no authentication: by default it listens on this machine only.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sized
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from agent_envs.checks import shown
 from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.retrieval.corpus import row_contents
 from agent_envs.retrieval.retriever import Retriever
 
 __all__ = ["SearchServer"]
@@ -40,10 +43,10 @@ class SearchServer(ThreadingHTTPServer):
     """Serves a retriever, one thread per connection; connections stay open.
 
     Args:
-        retriever: What to search.
+        retriever: The retriever.
         host: Address to listen on.
-        port: Port to listen on; 0 takes a free one, which `url` then tells.
-        max_k: The most results one query may ask for.
+        port: Port to listen on; 0 takes a free one, see `url`.
+        max_k: The most results that a query may ask for.
 
     >>> from agent_envs.retrieval import HTTPRetriever, StaticRetriever
     >>> rows = [{"id": "p1", "text": "Paris is a city."}]
@@ -55,7 +58,7 @@ class SearchServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 512  # waiting connections; the standard library's 5 makes the others wait a second
+    request_queue_size = 512  # pending connections; with the standard library's 5, others wait a second
 
     def __init__(self, retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, *, max_k: int = 1000) -> None:
         self.retriever, self.max_k = retriever, max_k
@@ -67,14 +70,12 @@ class SearchServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         host, port = self.server_address[:2]
         return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
 
     def start(self) -> None:
-        """Serve in a thread of its own, until `close`."""
-        import threading
-
+        """Serve in a background thread until `close`."""
         self._serving = True
         threading.Thread(target=self.serve_forever, args=(0.05,), name="agent_envs-search", daemon=True).start()
 
@@ -91,9 +92,9 @@ class SearchServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 60.0  # seconds a connection may be silent
+    timeout = 60.0  # seconds that a connection may be idle
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together
+    wbufsize = -1  # headers and body are sent together
     server: SearchServer
 
     def do_GET(self) -> None:
@@ -125,9 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
             size = len(self.server.retriever) if isinstance(self.server.retriever, Sized) else None
             return {"status": "ok"} if size is None else {"status": "ok", "documents": size}
         if url.path == "/search":
-            given = parse_qs(url.query, keep_blank_values=True)
-            query = given.get("query") or given.get("q")
-            number = (given.get("k") or given.get("topk") or [str(_DEFAULT_K)])[0]
+            params = parse_qs(url.query, keep_blank_values=True)
+            query = params.get("query") or params.get("q")
+            number = (params.get("k") or params.get("topk") or [str(_DEFAULT_K)])[0]
             if query is None:
                 raise _BadRequestError("expected /search?query=TEXT&k=NUMBER")
             return self._search(query[0], int(number) if number.isdecimal() and len(number) < 10 else number)
@@ -136,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.server.retriever.document(unquote(url.path.removeprefix("/document/")))
             except ConfigError as e:
                 raise _BadRequestError(str(e), 404) from e
-        raise _BadRequestError(f"there is no {url.path}; there are /health, /search, /retrieve and /document/ID", 404)
+        raise _BadRequestError(f"unknown path {url.path}; expected /health, /search, /retrieve or /document/ID", 404)
 
     def _post(self, url: Any) -> object:
         body = self._body()
@@ -144,13 +145,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self._search(body.get("query"), body.get("k", body.get("topk", _DEFAULT_K)))
         if url.path == "/retrieve":
             return self._retrieve(body)
-        raise _BadRequestError(f"there is no {url.path} to post to; there are /search and /retrieve", 404)
+        raise _BadRequestError(f"unknown path {url.path}; expected /search or /retrieve for POST", 404)
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             self.close_connection = True
-            raise _BadRequestError("expected a Content-Length", 411)
+            raise _BadRequestError("the header Content-Length is missing", 411)
         if int(length) > _MAX_BODY:
             self.close_connection = True
             raise _BadRequestError(f"the request is larger than {_MAX_BODY >> 20} MB", 413)
@@ -159,17 +160,19 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError) as e:
             raise _BadRequestError(f"the request is not JSON: {e}") from e
         if not isinstance(body, dict):
-            raise _BadRequestError(f"expected an object, got {type(body).__name__}")
+            raise _BadRequestError(f"the request must be a JSON object, got {type(body).__name__}")
         return body
 
     def _k(self, k: object) -> int:
         if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= self.server.max_k:
-            raise _BadRequestError(f"the number of results has to lie in 1..{self.server.max_k}, got {k!r}")
+            raise _BadRequestError(
+                f"the number of results must be an integer from 1 to {self.server.max_k}, got {shown(k)}"
+            )
         return k
 
     def _search(self, query: object, k: object) -> dict[str, Any]:
         if not isinstance(query, str):
-            raise _BadRequestError(f"the query has to be a string, got {type(query).__name__}")
+            raise _BadRequestError(f"the query must be a string, got {type(query).__name__}")
         retriever = self.server.retriever
         hits = retriever.search(query, self._k(k))
         return {"results": [{"id": i, "score": s, "document": retriever.document(i)} for i, s in hits]}
@@ -179,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(queries, str):
             queries = [queries]
         if not isinstance(queries, list) or not all(isinstance(q, str) for q in queries):
-            raise _BadRequestError("'queries' has to be a list of strings")
+            raise _BadRequestError("'queries' must be a list of strings")
         if len(queries) > _MAX_QUERIES:
             raise _BadRequestError(f"more than {_MAX_QUERIES} queries in one request", 413)
         retriever = self.server.retriever
@@ -188,9 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"result": [[{"document": d, "score": s} if scores else d for d, s in found] for found in rows]}
 
     def _row(self, doc_id: str) -> dict[str, Any]:
-        """A document whose id is a string and which has `contents`, as clients of /retrieve expect."""
-        from agent_envs.retrieval.corpus import row_contents
-
+        """Return a document with a string id and `contents`, as clients of /retrieve expect."""
         row = self.server.retriever.document(doc_id)
         return {**row, "id": doc_id, "contents": row_contents(row, doc_id)}
 
