@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> str:
         print(f"recording {arguments.upstream} at {server.url} into {arguments.out}", flush=True)
         server.wait()
     left = len(server.store.open)
-    return f"stopped: {server.store.ended} episodes in {server.store.path}" + (
+    return f"stopped: {server.store.finished} episodes in {server.store.path}" + (
         f"; {left} that have not ended go on with the next start" if left else ""
     )
 

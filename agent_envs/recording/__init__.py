@@ -1,11 +1,10 @@
-"""A proxy before any OpenAI-compatible server that writes down what an agent does as episodes."""
+"""A proxy in front of any OpenAI-compatible server that records what an agent does as episodes."""
 
-from agent_envs.recording.proxy import RecordingServer
-from agent_envs.recording.store import EpisodeStore
-from agent_envs.recording.verdict import EpisodeEnd
+from agent_envs._lazy import lazy_names
 
-__all__ = ["EpisodeEnd", "EpisodeStore", "RecordingServer"]
+__all__ = ["EpisodeStore", "EpisodeVerdict", "RecordingServer"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+# Only the proxy needs aiohttp.
+__getattr__, __dir__ = lazy_names(
+    __name__, __all__, {"EpisodeStore": "store", "EpisodeVerdict": "verdict", "RecordingServer": "proxy"}
+)

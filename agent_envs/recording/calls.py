@@ -1,4 +1,4 @@
-"""One call through the proxy: passed on, read along, written down, and answered with what was asked for."""
+"""One call through the proxy: passed on, recorded, and answered with what the agent asked for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import ConfigError, PromptError
+from agent_envs.errors import ConfigError, MissingExtraError, PromptError
 from agent_envs.policies.openai.token_fields import read_tokens
-from agent_envs.recording.http_errors import error_reply
 from agent_envs.recording.replies import (
     StreamedCompletion,
     action_text,
+    error_reply,
     observed_messages,
     offered_tools,
     strip_reply,
@@ -25,6 +25,12 @@ from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
 from agent_envs.serving.access import holds_token
 
+try:
+    import aiohttp
+    from aiohttp import web
+except ImportError as e:
+    raise MissingExtraError("aiohttp", extra="record") from e
+
 if TYPE_CHECKING:
     from agent_envs.recording.tokens import Retokenizer
 
@@ -32,7 +38,7 @@ __all__ = ["CallRecorder"]
 
 _log = logging.getLogger(__name__)
 _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token")
-_UNRECORDED = ("chat", "completions", "responses", "messages")  # what generates in other ways, and is no step
+_UNRECORDED = ("chat", "completions", "responses", "messages")  # paths that generate but are not recorded
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
 _MAX_NAME = 200
 _MAX_LINE = 64 << 20
@@ -50,13 +56,13 @@ class _Call:
 
 
 class CallRecorder:
-    """Answers ``/v1/...``: chat completions are recorded, everything else is passed through.
+    """Answers ``/v1/...``: records chat completions and passes everything else through.
 
     Args:
-        upstream: The server behind.
+        upstream: The model's server.
         store: Where the steps go.
         token: The recorder's own token, which is not passed on, or None.
-        retokenizer: Makes the tokens that the server does not tell, or None.
+        retokenizer: Makes the tokens that the server does not report, or None.
     """
 
     def __init__(
@@ -65,7 +71,7 @@ class CallRecorder:
         self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
 
     async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
-        """Wait until no call of the episode is under way; whether that came about in time."""
+        """Wait until no call of the episode is running; return whether that happened in time."""
         deadline = time.monotonic() + seconds
         while episode.running and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
@@ -77,13 +83,13 @@ class CallRecorder:
         if name is None:
             return error_reply(
                 400,
-                "the request names no episode: send the header X-Episode-Id, or use the base URL "
+                "the request does not name its episode: send the header X-Episode-Id, or use the base URL "
                 f"http://{request.host}/episodes/ID/v1",
             )
         body = _body(await request.read())
         index = request.headers.get("X-Task-Index")
         if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
-            raise ConfigError(f"X-Task-Index is a number from 0 on, got {index!r:.80}")
+            raise ConfigError(f"X-Task-Index must be an integer of at least 0, got {index!r:.80}")
         group = _checked_name("X-Group-Id", request.headers.get("X-Group-Id"))
         agent = _checked_name("X-Agent-Id", request.headers.get("X-Agent-Id"))
         episode = self._store.episode(name, group, None if index is None else int(index))
@@ -97,10 +103,7 @@ class CallRecorder:
             episode.touched = time.monotonic()
 
     async def other(self, request: Any) -> Any:
-        """Pass anything else through; what generates and cannot be recorded is refused within an episode."""
-        import aiohttp
-        from aiohttp import web
-
+        """Pass anything else through; within an episode, refuse other ways to generate: they would not be recorded."""
         tail = request.match_info["tail"]
         if ".." in tail.split("/"):
             return error_reply(404, f"there is no /v1/{tail}")
@@ -122,16 +125,14 @@ class CallRecorder:
             return _upstream_failed(e)
 
     async def _answer(self, request: Any, call: _Call) -> Any:
-        import aiohttp
-
         streaming = False
         try:
-            async with self._upstream.chat(call.request, self._passed_on(request), request.query) as (reply, said):
+            async with self._upstream.chat(call.request, self._passed_on(request), request.query) as (reply, data):
                 kind = reply.headers.get("Content-Type", "")
-                streaming = said is None and reply.status < 400 and kind.startswith("text/event-stream")
+                streaming = data is None and reply.status < 400 and kind.startswith("text/event-stream")
                 if streaming:
                     return await self._stream(request, call, reply)
-                return await self._whole(call, reply, await reply.read() if said is None else said)
+                return await self._whole(call, reply, await reply.read() if data is None else data)
         except (aiohttp.ClientError, TimeoutError) as e:
             self._store.add_failure(call.episode, call.number, f"upstream: {type(e).__name__}: {e}")
             return _upstream_failed(e)
@@ -141,24 +142,20 @@ class CallRecorder:
             raise
 
     async def _whole(self, call: _Call, reply: Any, data: bytes) -> Any:
-        from aiohttp import web
-
         headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
         try:
             completion = json.loads(data)
         except (ValueError, RecursionError):
             completion = None
         if reply.status >= 400 or not _is_completion(completion):
-            said = data[:2000].decode("utf-8", "replace")
-            self._store.add_failure(call.episode, call.number, f"upstream: {reply.status}: {said}")
+            text = data[:2000].decode("utf-8", "replace")
+            self._store.add_failure(call.episode, call.number, f"upstream: {reply.status}: {text}")
             return web.Response(status=reply.status, body=data, headers=headers)
         await self._record(call, completion)
         strip_reply(completion, call.request)
         return web.Response(status=reply.status, body=json.dumps(completion).encode("ascii"), headers=headers)
 
     async def _stream(self, request: Any, call: _Call, reply: Any) -> Any:
-        from aiohttp import web
-
         headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
         response = web.StreamResponse(status=reply.status, headers=headers)
         try:
@@ -167,55 +164,55 @@ class CallRecorder:
             _log.error("call %d of episode %r cannot be recorded: %s", call.number, call.episode.episode_id, e)
             whole = False
         if not whole and request.transport is not None:
-            request.transport.abort()  # an end in good order would tell the client that this was all
+            request.transport.abort()  # a regular end would tell the client that this was all
         return response
 
     async def _relay(self, request: Any, response: Any, call: _Call, reply: Any) -> bool:
-        """Pass a stream on as it comes, event by event; the step is written down before the client hears its end.
+        """Pass a stream on event by event; the step is on disk before the client gets the last one.
 
-        Returns whether the client got all that the server had to say.
+        Returns whether the client got everything that the server sent.
         """
-        from aiohttp import ClientError
-
-        heard, recorded, rest = StreamedCompletion(), False, b""
+        streamed, recorded, rest = StreamedCompletion(), False, b""
         try:
             await response.prepare(request)
             async for part in reply.content.iter_any():
                 *lines, rest = (rest + part).split(b"\n")
                 if len(rest) > _MAX_LINE:
-                    raise ClientError(f"an event has more than {_MAX_LINE} bytes")
+                    raise aiohttp.ClientError(f"an event has more than {_MAX_LINE} bytes")
                 out = []
                 for line in lines:
-                    line, ends = _event(line, heard, call.request)
-                    if ends and not recorded and heard.finished:
-                        recorded = await self._record(call, heard.completion)
+                    line, ends = _event(line, streamed, call.request)
+                    if ends and not recorded and streamed.finished:
+                        recorded = await self._record(call, streamed.completion)
                     out.append(line + b"\n")
                 if out:
                     await response.write(b"".join(out))
             if rest:  # a last line without an end
-                await response.write(_event(rest, heard, call.request)[0])
-        except (ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
-            # Once every choice has come to its end the agent has all of it, whoever hangs up first.
-            if not recorded and heard.finished and heard.error is None:
-                await asyncio.shield(self._record(call, heard.completion))
+                await response.write(_event(rest, streamed, call.request)[0])
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
+            # Once every choice is complete the agent has all of it, whoever hangs up first.
+            if not recorded and streamed.finished and streamed.error is None:
+                await asyncio.shield(self._record(call, streamed.completion))
             elif not recorded:
-                by_upstream = isinstance(e, (ClientError, TimeoutError)) and not _client_left(request)
-                said = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
-                self._store.add_failure(call.episode, call.number, said, heard.text)
+                by_upstream = isinstance(e, (aiohttp.ClientError, TimeoutError)) and not _client_left(request)
+                error = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
+                self._store.add_failure(call.episode, call.number, error, streamed.text)
             if isinstance(e, asyncio.CancelledError):
                 raise
             return False
-        if not recorded and heard.finished and heard.error is None:
-            await self._record(call, heard.completion)
+        if not recorded and streamed.finished and streamed.error is None:
+            await self._record(call, streamed.completion)
         elif not recorded:
-            said = f"upstream: {json.dumps(heard.error)[:2000]}" if heard.error else "upstream: the stream broke off"
-            self._store.add_failure(call.episode, call.number, said, heard.text)
-        with contextlib.suppress(ConnectionError):  # it is recorded, whether or not the client is there to hear its end
+            error = (
+                f"upstream: {json.dumps(streamed.error)[:2000]}" if streamed.error else "upstream: the stream broke off"
+            )
+            self._store.add_failure(call.episode, call.number, error, streamed.text)
+        with contextlib.suppress(ConnectionError):  # it is recorded even if the client is gone
             await response.write_eof()
         return True
 
     async def _record(self, call: _Call, completion: Mapping[str, Any]) -> bool:
-        """Write a call down as steps, one per choice."""
+        """Record a call as steps, one per choice."""
         rows = [await self._row(call, completion, choice) for choice in completion["choices"]]
         self._store.add_steps(call.episode, call.number, rows, list(offered_tools(call.request.get("tools"))))
         return True
@@ -250,28 +247,28 @@ class CallRecorder:
             **tokens._asdict(),
         }
 
-    def _retokenized(self, call: _Call, choice: Mapping[str, Any], told: Any) -> Any:
-        """The tokens that the server did not tell, made from the texts; what it told stays."""
+    def _retokenized(self, call: _Call, choice: Mapping[str, Any], reported: Any) -> Any:
+        """Return the tokens that the server reported, the others made from the texts."""
         tokenizer = self._retokenizer
         if tokenizer is None:
-            return told
+            return reported
         prompt_ids, text = tokenizer.prompt(call.request)
-        prompt_ids = told.prompt_ids or prompt_ids
-        if told.response_ids:
-            return told._replace(prompt_ids=prompt_ids)
+        prompt_ids = reported.prompt_ids or prompt_ids
+        if reported.response_ids:
+            return reported._replace(prompt_ids=prompt_ids)
         response_ids = tokenizer.response(call.request, text, choice)
-        return told._replace(prompt_ids=prompt_ids, response_ids=response_ids, response_logprobs=None)
+        return reported._replace(prompt_ids=prompt_ids, response_ids=response_ids, response_logprobs=None)
 
     def _passed_on(self, request: Any) -> dict[str, str]:
-        """The request's headers that concern the server behind."""
+        """Return the request's headers that are meant for the model's server."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
         if self._token is not None and holds_token(request.headers.get("Authorization", ""), self._token):
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         return headers
 
 
-def _event(line: bytes, heard: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """A line of a stream as the client is to see it, and whether the stream ends with it."""
+def _event(line: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Return a line of a stream as the client gets it, and whether it ends the stream."""
     if not line.startswith(b"data:"):
         return line, False
     data = line.removeprefix(b"data:").strip()
@@ -283,7 +280,7 @@ def _event(line: bytes, heard: StreamedCompletion, request: Mapping[str, Any]) -
         return line, False
     if not isinstance(chunk, dict):
         return line, False
-    heard.add(chunk)
+    streamed.add(chunk)
     strip_reply(chunk, request)
     return b"data: " + json.dumps(chunk).encode("ascii"), False
 
@@ -302,7 +299,7 @@ def _episode_name(request: Any) -> str | None:
 
 def _checked_name(what: str, name: str | None) -> str | None:
     if name is not None and not (name and len(name) <= _MAX_NAME and name.isprintable()):
-        raise ConfigError(f"{what} has 1 to {_MAX_NAME} printable characters, got {name!r:.80}")
+        raise ConfigError(f"{what} must have 1 to {_MAX_NAME} printable characters, got {name!r:.80}")
     return name
 
 

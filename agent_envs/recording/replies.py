@@ -1,4 +1,4 @@
-"""Requests and replies of chat completions as JSON: what a step keeps of them, and what the agent did not ask for."""
+"""Chat completions as JSON: what a step keeps of requests and replies, and what is taken out of a reply."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent_envs.errors import MissingExtraError
 from agent_envs.messages import Message, ToolCall, ToolSpec
 from agent_envs.parsers import get_parser
 from agent_envs.policies.openai.calls import call_text
 
-__all__ = ["StreamedCompletion", "action_text", "observed_messages", "offered_tools", "strip_reply"]
+try:
+    from aiohttp import web
+except ImportError as e:
+    raise MissingExtraError("aiohttp", extra="record") from e
+
+__all__ = ["StreamedCompletion", "action_text", "error_reply", "observed_messages", "offered_tools", "strip_reply"]
 
 _ROLES = {"developer": "system", "function": "tool"}
 _KNOWN_ROLES = ("system", "user", "assistant", "tool")
 
 
 def observed_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """The messages of a request as a step's observation: text alone, other parts by the name of their kind.
+    """Return a request's messages as a step's observation: text only, other parts as their type in brackets.
 
     >>> parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "..."}}]
     >>> observed_messages([{"role": "developer", "content": "Look."}, {"role": "user", "content": parts}])
     [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?[image_url]'}]
     """
-    shown: list[Message] = []
+    observed: list[Message] = []
     for message in messages:
         role = _ROLES.get(str(message.get("role")), str(message.get("role")))
         entry: dict[str, Any] = {"role": role if role in _KNOWN_ROLES else "user"}
@@ -31,24 +37,24 @@ def observed_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
         entry |= {key: str(message[key]) for key in ("name", "tool_call_id") if message.get(key) is not None}
         if isinstance(message.get("tool_calls"), list) and message["tool_calls"]:
             entry["tool_calls"] = message["tool_calls"]
-        shown.append(entry)  # type: ignore[arg-type]
-    return shown
+        observed.append(entry)  # type: ignore[arg-type]
+    return observed
 
 
 def offered_tools(tools: Any) -> list[ToolSpec]:
-    """The function tools of a request, in the form that chat templates take."""
-    found: list[ToolSpec] = []
+    """Return the function tools of a request, in the form that chat templates take."""
+    specs: list[ToolSpec] = []
     for tool in tools if isinstance(tools, list) else []:
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
             schema = function.get("parameters") or {"type": "object", "properties": {}}
             spec = {"name": function["name"], "description": function.get("description") or "", "parameters": schema}
-            found.append({"type": "function", "function": spec})  # type: ignore[typeddict-item]
-    return found
+            specs.append({"type": "function", "function": spec})  # type: ignore[typeddict-item]
+    return specs
 
 
 def action_text(message: Mapping[str, Any]) -> str:
-    """What the model said as text: its words, and its calls in Hermes' form.
+    """Return the model's message as text: its content, then its calls in Hermes' format.
 
     >>> call = {"function": {"name": "add", "arguments": '{"a": 1}'}}
     >>> print(action_text({"content": "So:", "tool_calls": [call]}))
@@ -74,8 +80,15 @@ def action_text(message: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def error_reply(status: int, message: str) -> web.Response:
+    """Return an error in the form that clients of OpenAI's API read."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": f"agentr1 record: {message}", "type": kind, "param": None, "code": f"record_{status}"}
+    return web.json_response({"error": error}, status=status)
+
+
 def strip_reply(reply: dict[str, Any], request: Mapping[str, Any]) -> None:
-    """Take from a completion or a chunk of one what the recorder asked for and the request did not."""
+    """Remove from a completion, or a chunk of one, what the recorder asked for and the agent did not."""
     ids, logprobs = bool(request.get("return_token_ids")), bool(request.get("logprobs"))
     if not ids:
         reply.pop("prompt_token_ids", None)
@@ -91,27 +104,31 @@ def strip_reply(reply: dict[str, Any], request: Mapping[str, Any]) -> None:
 
 
 class StreamedCompletion:
-    """The chunks of a stream put together as the completion that the server would have sent at once."""
+    """Puts the chunks of a stream together into the completion that the server would have sent whole.
+
+    `policies.openai.reply.StreamedReply` does so for one choice and refuses malformed chunks; a recorder keeps all
+    choices and takes whatever a server sends.
+    """
 
     def __init__(self) -> None:
         self.completion: dict[str, Any] = {"choices": []}
         self.error: Any = None
-        """The error that the server sent in place of a chunk, or None."""
+        """The error that the server sent instead of a chunk, or None."""
         self._choices: dict[int, dict[str, Any]] = {}
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has come to its end."""
+        """Whether every choice is complete."""
         return bool(self._choices) and all(choice["finish_reason"] for choice in self._choices.values())
 
     @property
     def text(self) -> str:
-        """What has been said so far, of the first choice."""
+        """The text of the first choice so far."""
         choices = self.completion["choices"]
         return action_text(choices[0]["message"]) if choices else ""
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Take in one chunk."""
+        """Add a chunk."""
         if chunk.get("error") is not None:
             self.error = chunk["error"]
         for key in ("id", "model", "created", "usage", "prompt_token_ids", "system_fingerprint"):
@@ -154,7 +171,7 @@ class StreamedCompletion:
 
 
 def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
-    """Take in a piece of a tool call; ``index`` says of which."""
+    """Add a piece of a tool call; its ``index`` says of which."""
     index = part.get("index")
     known = [call for call in calls if call["index"] == index]
     if index is None or not known:
@@ -171,7 +188,7 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
 
 
 def _text(content: Any) -> str:
-    """A content as text: its own, or its parts' one after another."""
+    """Return a message's content as text, parts joined."""
     if isinstance(content, list):
         return "".join(_part_text(part) for part in content)
     return content if isinstance(content, str) else "" if content is None else str(content)

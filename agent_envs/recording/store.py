@@ -1,12 +1,14 @@
-"""Episodes being recorded: every call on disk before its agent hears of it, and whole episodes in an episodes.jsonl.
+"""Episodes being recorded: every call is on disk before its agent gets the answer, whole episodes in episodes.jsonl.
 
-``FOLDER/open/`` has a file per episode that has not ended, with a line per call; ``FOLDER/episodes.jsonl`` the episodes
-that have. A process that is killed loses no call that was answered: the next one reads what is open and goes on.
+``FOLDER/open/`` has a file for each episode that goes on, with a line per call; ``FOLDER/episodes.jsonl`` has the
+finished ones. A killed process loses no answered call: the next one reads the open episodes and continues them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 import threading
 import time
@@ -17,19 +19,20 @@ from typing import Any
 from agent_envs.episodes.record import Episode, Step, to_json_types
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, JSONLines
-from agent_envs.recording.ended_episodes import EndedEpisodes
-from agent_envs.recording.verdict import EpisodeEnd
+from agent_envs.recording.verdict import EpisodeVerdict
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
 
+_log = logging.getLogger(__name__)
+
 
 class FinishedError(ConfigError):
-    """The episode has ended: nothing can be added to it."""
+    """The episode is finished: nothing can be added to it."""
 
 
 @dataclass(slots=True)
 class OpenEpisode:
-    """An episode that has not ended. Its calls are on disk."""
+    """An episode that goes on. Its calls are on disk."""
 
     episode_id: str
     """Name of the episode."""
@@ -40,15 +43,15 @@ class OpenEpisode:
     index: int | None = None
     """The task's index, or None."""
     calls: int = 0
-    """Calls so far, those that failed and those that are under way included; the next one's number."""
+    """Calls so far, failed and running ones included; the number of the next one."""
     steps: int = 0
     """Steps on disk."""
     failed: int = 0
     """Calls that failed."""
     running: int = 0
-    """Calls under way."""
-    over: bool = False
-    """Whether it has ended meanwhile."""
+    """Running calls."""
+    finished: bool = False
+    """Whether it has been finished since."""
     touched: float = field(default_factory=time.monotonic)
     """When something happened last (monotonic seconds)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,15 +59,15 @@ class OpenEpisode:
 
 
 class EpisodeStore:
-    """Open episodes and the file of ended ones. Methods may be called from several threads.
+    """Open and finished episodes in a folder. Methods may be called from several threads.
 
     Args:
-        folder: Where the files lie. One process writes to a folder at a time.
-        env_id: What the episodes' ``env_id`` says.
+        folder: The folder. One process at a time writes to it.
+        env_id: The episodes' ``env_id``.
 
     Raises:
         ConfigError: Another process records into the folder, or it cannot be written.
-        DataError: A file in it is broken in another way than a killed process leaves it.
+        DataError: A file in it is broken in another way than by a killed process.
     """
 
     def __init__(self, folder: str | os.PathLike[str], env_id: str = "recorded") -> None:
@@ -73,122 +76,119 @@ class EpisodeStore:
         self.open: dict[str, OpenEpisode] = {}
         self._lock = threading.Lock()
         try:
-            self._guard = FileLock(self.folder / "open" / ".lock", wait=False)
+            self._folder_lock = FileLock(self.folder / "open" / ".lock", wait=False)
         except BlockingIOError as e:
-            raise ConfigError(f"another process records into {folder}; name another folder") from e
+            raise ConfigError(f"another process records into {folder}; choose another folder") from e
         except OSError as e:
             raise ConfigError(f"{folder} cannot be written: {e}") from e
         try:
-            self._ended = EndedEpisodes(self.path, self.folder / "open" / ".ended")
+            self._finished = _FinishedEpisodes(self.path, self.folder / "open" / ".ended")
             for path in sorted((self.folder / "open").glob("*.jsonl")):
-                self._read_open(path)
+                self._resume(path)
         except BaseException:
-            self._guard.close()
+            self._folder_lock.close()
             raise
 
     @property
-    def ended(self) -> int:
-        """The number of episodes that have ended."""
-        return len(self._ended)
+    def finished(self) -> int:
+        """The number of finished episodes."""
+        return len(self._finished.digests)
 
-    def has_ended(self, episode_id: str) -> bool:
-        """Whether an episode is in the file of ended ones."""
-        return episode_id in self._ended
+    def is_finished(self, episode_id: str) -> bool:
+        """Return whether an episode is finished."""
+        return episode_id in self._finished.digests
+
+    def finished_by(self, episode_id: str, verdict: EpisodeVerdict) -> bool:
+        """Return whether an episode was finished by this very verdict, so that a repeated request gets its answer."""
+        return self._finished.digests.get(episode_id) == verdict.digest
 
     def episode(self, episode_id: str, group_id: str | None = None, index: int | None = None) -> OpenEpisode:
-        """The open episode of this name; a new one where there is none.
+        """Return the open episode of this name, a new one if there is none.
 
         Raises:
-            FinishedError: It has ended.
-            ConfigError: It was begun with another group or index.
+            FinishedError: It is finished.
+            ConfigError: It began with another group or index.
         """
         with self._lock:
-            if episode_id in self._ended:
-                raise FinishedError(f"episode {episode_id!r} has ended; name another one")
-            known = self.open.get(episode_id)
-            if known is None:
+            if self.is_finished(episode_id):
+                raise FinishedError(f"episode {episode_id!r} is finished; choose another name")
+            episode = self.open.get(episode_id)
+            if episode is None:
                 name = hashlib.sha256(episode_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-                known = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl", group_id, index)
-                JSONLines(known.path).append(
-                    {"kind": "episode", "episode_id": episode_id, "group_id": group_id, "index": index}
-                )
-                self.open[episode_id] = known
-                return known
-        with known.lock:
-            for name, old, new in (("group", known.group_id, group_id), ("task index", known.index, index)):
+                episode = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl", group_id, index)
+                _write_names(episode)
+                self.open[episode_id] = episode
+                return episode
+        with episode.lock:
+            for name, old, new in (("group", episode.group_id, group_id), ("task index", episode.index, index)):
                 if new is not None and old is not None and old != new:
-                    raise ConfigError(f"episode {episode_id!r} was begun with the {name} {old!r}, now it is {new!r}")
-            if (group_id is not None and known.group_id is None) or (index is not None and known.index is None):
-                known.group_id, known.index = known.group_id or group_id, index if known.index is None else known.index
-                named = {"episode_id": episode_id, "group_id": known.group_id, "index": known.index}
-                JSONLines(known.path).append({"kind": "episode", **named})
-        return known
+                    raise ConfigError(f"episode {episode_id!r} began with the {name} {old!r}, got {new!r}")
+            if (group_id is not None and episode.group_id is None) or (index is not None and episode.index is None):
+                episode.group_id = episode.group_id or group_id
+                episode.index = index if episode.index is None else episode.index
+                _write_names(episode)
+        return episode
 
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
-        """Write down a call: a row per choice with the fields of ``Step`` that a call has.
+        """Write a call to disk: a row per choice, with the fields of ``Step`` that a call has.
 
         Raises:
-            FinishedError: The episode has ended meanwhile.
-            OSError: The file cannot be written; the call is then not in it.
+            FinishedError: The episode has been finished.
+            OSError: The file cannot be written; it does not hold the call then.
         """
         with episode.lock:
             self._check_open(episode)
-            JSONLines(episode.path).append(
-                to_json_types({"kind": "call", "number": number, "rows": rows, "tools": tools})
-            )
+            rows = to_json_types(rows)
+            JSONLines(episode.path).append({"kind": "call", "number": number, "rows": rows, "tools": tools})
             episode.steps += len(rows)
             episode.touched = time.monotonic()
 
     def add_failure(self, episode: OpenEpisode, number: int, error: str, partial: str | None = None) -> None:
-        """Write down a call that came to nothing, and what was said of it before; nothing where the episode is over."""
+        """Write down that a call failed, and the text that came before; nothing if the episode is finished."""
         with episode.lock:
-            if episode.over:
+            if episode.finished:
                 return
             failure = {"call": number, "error": error} | ({} if partial is None else {"partial": partial})
             JSONLines(episode.path).append({"kind": "failure", "failure": failure})
             episode.failed += 1
             episode.touched = time.monotonic()
 
-    def finish(self, episode: OpenEpisode, end: EpisodeEnd) -> Episode:
-        """End an episode: from now on it is in the file of ended ones.
+    def finish(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
+        """Finish an episode and return its record, which is in the file of episodes from now on.
 
         Raises:
-            FinishedError: It has ended before, by something else.
-            ConfigError: The end does not fit the episode's steps.
+            FinishedError: It is finished already.
+            ConfigError: The verdict does not fit the episode's steps.
         """
         with episode.lock:
             self._check_open(episode)
-            record = self._build(episode, end)
-            JSONLines(episode.path).append({"kind": "end", "end": end.to_dict()})
-            self._keep(record, end.digest)
-            episode.over = True
+            record = self._build(episode, verdict)
+            JSONLines(episode.path).append({"kind": "end", "end": verdict.to_dict()})
+            self._keep(record, verdict.digest)
+            episode.finished = True
             episode.path.unlink(missing_ok=True)
         return record
 
-    def ended_by(self, episode_id: str, end: EpisodeEnd) -> bool:
-        """Whether an episode was ended by just this: a request said twice is answered twice."""
-        return self._ended.digest(episode_id) == end.digest
-
     def idle(self, seconds: float) -> list[OpenEpisode]:
-        """The open episodes in which nothing has happened for so long."""
+        """Return the open episodes in which nothing has happened for so long."""
         now = time.monotonic()
         return [e for e in list(self.open.values()) if not e.running and now - e.touched >= seconds]
 
     def close(self) -> None:
-        """Let another process record into the folder. What is open stays so, for the next one."""
-        self._guard.close()
+        """Let another process record into the folder; it continues the open episodes."""
+        self._folder_lock.close()
 
     def _check_open(self, episode: OpenEpisode) -> None:
-        if episode.over:
-            raise FinishedError(f"episode {episode.episode_id!r} has ended before this came")
+        if episode.finished:
+            raise FinishedError(f"episode {episode.episode_id!r} has been finished meanwhile")
 
     def _keep(self, record: Episode, digest: str) -> None:
         with self._lock:
-            self._ended.add(record, digest)
+            self._finished.add(record, digest)
             self.open.pop(record.episode_id, None)
 
-    def _build(self, episode: OpenEpisode, end: EpisodeEnd) -> Episode:
-        """The record of an episode, its steps in the order in which their calls came."""
+    def _build(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
+        """Return the record of an episode, with its steps in the order in which their calls came."""
         calls, failures = [], []
         tools: dict[str, Any] = {}
         for _, line in JSONLines(episode.path).after():
@@ -201,61 +201,144 @@ class EpisodeStore:
             for tool in call["tools"]:
                 tools.setdefault(tool["function"]["name"], tool)
         rows = [row for call in calls for row in call["rows"]]
-        anchors = [_last_words(row["observation"]) for row in rows]
+        anchors = [_latest_text(row["observation"]) for row in rows]
         for row, anchor in zip(rows, anchors[1:], strict=False):
             row["info"]["anchor"] = anchor  # the state that the step led to
         steps = [Step.from_dict({"reward": 0.0, "terminated": False, "truncated": False, **row}) for row in rows]
-        first = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), None)
-        begun = {
-            "source": "recording",
-            "failed_calls": failures,
-            "ended_by": end.digest,
-            "anchor": "".join(anchors[:1]),
-        }
+        system = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), None)
+        default_group = episode.episode_id if episode.index is None else f"{self.env_id}:{episode.index}"
         return Episode(
             env_id=self.env_id,
             episode_id=episode.episode_id,
-            group_id=episode.group_id or (
-                episode.episode_id if episode.index is None else f"{self.env_id}:{episode.index}"
-            ),
+            group_id=episode.group_id or default_group,
             seed=None,
             index=episode.index,
-            instructions=first["content"] if first else "",
+            instructions=system["content"] if system else "",
             tools=tuple(tools.values()),
-            reset_info=begun,
-            steps=end.apply(steps),
+            reset_info={
+                "source": "recording",
+                "failed_calls": failures,
+                "ended_by": verdict.digest,
+                "anchor": "".join(anchors[:1]),
+            },
+            steps=verdict.apply(steps),
             final_observation="",
-            stop_reason=end.stop_reason,
-            error=end.error,
-        )  # fmt: skip
+            stop_reason=verdict.stop_reason,
+            error=verdict.error,
+        )
 
-    def _read_open(self, path: Path) -> None:
-        """An episode that an earlier process left; one that was being ended is brought to its end."""
+    def _resume(self, path: Path) -> None:
+        """Take over an episode that an earlier process left open; finish it if that process was about to."""
         lines = [line for _, line in JSONLines(path).after()]
         if not lines:
             path.unlink()
             return
-        named = [line for line in lines if line["kind"] == "episode"]
-        if not named:
+        names = [line for line in lines if line["kind"] == "episode"]
+        if not names:
             raise DataError(f"{path} does not say which episode it holds")
-        episode = OpenEpisode(named[-1]["episode_id"], path, named[-1]["group_id"], named[-1]["index"])
+        episode = OpenEpisode(names[-1]["episode_id"], path, names[-1]["group_id"], names[-1]["index"])
         numbers = [line["number"] for line in lines if line["kind"] == "call"]
         failures = [line["failure"] for line in lines if line["kind"] == "failure"]
         episode.calls = max(numbers + [failure["call"] for failure in failures], default=-1) + 1
         episode.steps = sum(len(line["rows"]) for line in lines if line["kind"] == "call")
         episode.failed = len(failures)
-        if episode.episode_id in self._ended:
+        if self.is_finished(episode.episode_id):
             path.unlink()
         elif lines[-1]["kind"] == "end":
-            end = EpisodeEnd.from_dict(lines[-1]["end"])
-            self._keep(self._build(episode, end), end.digest)
+            verdict = EpisodeVerdict.from_dict(lines[-1]["end"])
+            self._keep(self._build(episode, verdict), verdict.digest)
             path.unlink()
         else:
             self.open[episode.episode_id] = episode
 
 
-def _last_words(messages: list[dict[str, Any]]) -> str:
-    """What came after the agent's last response: the state's text without its history."""
-    spoken = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    since = messages[spoken[-1] + 1 :] if spoken else messages
-    return "\n".join(message["content"] for message in since if message["role"] != "system")
+class _FinishedEpisodes:
+    """The file of finished episodes, and an index with which a start need not read gigabytes of it.
+
+    The index has a short line per episode: its name, the digest of its verdict, and the bytes of its line. What it
+    lacks is read from the file, and if it does not fit the file, because somebody edited that, all of it is read.
+
+    Args:
+        path: The file of episodes.
+        index: The index.
+
+    Raises:
+        DataError: The file holds something else than episodes.
+        OSError: The index cannot be written.
+    """
+
+    def __init__(self, path: Path, index: Path) -> None:
+        self.digests: dict[str, str | None] = {}
+        """`EpisodeVerdict.digest` by episode; None if it is not known."""
+        self._episodes, self._index = JSONLines(path), JSONLines(index)
+        self._end = 0  # bytes of the file that have been read
+        if not path.exists():
+            index.unlink(missing_ok=True)
+            return
+        if not self._read_index():
+            self.digests, self._end = {}, 0
+            index.unlink(missing_ok=True)
+        self._read_rest()
+
+    def add(self, record: Episode, digest: str) -> None:
+        """Write an episode.
+
+        Raises:
+            OSError: It cannot be written; it is not finished then.
+        """
+        self._episodes.append(to_json_types(record.to_dict()))
+        begin, self._end = self._end, self._episodes.path.stat().st_size
+        self.digests[record.episode_id] = digest
+        try:
+            self._index.append(_entry(record.episode_id, digest, begin, self._end))
+        except OSError as e:
+            _log.warning("%s cannot be written, so the next start reads all episodes: %s", self._index.path, e)
+
+    def _read_index(self) -> bool:
+        """Read the index; return whether it fits the file as far as it goes."""
+        entry, path = None, self._episodes.path
+        size = path.stat().st_size
+        try:
+            for _, entry in self._index.after():
+                if entry["begin"] != self._end or not self._end < entry["end"] <= size:
+                    return False
+                self.digests[entry["episode_id"]], self._end = entry["ended_by"], entry["end"]
+            if entry is None:
+                return True
+            with path.open("rb") as file:
+                file.seek(entry["begin"])
+                line = file.read(entry["end"] - entry["begin"])
+            return line.endswith(b"\n") and json.loads(line)["episode_id"] == entry["episode_id"]
+        except FileNotFoundError:
+            return True
+        except (DataError, ValueError, KeyError, TypeError):
+            return False
+
+    def _read_rest(self) -> None:
+        """Read what the index lacks."""
+        entries = []
+        for end, record in self._episodes.after(self._end):
+            try:
+                name, digest = record["episode_id"], record["reset_info"].get("ended_by")
+            except (KeyError, TypeError, AttributeError) as e:
+                raise DataError(f"{self._episodes.path} holds a line that is not an episode: {e!r}") from e
+            entries.append(_entry(name, digest, self._end, end))
+            self.digests[name], self._end = digest, end
+        if entries:
+            self._index.append(*entries)
+
+
+def _entry(episode_id: str, digest: str | None, begin: int, end: int) -> dict[str, Any]:
+    return {"episode_id": episode_id, "ended_by": digest, "begin": begin, "end": end}
+
+
+def _write_names(episode: OpenEpisode) -> None:
+    names = {"episode_id": episode.episode_id, "group_id": episode.group_id, "index": episode.index}
+    JSONLines(episode.path).append({"kind": "episode", **names})
+
+
+def _latest_text(messages: list[dict[str, Any]]) -> str:
+    """Return what came after the agent's last response: the state's text without its history."""
+    responses = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    latest = messages[responses[-1] + 1 :] if responses else messages
+    return "\n".join(message["content"] for message in latest if message["role"] != "system")

@@ -1,4 +1,4 @@
-"""Tokens of calls whose server does not tell them: made from the texts with the model's tokenizer."""
+"""Tokens of calls whose server does not report them, made from the texts with the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Retokenizer"]
 class Retokenizer:
     """Renders a call with a tokenizer's chat template, as a server does, and tokenizes it.
 
-    A sampled text can come back as other tokens than were sampled, which is why steps made like this say so
+    Tokenizing a sampled text can give other tokens than were sampled. Steps with such tokens are therefore marked
     (``info["tokens"] = "tokenizer"``) and have no log-probabilities.
 
     Args:
@@ -39,27 +39,27 @@ class Retokenizer:
             raise PromptError(f"the tokenizer {name!r} has no chat template")
 
     def prompt(self, request: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
-        """The tokens and the text of a request's prompt.
+        """Return the tokens and the text of a request's prompt.
 
         Raises:
-            PromptError: The template refuses the messages.
+            PromptError: The template rejects the messages.
         """
         text = self._render(request, request["messages"], add_generation_prompt=True)
         return self._encode(text), text
 
     def response(self, request: Mapping[str, Any], prompt: str, choice: Mapping[str, Any]) -> tuple[int, ...]:
-        """The tokens of a response, with its end-of-turn token unless it was cut.
+        """Return the tokens of a response, with its end-of-turn token unless it was cut off.
 
         Raises:
-            PromptError: The template refuses the messages, or shows the prompt otherwise once it is answered.
+            PromptError: The template rejects the messages, or renders the prompt differently once it is answered.
         """
         messages = [*request["messages"], choice["message"]]
         whole = self._render(request, messages, add_generation_prompt=False)
         if not whole.startswith(prompt):
-            raise PromptError("the chat template shows a prompt otherwise once it is answered")
+            raise PromptError("the chat template renders a prompt differently once it is answered")
         ids = list(self._encode(whole[len(prompt) :]))
         end = self.tokenizer.eos_token_id
-        if end in ids:  # what the template puts behind the turn was not sampled
+        if end in ids:  # the model did not sample what the template puts after the turn
             last = len(ids) - ids[::-1].index(end)
             ids = ids[: last - 1 if choice.get("finish_reason") == "length" else last]
         return tuple(ids)
@@ -67,8 +67,8 @@ class Retokenizer:
     def _encode(self, text: str) -> tuple[int, ...]:
         try:
             return tuple(self.tokenizer.encode(text, add_special_tokens=False))
-        except (TypeError, ValueError) as e:  # halves of characters
-            raise PromptError(f"the tokenizer refuses the text: {e}") from e
+        except (TypeError, ValueError) as e:  # lone surrogates
+            raise PromptError(f"the tokenizer rejects the text: {e}") from e
 
     def _render(self, request: Mapping[str, Any], messages: Sequence[Any], *, add_generation_prompt: bool) -> str:
         from jinja2.exceptions import TemplateError
@@ -83,12 +83,12 @@ class Retokenizer:
                 **(extra if isinstance(extra, Mapping) else {}),
             )
         except (TemplateError, TypeError, ValueError, KeyError) as e:
-            raise PromptError(f"the chat template refuses the messages: {e}") from e
+            raise PromptError(f"the chat template rejects the messages: {e}") from e
         return str(text)
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates expect it: a text as content, and calls whose arguments are objects."""
+    """Return a message as templates expect it: content as text, and arguments of calls as objects."""
     out = {key: value for key, value in message.items() if value is not None}
     content = out.get("content", "")
     if isinstance(content, list):

@@ -1,4 +1,4 @@
-"""How a recorded episode ends: rewards, success and a stop reason, as posted by whoever judges it."""
+"""The verdict on a recorded episode, as its judge posts it: rewards, success and a stop reason."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_envs.checks import boolean, shown, string
 from agent_envs.episodes.record import Step, StopReason
 from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = ["EpisodeEnd"]
+__all__ = ["EpisodeVerdict"]
 
 _FIELDS = ("reward", "rewards", "success", "score", "info", "stop_reason", "error")
 _LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeEnd:
-    """What is said of an episode when it is over."""
+class EpisodeVerdict:
+    """The rewards and the end of an episode."""
 
     reward: float | None = None
     """Reward of the last step, or None."""
     rewards: list[float] | dict[str, float] | None = None
-    """Rewards of all steps in order, or those of some calls by their numbers, or None."""
+    """Rewards of all steps in order, or of some calls by number, or None."""
     success: bool | None = None
-    """Whether the task was solved, or None for a reward above 0."""
+    """Whether the task was solved; by default whether the total reward is above 0."""
     score: float | None = None
-    """The task's own measure, or None for the sum of the rewards."""
+    """The task's own measure; by default the sum of the rewards."""
     info: dict[str, Any] = field(default_factory=dict)
-    """Further keys of the last step's info."""
+    """More keys for the last step's info."""
     stop_reason: StopReason = StopReason.TERMINATED
     """Why the episode is over."""
     error: str | None = None
     """What went wrong, or None."""
 
     @classmethod
-    def from_dict(cls, body: Any) -> EpisodeEnd:
-        """The end that a request asks for.
+    def from_dict(cls, body: Any) -> EpisodeVerdict:
+        """Read a verdict from a request.
 
         Raises:
-            ConfigError: It is none; says what was expected.
+            ConfigError: It is not a verdict; says what was expected.
 
-        >>> EpisodeEnd.from_dict({"reward": 1, "success": True}).stop_reason.value
+        >>> EpisodeVerdict.from_dict({"reward": 1, "success": True}).stop_reason.value
         'terminated'
         """
         if not isinstance(body, Mapping):
@@ -61,22 +62,22 @@ class EpisodeEnd:
         elif isinstance(rewards, list):
             rewards = [_number(f"rewards[{i}]", value) for i, value in enumerate(rewards)]
         elif rewards is not None:
-            raise ConfigError(f"'rewards' is a list, or an object by the calls' numbers, got {rewards!r:.80}")
+            raise ConfigError(f"'rewards' must be a list, or an object by call number, got {rewards!r:.80}")
         success, info = body.get("success"), body.get("info", {})
-        if success is not None and not isinstance(success, bool):
-            raise ConfigError(f"'success' is true or false, got {success!r:.80}")
+        if success is not None:
+            boolean("success", success)
         if not isinstance(info, Mapping):
-            raise ConfigError(f"'info' is an object, got {type(info).__name__}")
+            raise ConfigError(f"'info' must be an object, got {type(info).__name__}")
         try:
             reason = StopReason(body.get("stop_reason") or StopReason.TERMINATED)
         except ValueError as e:
-            known = [reason.value for reason in StopReason]
+            reasons = [reason.value for reason in StopReason]
             raise ConfigError(
-                f"unknown stop reason {body['stop_reason']!r}.{did_you_mean(body['stop_reason'], known)}"
+                f"unknown stop reason {body['stop_reason']!r}.{did_you_mean(body['stop_reason'], reasons)}"
             ) from e
         error = body.get("error")
-        if error is not None and not isinstance(error, str):
-            raise ConfigError(f"'error' is a text, got {type(error).__name__}")
+        if error is not None:
+            string("error", error)
         return cls(
             reward=None if reward is None else _number("reward", reward),
             rewards=rewards,
@@ -88,19 +89,19 @@ class EpisodeEnd:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``from_dict`` takes."""
+        """Return what ``from_dict`` reads."""
         return {name: getattr(self, name) for name in _FIELDS}
 
     @property
     def digest(self) -> str:
-        """A short name of this end, equal for equal ones."""
+        """A short hash, equal for equal verdicts."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def apply(self, steps: list[Step]) -> tuple[Step, ...]:
-        """The steps with their rewards; the last one ends the episode.
+        """Return the steps with their rewards; the last one ends the episode.
 
         Raises:
-            ConfigError: The rewards are not those of these steps.
+            ConfigError: The rewards do not fit the steps.
         """
         values = self._values(steps)
         if not steps:
@@ -122,7 +123,7 @@ class EpisodeEnd:
             first = {str(step.info["call"]): i for i, step in reversed(list(enumerate(steps)))}
             for call, value in self.rewards.items():
                 if call not in first:
-                    raise ConfigError(f"there is no step of a call {call}; there are: {', '.join(sorted(first))}")
+                    raise ConfigError(f"there is no step of call {call}; the calls are {', '.join(sorted(first))}")
                 values[first[call]] = value
             return values
         if self.rewards is not None:
@@ -133,6 +134,6 @@ class EpisodeEnd:
 
 
 def _number(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:  # nor NaN, nor an int of 400 digits
-        raise ConfigError(f"{name!r} is a finite number, got {value!r:.80}")
+    if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:  # NaN and huge integers are not
+        raise ConfigError(f"{name} must be a finite number, got {shown(value)}")
     return float(value)

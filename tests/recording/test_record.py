@@ -29,7 +29,7 @@ from agent_envs.adapters.batches import build_batch
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import ConfigError
 from agent_envs.policies.openai.token_fields import read_tokens
-from agent_envs.recording import EpisodeEnd, EpisodeStore, RecordingServer
+from agent_envs.recording import EpisodeStore, EpisodeVerdict, RecordingServer
 
 aiohttp = pytest.importorskip("aiohttp")
 openai = pytest.importorskip("openai")
@@ -308,7 +308,7 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
             assert not stream or text == "Well, it is four."
     assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
     (warning,) = caplog.messages
-    assert "return_token_ids any more: " in warning and "Unrecognized request argument" in warning
+    assert "no longer asked for return_token_ids: " in warning and "Unrecognized request argument" in warning
     post(proxy, "/episodes/x/reward", {"reward": 1})
     (episode,) = episodes(tmp_path)
     for step in episode.steps:
@@ -568,7 +568,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ("/v1/chat/completions", {"messages": []}, 400, "messages"),
         ("/episodes/%0A/v1/chat/completions", {"messages": [{}]}, 400, "printable"),
         ("/episodes/nobody/reward", {"reward": 1}, 404, "no episode 'nobody'"),
-        ("/nothing", {}, 404, "there are /v1"),
+        ("/nothing", {}, 404, "the paths are /v1"),
         ("/v1/%2e%2e/secret", {}, 404, ""),
         ("/v1/chat/completions/", {"messages": [{}]}, 404, "only /v1/chat/completions is recorded"),
     ]:
@@ -579,7 +579,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
     assert post(proxy, "/episodes/x/reward", {"reward": 1}, page)[0] == 403
     with client(proxy, "y", X_Group_Id="one") as agent:
         ask(agent, "?")
-        with pytest.raises(openai.BadRequestError, match="begun with the group 'one'"):
+        with pytest.raises(openai.BadRequestError, match="began with the group 'one'"):
             ask(agent, "?", extra_headers={"X-Group-Id": "two"})
         with pytest.raises(openai.BadRequestError, match="X-Task-Index"):
             ask(agent, "?", extra_headers={"X-Task-Index": "-1"})
@@ -602,7 +602,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
     assert post(proxy, "/episodes/y/reward", {"reward": 1})[0] == 200
     assert post(proxy, "/episodes/y/reward", {"reward": 1}) == (200, {"episode_id": "y", "ended": True, "again": True})
     assert post(proxy, "/episodes/y/reward", {"reward": 2})[0] == 409
-    with client(proxy, "y") as agent, pytest.raises(openai.ConflictError, match="has ended"):
+    with client(proxy, "y") as agent, pytest.raises(openai.ConflictError, match="is finished"):
         ask(agent, "?")
 
 
@@ -647,7 +647,7 @@ def test_episodes_that_nobody_ends(serving, tmp_path):
     with client(proxy, "idle") as agent:
         ask(agent, "?")
     deadline = time.monotonic() + 5
-    while not proxy.store.has_ended("idle") and time.monotonic() < deadline:
+    while not proxy.store.is_finished("idle") and time.monotonic() < deadline:
         time.sleep(0.02)
     with client(proxy, "late") as agent:
         ask(agent, "?")
@@ -713,11 +713,11 @@ def test_what_a_kill_leaves_is_continued(tmp_path):
 def test_what_comes_after_the_end_is_refused(tmp_path):
     store = EpisodeStore(tmp_path)
     episode = store.episode("x")
-    store.finish(episode, EpisodeEnd(reward=1.0))
-    with pytest.raises(ConfigError, match="has ended before"):
+    store.finish(episode, EpisodeVerdict(reward=1.0))
+    with pytest.raises(ConfigError, match="has been finished"):
         store.add_steps(episode, 0, [], [])
-    with pytest.raises(ConfigError, match="has ended before"):
-        store.finish(episode, EpisodeEnd(reward=2.0))
+    with pytest.raises(ConfigError, match="has been finished"):
+        store.finish(episode, EpisodeVerdict(reward=2.0))
     store.add_failure(episode, 1, "too late")
     assert not episode.path.exists()
     store.close()
@@ -731,12 +731,12 @@ def test_an_episode_being_ended_when_the_process_died_is_ended(tmp_path):
     row |= {"prompt_ids": None, "response_ids": None, "response_logprobs": None}
     store.add_steps(episode, 0, [row], [])
     with episode.path.open("a") as file:
-        file.write(json.dumps({"kind": "end", "end": EpisodeEnd(reward=3.0).to_dict()}) + "\n")
+        file.write(json.dumps({"kind": "end", "end": EpisodeVerdict(reward=3.0).to_dict()}) + "\n")
     with pytest.raises(ConfigError, match="another process records"):
         EpisodeStore(tmp_path)
     store.close()
     again = EpisodeStore(tmp_path)
-    assert again.open == {} and again.has_ended("x") and not episode.path.exists()
+    assert again.open == {} and again.is_finished("x") and not episode.path.exists()
     again.close()
     (record,) = episodes(tmp_path)
     assert record.reward == 3.0 and record.group_id == "recorded:4"
@@ -779,7 +779,7 @@ def test_a_full_disk_is_told_and_nothing_goes_on_as_if(serving, tmp_path, caplog
                 time.sleep(0.02)
             assert "x" in proxy.store.open
     deadline = time.monotonic() + 5
-    while not proxy.store.has_ended("x") and time.monotonic() < deadline:
+    while not proxy.store.is_finished("x") and time.monotonic() < deadline:
         time.sleep(0.02)
     (episode,) = episodes(tmp_path)
     assert len(episode.steps) == 1 and episode.stop_reason is StopReason.EPISODE_TIMEOUT
@@ -792,7 +792,7 @@ def test_what_cannot_be_written_at_the_end_goes_on_at_the_next_start(serving, tm
             ask(agent, "?")
     with full_disk():
         proxy.close()
-    assert all(f"{name!r} stays open" in caplog.text for name in ("one", "two")) and proxy.store.ended == 0
+    assert all(f"{name!r} stays open" in caplog.text for name in ("one", "two")) and proxy.store.finished == 0
     _, proxy = serving(tmp_path)
     assert set(proxy.store.open) == {"one", "two"}
     assert post(proxy, "/episodes/two/reward", {"reward": 1})[1]["steps"] == 1
@@ -819,7 +819,7 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
             with pytest.raises(ConfigError, match="cannot listen"):
                 RecordingServer("http://x/v1", str(tmp_path), port=port).start()
     for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
-        with pytest.raises(ConfigError, match="has an address such as"):
+        with pytest.raises(ConfigError, match="needs an address such as"):
             RecordingServer(address, str(tmp_path))
     with pytest.raises(ConfigError, match="without a login") as caught:
         RecordingServer("http://me:secret@x/v1", str(tmp_path))

@@ -20,7 +20,7 @@ import pytest
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
-from agent_envs.recording import EpisodeEnd, EpisodeStore
+from agent_envs.recording import EpisodeStore, EpisodeVerdict
 
 ROW = {"observation": [{"role": "user", "content": "?"}], "action": "a", "info": {"call": 0}}
 ROW |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
@@ -30,7 +30,7 @@ def play(store, name, reward=1.0):
     """An episode of one call."""
     episode = store.episode(name)
     store.add_steps(episode, 0, [ROW], [])
-    store.finish(episode, EpisodeEnd(reward=reward))
+    store.finish(episode, EpisodeVerdict(reward=reward))
 
 
 @contextmanager
@@ -65,18 +65,20 @@ def test_a_start_reads_the_index_and_what_it_lacks(tmp_path, monkeypatch):
     index, episodes = tmp_path / "open" / ".ended", (tmp_path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     whole = index.read_bytes()
     with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
-        assert store.ended == 20 and read[0] == 0
-        assert store.has_ended("e7") and store.ended_by("e7", EpisodeEnd(reward=1.0))
-        assert not store.ended_by("e7", EpisodeEnd(reward=2.0)) and not store.ended_by("e99", EpisodeEnd(reward=1.0))
+        assert store.finished == 20 and read[0] == 0
+        assert store.is_finished("e7") and store.finished_by("e7", EpisodeVerdict(reward=1.0))
+        assert not store.finished_by("e7", EpisodeVerdict(reward=2.0)) and not store.finished_by(
+            "e99", EpisodeVerdict(reward=1.0)
+        )
     lines = whole.splitlines(keepends=True)
     for left in (b"".join(lines[:15]), b"".join(lines[:15]) + lines[15][:9]):  # killed before, or while it was written
         index.write_bytes(left)
         with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
-            assert store.ended == 20 and read[0] == len(b"".join(episodes[15:]))
+            assert store.finished == 20 and read[0] == len(b"".join(episodes[15:]))
         assert index.read_bytes() == whole
     index.unlink()
     with opened(tmp_path) as store:
-        assert store.ended == 20
+        assert store.finished == 20
     assert index.read_bytes() == whole
 
 
@@ -101,17 +103,17 @@ def test_an_index_that_does_not_fit_counts_for_nothing(tmp_path, change):
     names = {json.loads(line)["episode_id"] for line in left}
     for _ in range(2):
         with opened(tmp_path) as store:
-            assert store.ended == len(names) and all(store.has_ended(name) for name in names)
+            assert store.finished == len(names) and all(store.is_finished(name) for name in names)
     with opened(tmp_path) as store:
         play(store, "new")
     with opened(tmp_path) as store:
-        assert store.ended == len(names) + 1
+        assert store.finished == len(names) + 1
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     for content in (b'{"a": 1}\n', b"[]\n", b"{\n", b"[" * 100_000 + b"\n"):
         (tmp_path / "episodes.jsonl").write_bytes(content)
-        with pytest.raises(DataError, match="no episode|not valid JSON|expected a JSON object"):
+        with pytest.raises(DataError, match="not an episode|not valid JSON|expected a JSON object"):
             EpisodeStore(tmp_path)
         EpisodeStore(tmp_path / "other").close()  # and the folder is not locked for ever
     (tmp_path / "file").write_bytes(b"")
@@ -139,16 +141,16 @@ def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):
         with full_disk(episode.path.stat().st_size + 40), pytest.raises(OSError):
             store.add_steps(episode, 1, [ROW], [])
         with full_disk(size + 40), pytest.raises(OSError):
-            store.finish(episode, EpisodeEnd(reward=1.0))
-        assert not store.has_ended("x") and episode.steps == 1
+            store.finish(episode, EpisodeVerdict(reward=1.0))
+        assert not store.is_finished("x") and episode.steps == 1
         store.add_steps(episode, 1, [ROW], [])
-        store.finish(episode, EpisodeEnd(reward=2.0))
+        store.finish(episode, EpisodeVerdict(reward=2.0))
     assert [(e.episode_id, len(e.steps), e.reward) for e in read_episodes(tmp_path / "episodes.jsonl")] == [
         ("before", 1, 1.0),
         ("x", 2, 2.0),
     ]
     with opened(tmp_path) as store:
-        assert store.ended == 2 and not store.open
+        assert store.finished == 2 and not store.open
 
 
 def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
@@ -161,7 +163,7 @@ def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
         play(store, "three")
     assert "the next start reads all episodes" in caplog.text
     with opened(tmp_path) as store:
-        assert store.ended == 3
+        assert store.finished == 3
 
 
 def fail():
@@ -170,16 +172,16 @@ def fail():
 
 WRITER = """
 import sys
-from agent_envs.recording import EpisodeEnd, EpisodeStore
+from agent_envs.recording import EpisodeVerdict, EpisodeStore
 store = EpisodeStore(sys.argv[1])
 row = {"observation": [{"role": "user", "content": "x" * 20000}], "action": "a", "info": {"call": 0}}
 row |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
-for i in range(store.ended, 100000):
+for i in range(store.finished, 100000):
     episode = store.episode(f"e{i}")
     if not episode.steps:
         store.add_steps(episode, 0, [row], [])
         print(f"step {i}", flush=True)
-    store.finish(episode, EpisodeEnd(reward=float(i)))
+    store.finish(episode, EpisodeVerdict(reward=float(i)))
     print(f"end {i}", flush=True)
 """
 
@@ -198,7 +200,7 @@ def test_kills_at_any_moment_lose_and_double_nothing(tmp_path):
         said += process.stdout.readlines()
         process.communicate()
     with opened(tmp_path) as store:
-        count, still_open = store.ended, {name: e.steps for name, e in store.open.items()}
+        count, still_open = store.finished, {name: e.steps for name, e in store.open.items()}
     found = [(e.episode_id, e.reward, len(e.steps)) for e in read_episodes(tmp_path / "episodes.jsonl")]
     assert found == [(f"e{i}", float(i), 1) for i in range(count)]
     ended_ones = {int(line.split()[1]) for line in said if line.startswith("end") and line.endswith("\n")}
