@@ -308,7 +308,7 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
             assert not stream or text == "Well, it is four."
     assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
     (warning,) = caplog.messages
-    assert "no longer asked for return_token_ids: " in warning and "Unrecognized request argument" in warning
+    assert "no longer asked for " in warning and "return_token_ids: " in warning and "Unrecognized request argument" in warning
     post(proxy, "/episodes/x/reward", {"reward": 1})
     (episode,) = episodes(tmp_path)
     for step in episode.steps:
@@ -592,7 +592,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ({"reward": True}, "finite number"),
         (b'{"reward": 1%s}' % (b"0" * 400), "finite number"),
         ({"rewards": [1, 2]}, "has 1 steps, got 2 rewards"),
-        ({"rewards": {"7": 1}}, "no step of a call 7"),
+        ({"rewards": {"7": 1}}, "no step of call 7"),
         ({"reward": 1, "success": "yes"}, "true or false"),
         ({"reward": 1, "stop_reason": "tired"}, "unknown stop reason 'tired'"),
         ({"reward": 1, "info": [1]}, "'info' is an object"),
