@@ -1,21 +1,23 @@
 # The two commands of the README are `make train` and `make test`; both begin with `make setup`.
 #
 #   make setup                      ./.venv with everything that training and the tests use, pinned by constraints.txt
-#   make train                      a tiny policy learns to call a calculator, with verl's trainer, on the CPU
+#   make train                      train a tiny policy to call a calculator, with verl's trainer on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
+#   make test-base                  the core's tests in an install without extras, in ./.venv-base-PYTHON
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
-#   make bench                      ours against peers, as tables
+#   make bench                      speed beside other packages', as tables
 #
-#   PYTHON=python3.12               the interpreter .venv is made with (3.11 or 3.12)
+#   PYTHON=python3.13               the interpreter the environments are made with (3.11, 3.12 or 3.13)
 #   TORCH_INDEX=URL                 where pip looks for a small CPU build of torch
 #   OUT=runs/mine SEED=1 STEPS=40   of `make train`
 
 PYTHON ?= python3
 VENV := .venv
 LUCENE := .venv-lucene
+BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
 EXTRAS := data,dev,hf,openai,openenv,record,search,serve,skyrl,trl,verifiers,verl
 OUT ?= runs/gsm8k-tool
@@ -23,13 +25,13 @@ SEED ?= 0
 TRAIN_ARGS ?=
 SOURCES := agent_envs adapters datasets wrappers tests benchmarks docs
 
-# Threads that wait for work sleep: a thread that spins takes the core another process wants.
+# Threads that wait for work sleep instead of spinning, which would take a core from other processes.
 export OMP_WAIT_POLICY := PASSIVE
 
-# .venv is made anew where any of these changes.
+# .venv is set up again when one of these files changes.
 STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 
-.PHONY: setup train test test-slow test-gpu test-parity lucene check format bench clean
+.PHONY: setup train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -66,6 +68,12 @@ test: check
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
+test-base:
+	test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . \
+		hypothesis pytest pytest-timeout
+	$(BASE)/bin/python -m pytest -m 'not slow and not lucene and not parity and not gpu'
+
 test-gpu:
 	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/adapters/verl/test_gpu.py
 
@@ -91,4 +99,4 @@ bench: setup
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(LUCENE) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

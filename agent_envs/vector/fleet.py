@@ -1,6 +1,6 @@
-"""Environments of which each does one thing at a time, in whichever thread, and is replaced where it breaks.
+"""The environments of a vector and their threads: each does one thing at a time and is replaced if it breaks.
 
-What threads a vector environment needs is decided here; ``agent_envs.vector.make`` has Gymnasium's interface to it.
+`agent_envs.vector.env` puts Gymnasium's interface over it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import gymnasium as gym
 from agent_envs.rollout.episode_run import close_env
 from agent_envs.threads import run_in_thread, run_side_by_side
 
-__all__ = ["EnvFleet", "Job"]
+__all__ = ["Command", "EnvFleet"]
 
 _Step = tuple[Any, SupportsFloat, bool, bool, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What one environment is to do: carry out an action, or reset where there is none."""
+class Command:
+    """What one environment should do: carry out an action, or reset if there is none."""
 
     action: str | None = None
     seed: int | None = None
     options: Mapping[str, Any] | None = None
 
     def run(self, env: gym.Env[Any, str]) -> _Step:
+        """Carry it out; a reset returns reward 0 and no end."""
         if self.action is not None:
             return env.step(self.action)
         options = None if self.options is None else dict(self.options)
@@ -40,9 +41,9 @@ class Job:
 
 
 class EnvFleet:
-    """Some environments, what each is doing at the moment, and which have to be made anew.
+    """Some environments, what each is doing right now, and which must be replaced.
 
-    All methods are called by one thread; the environments run in others.
+    One thread calls all methods; the environments run in others.
 
     Args:
         env_fns: Functions that make the environments, one each.
@@ -52,31 +53,31 @@ class EnvFleet:
         self._env_fns = tuple(env_fns)
         self.envs = [env_fn() for env_fn in env_fns]
         self.under_way: set[int] = set()
-        """Who was told to ``begin`` something that was not received."""
+        """Environments whose last command was begun and not yet received."""
         self._ready: SimpleQueue[tuple[int, int, _Step | Exception]] = SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
-        self._tickets = [0] * len(self.envs)  # a job whose ticket is no longer valid was given up
-        self._busy: set[int] = set()  # at work at this moment
-        self._broken = [False] * len(self.envs)  # to be made anew
+        self._tickets = [0] * len(self.envs)  # a command with an older ticket was abandoned
+        self._busy: set[int] = set()  # carrying out a command right now
+        self._broken = [False] * len(self.envs)  # to be replaced at the next reset
 
-    def perform_all(self, jobs: Mapping[int, Job]) -> dict[int, _Step | Exception]:
-        """The outcome of each job: what ``step`` returned, or the exception."""
-        calls = {i: functools.partial(self._perform, i, self._tickets[i], job) for i, job in jobs.items()}
+    def perform_all(self, commands: Mapping[int, Command]) -> dict[int, _Step | Exception]:
+        """Carry out commands and return the outcome of each: what `step` returned, or the exception."""
+        calls = {i: functools.partial(self._perform, i, self._tickets[i], command) for i, command in commands.items()}
         try:
             return run_side_by_side(calls)
-        except BaseException:  # an interrupt: where the others are is not known
-            for i in jobs:
-                self.give_up(i)
+        except BaseException:  # an interrupt: the others may be anywhere
+            for i in commands:
+                self.abandon(i)
             raise
 
-    def begin(self, i: int, job: Job) -> None:
-        """Begin a job in a thread; ``receive`` has its outcome."""
+    def begin(self, i: int, command: Command) -> None:
+        """Begin a command in a thread; `receive` returns its outcome."""
         ticket = self._tickets[i]
         self.under_way.add(i)
-        run_in_thread(lambda: self._ready.put((i, ticket, self._perform(i, ticket, job))))
+        run_in_thread(lambda: self._ready.put((i, ticket, self._perform(i, ticket, command))))
 
     def receive(self, wanted: int, timeout: float | None) -> dict[int, _Step | Exception]:
-        """The outcomes that are there, waiting for ``wanted`` of them or ``timeout`` seconds."""
+        """Return the outcomes that are ready; wait until there are `wanted` of them, at most `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         outcomes: dict[int, _Step | Exception] = {}
         while True:
@@ -91,10 +92,10 @@ class EnvFleet:
                 self.under_way.discard(i)
                 outcomes[i] = outcome
 
-    def give_up(self, i: int) -> bool:
-        """Forget what an environment was told; whether it is at it at this moment, and is replaced at its next reset.
+    def abandon(self, i: int) -> bool:
+        """Forget an environment's command; return whether it is being carried out right now.
 
-        The thread that is at it closes it when it comes back.
+        If so, its thread closes the environment when it returns, and the next reset replaces it.
         """
         self.under_way.discard(i)
         with self._lock:
@@ -105,30 +106,30 @@ class EnvFleet:
         return busy
 
     def close(self) -> None:
-        """Close all that are not at work, side by side; the others are closed when they come back."""
-        idle = [env for i, env in enumerate(self.envs) if not self.give_up(i)]
+        """Close all idle environments, side by side; the threads of the others close them when they return."""
+        idle = [env for i, env in enumerate(self.envs) if not self.abandon(i)]
         run_side_by_side({k: functools.partial(close_env, env) for k, env in enumerate(idle)})
 
-    def _perform(self, i: int, ticket: int, job: Job) -> _Step | Exception:
+    def _perform(self, i: int, ticket: int, command: Command) -> _Step | Exception:
         with self._lock:
             if ticket != self._tickets[i]:
-                return RuntimeError("given up before it began")  # nobody reads it
+                return RuntimeError("abandoned before it began")  # nobody reads it
             self._busy.add(i)
             env, broken = self.envs[i], self._broken[i]
         outcome: _Step | Exception | None = None
         try:
-            if job.action is None and broken:
+            if command.action is None and broken:
                 env = self._env_fns[i]()
-            outcome = job.run(env)
+            outcome = command.run(env)
         except Exception as e:  # noqa: BLE001  reported beside what the others did
             outcome = e
         finally:
             failed = outcome is None or isinstance(outcome, Exception)
             with self._lock:
-                given_up = ticket != self._tickets[i]
-                if not given_up:
+                abandoned = ticket != self._tickets[i]
+                if not abandoned:
                     self._busy.discard(i)
                     self.envs[i], self._broken[i] = env, failed
-            if given_up or failed:
+            if abandoned or failed:
                 close_env(env)
         return outcome

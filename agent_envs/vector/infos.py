@@ -1,7 +1,7 @@
-"""The infos of many environments as one mapping of arrays, without the losses of filling it one by one.
+"""Batch the infos of many environments into one mapping of arrays without losing values, and split it again.
 
-Gymnasium's ``VectorEnv`` decides an array's type by the first value: after 1, a 0.75 is stored as 0, a None raises.
-Here all values of a key are looked at before the array is made.
+Gymnasium's `VectorEnv` chooses an array's type by the first value: after 1, a 0.75 is stored as 0 and None raises. Here
+the type is chosen from all values of a key.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ __all__ = ["batch_infos", "split_infos"]
 
 
 def batch_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """One info for all environments in Gymnasium's form: for each key an array and a mask ``_key`` of who has it.
+    """Return one info in Gymnasium's form: for each key an array, and a mask `_key` of the environments that have it.
 
-    Booleans, integers and floats (also mixed ones) make arrays of their type, arrays of one shape and type are stacked,
-    and mappings are batched in turn. Everything else makes an array of objects. Who lacks a key has 0, False or None.
+    Booleans, integers and floats (mixed ones too) become arrays of their type, arrays of one shape and type are
+    stacked, and mappings are batched in turn. Everything else becomes an array of objects. Where an environment lacks a
+    key, the value is 0, False or None.
 
     Args:
-        infos: The info of each environment (environments); None where there is none.
+        infos: The info of each environment (environments), or None.
 
     >>> batch_infos([{"score": 1, "note": None}, None, {"score": 0.75, "found": ["a"]}])["score"].tolist()
     [1.0, 0.0, 0.75]
     """
     n = len(infos)
-    columns: dict[str, tuple[list[int], list[Any]]] = {}  # who has the key, and what
+    columns: dict[str, tuple[list[int], list[Any]]] = {}  # key -> environments, values
     for i, info in enumerate(infos):
         for key, value in (info or {}).items():
             who, values = columns.setdefault(key, ([], []))
@@ -42,7 +43,7 @@ def batch_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """The info of each environment again, with Python's own numbers.
+    """Return the info of each environment, the inverse of `batch_infos`, with Python numbers.
 
     >>> split_infos(batch_infos([{"score": 1.0}, None, {"parts": {"a": 2}}]), 3)
     [{'score': 1.0}, {}, {'parts': {'a': 2}}]
@@ -61,7 +62,7 @@ def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
 
 
 def _batch(who: list[int], values: list[Any], n: int) -> Any:
-    """The values of one key, for all n environments."""
+    """Return the values of one key as a batch of n environments."""
     kinds = set(map(type, values))
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is dict:

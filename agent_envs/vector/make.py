@@ -1,9 +1,9 @@
-"""Many environments of one id, side by side.
+"""Make a vector of environments from one id.
 
 envs = agent_envs.make_vec("AgentR1/HotpotQA-v0", 8, wrappers=["FormatReward"])
 observations, infos = envs.reset(options={"env_options": [{"index": i} for i in range(8)]})
 observations, rewards, terminations, truncations, infos = envs.step(actions)     # None: leave this one alone
-envs.send({3: action}); done = envs.recv()                                       # whoever is ready first
+envs.send({3: action}); done = envs.recv()                                       # the first that is ready
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.errors import ConfigError
+from agent_envs import checks
 from agent_envs.vector.env import TextVectorEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
@@ -31,18 +30,18 @@ def make_vec(
     wrappers: Sequence[WrapperSpec] = (),
     **env_kwargs: Any,
 ) -> TextVectorEnv:
-    """Many environments of one id, stepped side by side; see ``TextVectorEnv``.
+    """Make several environments of one id that are stepped side by side; see `TextVectorEnv`.
 
-    ``gymnasium.make_vec(id, num_envs, env_wrappers=wrappers, **env_kwargs)`` makes the same for this package's ids.
+    For this package's ids, `gymnasium.make_vec(id, num_envs, env_wrappers=wrappers, **env_kwargs)` makes the same.
 
     Args:
-        env_id: What ``gymnasium.make`` takes, or a function that makes an environment.
-        num_envs: How many.
-        wrappers: Put around each, the last one outermost: "Name(key=value)", or functions from env to env.
+        env_id: What `gymnasium.make` takes, or a function that makes an environment.
+        num_envs: How many to make.
+        wrappers: Applied to each, the last one outermost: "Name(key=value)", or functions from env to env.
         **env_kwargs: Arguments of each environment.
 
     Raises:
-        ConfigError: An argument does not fit, or the environments are none over text.
+        ConfigError: An argument is wrong, there is no such id, or the environments are not text environments.
         gymnasium.error.Error: There is no such id.
 
     >>> envs = make_vec("AgentR1/GSM8K-v0", 3)
@@ -53,14 +52,13 @@ def make_vec(
     [True, False, True]
     >>> envs.close()
     """
-    if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
-        raise ConfigError(f"num_envs must be an integer of at least 1, got {num_envs!r}")
-    envs = TextVectorEnv([env_maker(env_id, env_kwargs, wrappers)] * int(num_envs))
+    num_envs = checks.integer("num_envs", num_envs, minimum=1)
+    envs = TextVectorEnv([env_maker(env_id, env_kwargs, wrappers)] * num_envs)
     made = envs.envs[0].unwrapped.spec
     if made is not None and isinstance(env_id, (str, EnvSpec)):
         spec = copy.copy(env_id if isinstance(env_id, EnvSpec) else gym.spec(made.id))
         spec.vector_entry_point = f"agent_envs.vector.make:{spec.id}"
-        more = {"num_envs": int(num_envs), "vectorization_mode": "vector_entry_point"}
+        more = {"num_envs": num_envs, "vectorization_mode": "vector_entry_point"}
         spec.kwargs = {**spec.kwargs, **env_kwargs, **more}
         if wrappers:
             spec.kwargs["env_wrappers"] = tuple(wrappers)
@@ -69,7 +67,7 @@ def make_vec(
 
 
 def __getattr__(name: str) -> Callable[..., TextVectorEnv]:
-    """``vector_entry_point="agent_envs.vector.make:ID"``: an entry point is not told which id it stands for."""
+    """Resolve `vector_entry_point="agent_envs.vector.make:ID"`: Gymnasium does not pass the id to an entry point."""
     if name not in gym.registry:
         raise AttributeError(f"module 'agent_envs.vector.make' has no attribute {name!r}")
     return functools.partial(_entry_point, name)
