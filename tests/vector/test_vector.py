@@ -248,7 +248,7 @@ def test_actions_that_cannot_be_carried_out_step_nobody():
     with pytest.raises(ResetNeeded, match="environment 1 has finished its episode: reset it"):
         envs.step([None, "a"])
     for actions in ("ab", ["a"], [None, 3], [None, b"x"], None, 3, {"a": 1, "b": 2}):
-        with pytest.raises(ConfigError, match="text or None"):
+        with pytest.raises(ConfigError, match="texts? or None"):
             envs.step(actions)
     assert envs.step([None, None])[1].tolist() == [0.0, 0.0]
     envs.close()
