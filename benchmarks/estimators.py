@@ -166,13 +166,13 @@ def main() -> None:
         if peer not in peers:
             peers[peer] = seconds(lambda peer=peer: peer(small), 1) * arguments.rows / part
         ours = [
-            seconds(lambda rows=rows, estimator=estimator: estimator.compute(rows, options), arguments.runs)
+            seconds(lambda rows=rows, estimator=estimator: estimator(rows, options), arguments.runs)
             for rows in (ordered, mixed)
         ]
         print(f"{name:<24}{ours[0]:>12.3f}{ours[1]:>12.3f}{peers[peer]:>10.1f}{peers[peer] / ours[1]:>8.0f}")
     texts = with_texts(ordered)
     similar = replace(options, similar_anchors=True)
-    took = seconds(lambda: ESTIMATORS["gigpo"].compute(texts, similar), 1)
+    took = seconds(lambda: ESTIMATORS["gigpo"](texts, similar), 1)
     print(f"{'gigpo, similar texts':<24}{took:>12.3f}    ({len(texts.anchor_texts or ()):,} different texts)")
 
 

@@ -17,6 +17,7 @@ import argparse
 import io
 import os
 import socket
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -28,7 +29,7 @@ import numpy as np
 
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
-from agent_envs.adapters.verl.config.overrides import environment
+from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
 
 PROMPT, RESPONSE, STEPS = 512, 128, 20
@@ -167,12 +168,12 @@ def building(count: int) -> None:
 
 
 def training(updates: int) -> None:
-    os.environ.update(environment(cpu=True))
+    os.environ.update(process_environment(cpu=True))
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "adapters" / "verl"))  # local_training
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from local_training import build_worker, local_batch
         from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig
-
-        from agent_envs.adapters.verl.batch.local import build_worker, local_batch
 
     import torch
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 
 # Whichever test imports verl first: it reads these once, at import
-# (agent_envs.adapters.verl.config.overrides.environment).
+# (agent_envs.adapters.verl.run.process.process_environment).
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.run.plugin")

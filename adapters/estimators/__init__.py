@@ -5,7 +5,7 @@ trainer's batch. ``StepRows`` hold what is known per step and, for estimators th
 same tokens flat.
 
     estimator = get_estimator("gae")
-    result = estimator.compute(rows, EstimatorOptions(gamma=0.99))
+    result = estimator(rows, EstimatorOptions(gamma=0.99))
     advantages, returns = result.on_tokens(rows.tokens.step_row)    # [tokens]
 
 =========================  ==============  ===========================================================================

@@ -12,7 +12,8 @@ import torch
 from agent_envs.adapters.estimators.checks import check_rows, say_once
 from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
-from agent_envs.errors import ConfigError, DataError, did_you_mean
+from agent_envs.checks import choice, number
+from agent_envs.errors import DataError, did_you_mean
 
 __all__ = ["ProcessRewards", "RewardScale", "prime_normalised", "process_rewards"]
 
@@ -35,11 +36,10 @@ class ProcessRewards:
     """Whether the step's reward holds the components already: they are then replaced. False: they are added."""
 
     def __post_init__(self) -> None:
-        if self.normalize not in (None, "prime"):
-            raise ConfigError(f"normalize_process_rewards must be 'prime' or None, got {self.normalize!r}")
-        for name, weight in {**self.weights, "the process reward": self.weight}.items():
-            if not math.isfinite(weight):
-                raise ConfigError(f"the weight of {name!r} must be a finite number, got {weight}")
+        choice("normalize_process_rewards", self.normalize, (None, "prime"))
+        for name, weight in self.weights.items():
+            number(f"the weight of {name!r}", weight)
+        number("the weight of the process reward", self.weight)
 
 
 def process_rewards(
@@ -161,9 +161,7 @@ class RewardScale:
     """
 
     def __init__(self, kind: str, gamma: float = 1.0) -> None:
-        if kind not in ("batch", "running"):
-            raise ConfigError(f"reward scaling is 'batch' or 'running', got {kind!r}")
-        self.kind = kind
+        self.kind = choice("scale_rewards", kind, ("batch", "running"))
         self.gamma = gamma
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 

@@ -1,4 +1,4 @@
-"""Estimators by name, with what a trainer must bring for each."""
+"""Estimators by name, with what each needs from a trainer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from agent_envs.adapters.estimators.gigpo import gigpo
 from agent_envs.adapters.estimators.groups import grpo, reinforce_pp_baseline, remax, rloo
 from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.checks import choice, load_function
 
 __all__ = ["ESTIMATORS", "Estimator", "get_estimator"]
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimator and what a trainer must know to use it."""
+    """A formula for advantages, and what a trainer must provide for it. Calling it checks the rows first."""
 
     name: str
-    """What ``algorithm.adv_estimator`` calls it."""
+    """Name in ``algorithm.adv_estimator`` and in messages."""
     function: Callable[[StepRows, EstimatorOptions], Advantages]
     """The formula."""
     needs_critic: bool = False
@@ -31,18 +31,18 @@ class Estimator:
     needs_tokens: bool = False
     """Whether rows must carry their tokens; with a critic, those carry the values."""
     needs_baseline: bool = False
-    """Whether each group plays a greedy episode besides, whose return the rows carry."""
+    """Whether each group also plays a greedy episode, whose return the rows carry."""
     needs_anchors: bool = False
     """Whether rows must carry the states before acting."""
     compares_groups: bool = False
     """Whether trajectories are compared within their group: groups of one teach nothing."""
 
-    def compute(self, rows: StepRows, options: EstimatorOptions) -> Advantages:
-        """Check the rows, apply the formula, count what is worth a warning.
+    def __call__(self, rows: StepRows, options: EstimatorOptions) -> Advantages:
+        """Check the rows, apply the formula and count what deserves a warning.
 
         Raises:
             ConfigError: The rows lack what the estimator needs.
-            DataError: Numbers or indices that cannot be: names the trajectory.
+            DataError: A number or an index that is not valid; names the trajectory.
         """
         counts = check_rows(rows, options.group_size if self.compares_groups else None)
         result = self.function(rows, options)
@@ -69,12 +69,16 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def get_estimator(name: str) -> Estimator:
-    """The estimator called ``name``.
+    """Return an estimator by name.
+
+    Args:
+        name: One of ``ESTIMATORS``, or ``module:name`` of your own: an ``Estimator``, or a function of ``StepRows`` and
+            ``EstimatorOptions`` that needs no critic. The module is imported.
 
     Raises:
-        ConfigError: There is none; lists what there is.
+        ConfigError: There is no such estimator; lists the names.
     """
-    try:
-        return ESTIMATORS[name]
-    except KeyError:
-        raise ConfigError(f"unknown advantage estimator {name!r}.{did_you_mean(name, ESTIMATORS)}") from None
+    if ":" not in name:
+        return ESTIMATORS[choice("the advantage estimator", name, ESTIMATORS)]
+    found = load_function(name, "the advantage estimator")
+    return replace(found, name=name) if isinstance(found, Estimator) else Estimator(name, found)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError
 
 __all__ = ["Advantages", "EstimatorOptions", "StepRows", "TokenRows"]
@@ -134,12 +135,10 @@ class EstimatorOptions:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lam", "turn_gamma", "similarity"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
-        if self.gigpo_norm not in ("mean_norm", "mean_std_norm"):
-            raise ConfigError(f"gigpo_norm must be 'mean_norm' or 'mean_std_norm', got {self.gigpo_norm!r}")
-        if self.group_size is not None and self.group_size < 1:
-            raise ConfigError(f"group_size must be at least 1, got {self.group_size}")
+            number(name, getattr(self, name), minimum=0, maximum=1)
+        choice("gigpo_norm", self.gigpo_norm, ("mean_norm", "mean_std_norm"))
+        if self.group_size is not None:
+            integer("group_size", self.group_size, minimum=1)
 
 
 @dataclass(frozen=True)

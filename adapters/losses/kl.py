@@ -29,7 +29,7 @@ from typing import Protocol
 import torch
 
 from agent_envs.adapters.losses.tally import Tally, mean
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.checks import choice, number
 
 __all__ = [
     "KL_KINDS",
@@ -58,8 +58,7 @@ def kl_penalty(log_probs: torch.Tensor, ref_log_probs: torch.Tensor, kind: str) 
     Raises:
         ConfigError: There is no such kind; lists what there is.
     """
-    if kind not in KL_KINDS:
-        raise ConfigError(f"unknown KL estimator {kind!r}.{did_you_mean(kind, KL_KINDS)}")
+    choice("the kind of KL", kind, KL_KINDS)
     d = log_probs - ref_log_probs
     if kind.endswith("+"):
         square = 0.5 * d.square()
@@ -170,9 +169,8 @@ class AdaptiveKL:
     horizon: float = 10_000.0
 
     def __post_init__(self) -> None:
-        for name in ("target", "horizon"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"the adaptive KL controller's {name} must be larger than 0")
+        number("the adaptive KL controller's target", self.target, above=0)
+        number("the adaptive KL controller's horizon", self.horizon, above=0)
 
     def update(self, kl: float, n: int) -> None:
         """Take in the KL of a batch of ``n`` episodes; one that is not a number changes nothing."""
@@ -181,15 +179,11 @@ class AdaptiveKL:
 
 
 def kl_controller(kind: str, value: float, *, target: float = 0.1, horizon: float = 10_000.0) -> KLController:
-    """A controller: ``fixed`` or ``adaptive``.
+    """Return a controller: ``fixed`` or ``adaptive``.
 
     Raises:
-        ConfigError: There is no such kind, or a negative coefficient.
+        ConfigError: There is no such kind, or the coefficient is negative.
     """
-    if value < 0:
-        raise ConfigError(f"the KL coefficient must be at least 0, got {value}")
-    if kind == "fixed":
-        return FixedKL(value)
-    if kind == "adaptive":
-        return AdaptiveKL(value, target, horizon)
-    raise ConfigError(f"unknown KL controller {kind!r}.{did_you_mean(kind, ('adaptive', 'fixed'))}")
+    choice("the KL controller", kind, ("adaptive", "fixed"))
+    number("the KL coefficient", value, minimum=0)
+    return FixedKL(value) if kind == "fixed" else AdaptiveKL(value, target, horizon)

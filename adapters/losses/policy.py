@@ -36,7 +36,7 @@ from typing import Protocol
 import torch
 
 from agent_envs.adapters.losses.tally import Tally, maximum, mean
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.checks import choice, load_function, number
 
 __all__ = [
     "LOSS_PRESETS",
@@ -69,11 +69,11 @@ class LossOptions:
     """Metrics: |log ratio| up to which a ratio counts as 1 (what float32 leaves between two passes)."""
 
     def __post_init__(self) -> None:
-        for name in ("clip_ratio_low", "clip_ratio_high", "ratio_tolerance"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.clip_ratio_c is not None and not self.clip_ratio_c > 1:
-            raise ConfigError(f"clip_ratio_c must be larger than 1, or None for no dual clip; got {self.clip_ratio_c}")
+        number("clip_ratio_low", self.clip_ratio_low, minimum=0)
+        number("clip_ratio_high", self.clip_ratio_high, minimum=0)
+        number("ratio_tolerance", self.ratio_tolerance, minimum=0)
+        if self.clip_ratio_c is not None:
+            number("clip_ratio_c", self.clip_ratio_c, above=1)
 
 
 class PolicyLoss(Protocol):
@@ -185,27 +185,29 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
 """Policy losses by name."""
 
 LOSS_PRESETS: dict[str, LossOptions] = {
-    "pspo": LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4, clip_ratio_c=10.0),
-    **{name: LossOptions() for name in ("gspo", "reinforce", "steppo", "vanilla")},
+    "pspo": LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4, clip_ratio_c=10.0)
 }
-"""The options a loss has where none are given."""
+"""The options of losses whose defaults differ from those of ``LossOptions``."""
 
 
 def policy_loss(name: str) -> PolicyLoss:
-    """The policy loss called ``name``.
+    """Return a policy loss by name.
+
+    Args:
+        name: One of ``POLICY_LOSSES``, or ``module:name`` of a ``PolicyLoss`` of your own. The module is imported.
 
     Raises:
-        ConfigError: There is none; lists what there is.
+        ConfigError: There is no such loss; lists the names.
     """
-    if name not in POLICY_LOSSES:
-        raise ConfigError(f"unknown policy loss {name!r}.{did_you_mean(name, POLICY_LOSSES)}")
-    return POLICY_LOSSES[name]
+    if ":" in name:
+        return load_function(name, "the policy loss")
+    return POLICY_LOSSES[choice("the policy loss", name, POLICY_LOSSES)]
 
 
 def loss_preset(name: str) -> LossOptions:
-    """The options of the policy loss called ``name``. Raises ConfigError as ``policy_loss`` does."""
+    """Return the default options of a policy loss. Raises ConfigError as ``policy_loss`` does."""
     policy_loss(name)
-    return LOSS_PRESETS[name]
+    return LOSS_PRESETS.get(name, LossOptions())
 
 
 def _log_ratio(

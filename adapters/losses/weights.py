@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import torch
 
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.checks import choice
 
 __all__ = ["WEIGHTINGS", "action_start", "step_weights", "token_weights"]
 
@@ -52,8 +52,7 @@ def step_weights(
     Raises:
         ConfigError: There is no such weighting; lists what there is.
     """
-    if weighting not in WEIGHTINGS:
-        raise ConfigError(f"unknown weighting {weighting!r}.{did_you_mean(weighting, WEIGHTINGS)}")
+    choice("weighting", weighting, WEIGHTINGS)
     out = torch.zeros(lengths.shape[0], dtype=torch.float64, device=lengths.device)
     kept = (lengths > 0).nonzero().squeeze(1)  # [kept steps]
     if not kept.numel():

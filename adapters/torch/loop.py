@@ -205,7 +205,7 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
         )
         steps = steps.with_token_rewards(penalty)
     options = EstimatorOptions(gamma=config.gamma, lam=config.lam, group_size=config.group)
-    result = get_estimator(config.estimator).compute(steps, options)
+    result = get_estimator(config.estimator)(steps, options)
     return *result.on_tokens(batch.step), counts | result.metrics
 
 

@@ -120,8 +120,8 @@ def test_invalid_rows_change_nothing(name):
     estimator = get_estimator(name)
     data = [*TWO, (11, 0, 0, 3.0, 0.1, True, False, NAN)]
     junk = [(50, 0, 0, 100.0, 7.0, False, False, NAN), (9, 1, 0, -100.0, 7.0, False, True, 9.0)]
-    clean = estimator.compute(rows(data), EstimatorOptions())
-    padded = estimator.compute(rows([junk[0], *data, junk[1]]), EstimatorOptions())
+    clean = estimator(rows(data), EstimatorOptions())
+    padded = estimator(rows([junk[0], *data, junk[1]]), EstimatorOptions())
     assert padded.advantages.tolist() == [0.0, *clean.advantages.tolist(), 0.0]
     assert padded.returns.tolist() == [0.0, *clean.returns.tolist(), 0.0]
     assert padded.metrics == clean.metrics
@@ -130,7 +130,7 @@ def test_invalid_rows_change_nothing(name):
 @pytest.mark.parametrize("name", ["gae", "grpo"])
 def test_nothing_valid(name):
     data = [(0, 0, 0, 1.0, 1.0, False, False, NAN)]
-    assert get_estimator(name).compute(rows(data), EstimatorOptions()).advantages.tolist() == [0.0]
+    assert get_estimator(name)(rows(data), EstimatorOptions()).advantages.tolist() == [0.0]
 
 
 def test_unknown_name():

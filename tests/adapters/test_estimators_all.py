@@ -223,7 +223,7 @@ def pick(rows, order):
 def test_order_and_padding_change_nothing(rows, name, seed):
     rng = np.random.default_rng(seed)
     n = len(rows.rewards)
-    clean = get_estimator(name).compute(rows, OPTIONS)
+    clean = get_estimator(name)(rows, OPTIONS)
     order = rng.permutation([*range(n), -1, -1])
     moved_rows = pick(rows, order)
     # tokens of steps in another order too, with untrained ones in between
@@ -236,7 +236,7 @@ def test_order_and_padding_change_nothing(rows, name, seed):
         tokens=TokenRows(torch.cat([gap, flat.step_row[token_order]]),
                          values=torch.cat([torch.full((2,), NAN), flat.values[token_order]])),
     )  # fmt: skip
-    moved = get_estimator(name).compute(moved_rows, OPTIONS)
+    moved = get_estimator(name)(moved_rows, OPTIONS)
     back = torch.tensor([int(np.flatnonzero(order == i)[0]) for i in range(n)])
     torch.testing.assert_close(moved.advantages[back], clean.advantages, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(moved.returns[back], clean.returns, rtol=1e-5, atol=1e-6)
@@ -254,7 +254,7 @@ def test_zero_rewards_and_values_teach_nothing(rows, name):
     tokens = replace(rows.tokens, values=torch.zeros_like(rows.tokens.values))
     zero = torch.zeros_like(rows.rewards)
     flat = plain(replace(rows, rewards=zero, values=zero, baseline=zero, tokens=tokens))
-    out = get_estimator(name).compute(flat, OPTIONS)
+    out = get_estimator(name)(flat, OPTIONS)
     assert not out.advantages.any() and not out.returns.any()
     assert out.metrics["zero_advantage_batch"] == 1.0
     assert not out.on_tokens(flat.tokens.step_row)[0].any()
@@ -266,7 +266,7 @@ def test_zero_rewards_and_values_teach_nothing(rows, name):
 def test_groups_of_one_have_advantage_0_and_are_counted(name, lengths, reward):
     rows = build(lengths, [reward] * sum(lengths), groups=list(range(len(lengths))))
     rows = replace(rows, anchor=torch.arange(sum(lengths)))
-    out = get_estimator(name).compute(rows, EstimatorOptions())
+    out = get_estimator(name)(rows, EstimatorOptions())
     assert not out.advantages.any() and out.metrics["groups_of_one"] == len(lengths)
 
 
@@ -274,10 +274,10 @@ def test_groups_of_one_have_advantage_0_and_are_counted(name, lengths, reward):
 def test_one_step_one_row_no_row(name):
     for lengths in ([1], [1, 1, 1]):
         rows = build(lengths, [0.5] * len(lengths))
-        out = get_estimator(name).compute(rows, EstimatorOptions(group_size=len(lengths)))
+        out = get_estimator(name)(rows, EstimatorOptions(group_size=len(lengths)))
         assert out.advantages.isfinite().all() and out.advantages.shape == (len(lengths),)
     none = replace(rows, valid=torch.zeros(3, dtype=torch.bool))
-    out = get_estimator(name).compute(none, EstimatorOptions(similar_anchors=True))
+    out = get_estimator(name)(none, EstimatorOptions(similar_anchors=True))
     assert not out.advantages.any() and out.metrics["zero_advantage_batch"] == 0.0
 
 
@@ -287,9 +287,9 @@ def test_what_an_estimator_needs_is_said(name):
     needs = ESTIMATORS[name]
     if needs.needs_critic or needs.needs_tokens or needs.needs_baseline or needs.needs_anchors:
         with pytest.raises(ConfigError, match=name):
-            needs.compute(rows, EstimatorOptions())
+            needs(rows, EstimatorOptions())
     else:
-        needs.compute(rows, EstimatorOptions())
+        needs(rows, EstimatorOptions())
 
 
 def test_every_estimator_is_registered_under_its_name():
@@ -374,8 +374,8 @@ def loop_gigpo(rows, o):
 def test_the_formulas_as_loops(rows):
     o = EstimatorOptions(gamma=0.9, lam=0.8, whiten=False)
     near = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
-    torch.testing.assert_close(get_estimator("gae").compute(rows, o).advantages, loop_gae(rows, o), **near)
-    bi_level = get_estimator("bi_level_gae").compute(rows, o).token_advantages
+    torch.testing.assert_close(get_estimator("gae")(rows, o).advantages, loop_gae(rows, o), **near)
+    bi_level = get_estimator("bi_level_gae")(rows, o).token_advantages
     torch.testing.assert_close(bi_level, loop_bi_level_gae(rows, o), **near)
     # rewards of a few different sizes: a difference of round-off alone is no difference
     exact = replace(rows, rewards=(rows.rewards * 8).round() / 8)
@@ -446,7 +446,7 @@ def test_equal_to_verl_on_one_step_episodes(seed):
     }
     for name, (advantages, returns) in theirs.items():
         options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
-        out = get_estimator(name.removeprefix("dr_")).compute(rows, options)
+        out = get_estimator(name.removeprefix("dr_"))(rows, options)
         a, r = out.on_tokens(rows.tokens.step_row)
         kept = mask.bool()
         torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
@@ -463,7 +463,7 @@ def test_gae_equals_verls_where_every_response_is_one_token():
     advantages, returns = core.compute_gae_advantage_return(
         rows.rewards.view(8, 4), rows.values.view(8, 4), torch.ones(8, 4), 0.9, 0.8
     )
-    out = get_estimator("gae").compute(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    out = get_estimator("gae")(rows, EstimatorOptions(gamma=0.9, lam=0.8))
     torch.testing.assert_close(out.advantages.view(8, 4), advantages, rtol=0, atol=1e-6)
     torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
 
@@ -495,11 +495,11 @@ def test_token_estimators_equal_verl_on_stream_rows(seed):
             at += 2
     index = tuple(torch.tensor(where).T)
     theirs = core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8)
-    out = get_estimator("token_gae").compute(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    out = get_estimator("token_gae")(rows, EstimatorOptions(gamma=0.9, lam=0.8))
     torch.testing.assert_close(out.token_advantages, theirs[0][index], rtol=0, atol=1e-6)
     torch.testing.assert_close(out.token_returns, theirs[1][index], rtol=0, atol=1e-6)
     theirs = core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, OmegaConf.create({"gamma": 0.9}))
-    out = get_estimator("reinforce_pp").compute(rows, EstimatorOptions(gamma=0.9))
+    out = get_estimator("reinforce_pp")(rows, EstimatorOptions(gamma=0.9))
     torch.testing.assert_close(out.token_advantages, theirs[0][index], rtol=0, atol=1e-6)
     torch.testing.assert_close(out.token_returns, theirs[1][index], rtol=0, atol=1e-6)
 
@@ -580,7 +580,7 @@ def test_an_infinite_final_value_names_the_trajectory(name):
     rows = build([2, 1], [0.0, 1.0, 0.0])
     rows = replace(rows, truncated=torch.ones(3, dtype=torch.bool), final_values=torch.tensor([NAN, NAN, math.inf]))
     with pytest.raises(DataError, match="the final value of trajectory"):
-        get_estimator(name).compute(rows, EstimatorOptions())
+        get_estimator(name)(rows, EstimatorOptions())
 
 
 def test_bad_log_probs_name_the_trajectory():
@@ -603,7 +603,7 @@ def test_oddities_are_counted_and_said_once(caplog):
             counts = check_rows(gap, group_size=8)
     assert counts == {"missing_steps": 4.0, "groups_incomplete": 1.0, "steps_without_tokens": 1.0}
     assert len(caplog.records) == 3
-    out = get_estimator("token_gae").compute(gap, EstimatorOptions())
+    out = get_estimator("token_gae")(gap, EstimatorOptions())
     assert out.metrics["rewards_without_tokens"] == 1.0 and out.advantages[1] == 0.0
     assert check_episodes([0, 2, 3], [0, 0, 9]) == {"episodes_without_steps": 1.0, "episodes_without_tokens": 1.0}
     seen = GroupsSeen(memory=2)

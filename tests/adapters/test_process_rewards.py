@@ -79,7 +79,7 @@ def test_prime_of_zeros_and_of_nothing():
 def test_the_mixed_reward_sits_on_the_last_token_of_its_step():
     rows, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0}))
     rows = replace(rows, tokens=TokenRows(torch.tensor([0, 0, -1, 1, 2, 2, 2, 3, -1])))
-    out = get_estimator("reinforce_pp").compute(rows, EstimatorOptions(gamma=0.0, whiten=False))
+    out = get_estimator("reinforce_pp")(rows, EstimatorOptions(gamma=0.0, whiten=False))
     assert out.token_returns.tolist() == pytest.approx([0, 0.4, 0, -0.6, 0, 0, 1.0, 1.0, 0])
 
 

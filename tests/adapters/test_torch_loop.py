@@ -130,9 +130,8 @@ def verl(model_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("verl")
+        from local_training import build_worker, local_batch
         from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
-
-        from agent_envs.adapters.verl.batch.local import build_worker, local_batch
     from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
     from agent_envs.adapters.verl.config.objective import Objective
     from agent_envs.adapters.verl.rollout.episode_rows import episode_rows

@@ -250,7 +250,7 @@ def test_a_recorded_file_becomes_a_loss_with_gradients(serving, tmp_path):
         valid=torch.ones(n, dtype=torch.bool),
         truncated=torch.zeros(n, dtype=torch.bool),
     )
-    result = get_estimator("grpo").compute(rows, EstimatorOptions())
+    result = get_estimator("grpo")(rows, EstimatorOptions())
     step_ids = torch.from_numpy(batch.step_ids)
     advantages, _ = result.on_tokens(step_ids)
     weights = token_weights("trajectory", torch.from_numpy(batch.length), rows.trajectory, step_ids)

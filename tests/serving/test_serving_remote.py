@@ -462,11 +462,15 @@ def test_wrappers_go_around_the_client_too(server):
 
 
 def test_a_trainer_takes_its_tasks_from_a_server(server, tmp_path):
-    config = pytest.importorskip("agent_envs.adapters.verl.config.run")
+    pytest.importorskip("verl")
+    from agent_envs.adapters.verl.config.compose import compose_run
+    from agent_envs.adapters.verl.run.tasks import choose_tasks
+
     kwargs = json.dumps({"url": server.url})
     options = {"data": None, "split": "train", "wrappers": [], "model": None, "warm_start": None, "overrides": []}
     options |= {"algo": "grpo", "preset": "cpu-tiny", "steps": 2, "seed": 0, "out": str(tmp_path)}
     options |= {"demo_noise": None, "val_fraction": 0.1}
-    there, preset = config.build(env="AgentR1/Remote-v0", env_kwargs=kwargs, **options)
-    here, _ = config.build(env=TOOL, env_kwargs=None, **options)
-    assert config.choose_tasks(there, preset) == config.choose_tasks(here, preset)
+    there = compose_run(env="AgentR1/Remote-v0", env_kwargs=kwargs, **options).run
+    here = compose_run(env=TOOL, env_kwargs=None, **options).run
+    sizes = {"tasks_per_step": 16, "validation_tasks": 256}
+    assert choose_tasks(there, **sizes) == choose_tasks(here, **sizes)

@@ -85,7 +85,7 @@ def step_columns(
         if factors is not None:
             columns["rollout_is_weights"] = table.spread(factors, size)
 
-    result = objective.estimator.compute(rows, objective.options)
+    result = objective.estimator(rows, objective.options)
     metrics |= {f"env/{name}": value for name, value in result.metrics.items()}
     advantages, returns = result.on_tokens(table.step_of)
     lengths = torch.bincount(table.step_of[kept], minlength=len(table))

@@ -291,8 +291,7 @@ class EnvTrainer(PPOTrainerSync):
             columns.append("rollout_is_weights")
         output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
         metrics.update(collect(output["metrics"], "actor"))
-        notice = self.watch.update(metrics.get("actor/ratio/moved", 0.0))
-        if notice:
+        if "actor/ratio/moved" in metrics and (notice := self.watch.update(metrics["actor/ratio/moved"])):
             logger.warning(notice)
         return batch
 
@@ -385,7 +384,7 @@ class EnvTrainer(PPOTrainerSync):
             self.checkpoint_due = False
             self.checkpoint_manager.sleep_replicas()  # as where verl saves: the memory is the trainer's
             super()._save_checkpoint()
-            write_text(self._state_file(), json.dumps(self.objective.state()))
+            write_text(self._state_file(), json.dumps(self.objective.state_dict()))
             self.checkpoint_manager.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> Any:
@@ -393,7 +392,7 @@ class EnvTrainer(PPOTrainerSync):
         loaded = super()._load_checkpoint()
         state = self._state_file()
         if self.global_steps and state.exists():
-            self.objective.go_on_from(json.loads(state.read_text(encoding="utf-8")))
+            self.objective.load_state_dict(json.loads(state.read_text(encoding="utf-8")))
         return loaded
 
     def _state_file(self) -> Path:

@@ -1,1 +1,1 @@
-"""What a run is configured to do: command line, presets, algorithms, and verl's settings."""
+"""What a run is configured to do: YAML groups that Hydra composes with verl's own, and what Python works out."""

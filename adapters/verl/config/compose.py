@@ -1,138 +1,360 @@
-"""Presets made of parts, MODEL/TASK/ALGORITHM/HARDWARE: the published settings, and where and why ours differ.
+"""A run's configuration: the YAML groups of this folder, composed by Hydra with verl's own and the command line.
 
-    agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run
+    run.yaml                              what every run sets; its defaults list is the order of precedence
+    preset/                               cpu-tiny, gpu-8 and published, on top of cpu.yaml or gpu.yaml
+    task/ algorithm/ model/ hardware/     --preset MODEL/TASK/ALGORITHM/HARDWARE takes one of each; --algo an algorithm
 
-The parts are YAML files in ``parts/``. The hardware may be left out; ``+lora`` behind a model adds low-rank adapters.
-The published values are those of Agent-R1 (arXiv 2511.14460), StepPO (arXiv 2604.18401) and PaperScout. A part of a
-task or an algorithm holds published values, or ``{released, ours, why}``; models and hardware say what was asked for,
-with one ``why`` for all of it; ``machine`` is what nobody published.
+Every estimator is an algorithm of its own name; the files in ``algorithm/`` are pairs published under another one.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import copy
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.verl.config.presets import Difference, Preset
-from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean
+from agent_envs import checks
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.verl.config.checking import check_config
+from agent_envs.errors import ConfigError, MissingExtraError, first_line
 
-__all__ = ["DEFAULT_HARDWARE", "KINDS", "compose_preset", "part_names"]
-
-KINDS = ("model", "task", "algorithm", "hardware")
-"""The parts of a preset's name, in order; each a folder of YAML files."""
+__all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
 DEFAULT_HARDWARE = "h100-4"
-"""Hardware of a name of three parts; most of the published runs had four GPUs."""
+"""Hardware of a preset's name with three parts; most of the published runs had four GPUs."""
 
-_PARTS = Path(__file__).with_name("parts")
-_FIELDS = frozenset(f.name for f in fields(Preset))
+_FOLDER = Path(__file__).parent
+_PARTS = ("model", "task", "algorithm", "hardware")
+_ENGINE_MODELS = ("actor_rollout_ref.model", "critic.model")
+
+# What the command itself decides; another value would leave a run that cannot be finished or resumed. verl's means over
+# rows would be read by nobody: the losses have weights of their own.
+_WEIGHTING = "+agentr1.weighting (row, token or trajectory)"
+_FIXED = {
+    "actor_rollout_ref.actor.loss_agg_mode": _WEIGHTING,
+    "algorithm.adv_estimator": "--algo",
+    "critic.loss_agg_mode": _WEIGHTING,
+    "data.train_files": "--data",
+    "data.val_files": "--data",
+    "trainer.default_local_dir": "--out",
+    "trainer.resume_mode": "--out (the same folder resumes a run, another one starts a new run)",
+    "trainer.total_epochs": "--steps",
+    "trainer.total_training_steps": "--steps",
+}
 
 
-def part_names(kind: str) -> list[str]:
-    """The parts there are of a kind.
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One run as asked for, with every default filled in."""
 
-    >>> "alfworld" in part_names("task")
+    env: str
+    """Id of the environment."""
+    algo: str
+    """Name of the algorithm, or ``module:name`` of an estimator."""
+    preset: str
+    """As on the command line."""
+    steps: int
+    """Training steps."""
+    data: str
+    """``generated``, ``official`` or an absolute path."""
+    split: str
+    """Split to train on."""
+    env_kwargs: dict[str, Any]
+    """Arguments of the environment besides split and data."""
+    demo_env_kwargs: dict[str, Any]
+    """Arguments of the environment that demonstrations are played in, on generated tasks."""
+    wrappers: tuple[str, ...]
+    """Specs, innermost first; those of the preset are outermost."""
+    out: Path
+    """Folder of the run."""
+    model: str | None
+    """A Hugging Face folder or name; None for a tiny model made at the start."""
+    seed: int
+    """Of tasks, demonstrations, model and sampling."""
+    warm_start: int
+    """Supervised steps before training; 0 to skip."""
+    demo_noise: float
+    """Share of demonstrated calls that are wrong on purpose."""
+    val_fraction: float
+    """Share of the tasks held out where the data has no validation or test split."""
+    overrides: tuple[str, ...] = ()
+    """verl settings from the command line; they win over everything else."""
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that must be the same for a run to be resumed: all but its length and its place."""
+        values = asdict(self)
+        del values["steps"], values["out"]
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting whose value is not the published one."""
+
+    key: str
+    """verl's name of it, ``env.ARGUMENT``, or a setting of the run."""
+    published: Any
+    """The published value; None where there was none."""
+    ours: Any
+    """The preset's value."""
+    why: str
+    """The reason."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A run with all its settings, checked."""
+
+    run: RunConfig
+    """The run as asked for."""
+    cpu: bool
+    """Whether it runs without a GPU."""
+    validation_tasks: int
+    """Held-out tasks, each sampled once."""
+    differences: tuple[Difference, ...]
+    """Where the preset differs from the published settings it follows."""
+    unresolved: Any
+    """All settings, the run's own among them, with their references."""
+
+    def verl(self, *, validate_first: bool = True) -> Any:
+        """Return verl's configuration, every reference resolved.
+
+        Args:
+            validate_first: Whether to validate before the first step.
+        """
+        from omegaconf import OmegaConf
+
+        config = copy.deepcopy(self.unresolved)
+        config.run.validate_first = validate_first
+        OmegaConf.resolve(config)
+        OmegaConf.set_struct(config, False)
+        del config["run"], config["published"]
+        return config
+
+
+def group_names(group: str) -> list[str]:
+    """Return the names of the files in a group.
+
+    >>> "alfworld" in group_names("task")
     True
     """
-    return sorted(path.stem for path in (_PARTS / kind).glob("*.yaml"))
+    return sorted(path.stem for path in (_FOLDER / group).glob("*.yaml"))
 
 
-def compose_preset(name: str) -> Preset:
-    """The preset that a name such as "qwen3-4b/alfworld/steppo/h100-8" stands for.
+def algorithms() -> list[str]:
+    """Return the names that ``--algo`` takes besides ``module:name``."""
+    from agent_envs.adapters.estimators import ESTIMATORS
+
+    return sorted({*ESTIMATORS, *group_names("algorithm")})
+
+
+def compose_run(
+    *,
+    env: str | None,
+    algo: str | None,
+    preset: str,
+    steps: int | None,
+    data: str | None,
+    split: str,
+    env_kwargs: str | None,
+    wrappers: Sequence[str],
+    out: str | None,
+    model: str | None,
+    seed: int,
+    warm_start: int | None,
+    demo_noise: float | None,
+    val_fraction: float,
+    overrides: Sequence[str],
+) -> Composed:
+    """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
     Raises:
-        ConfigError: There is no such part, or their number is wrong.
-        MissingExtraError: PyYAML is not installed.
+        ConfigError: A name that does not exist, or values that do not fit.
+        MissingExtraError: verl is not installed.
     """
-    words = name.split("/")
-    if len(words) == len(KINDS) - 1:
-        words.append(DEFAULT_HARDWARE)
-    if len(words) != len(KINDS):
-        raise ConfigError(
-            f"a preset of parts is written MODEL/TASK/ALGORITHM or {'/'.join(KINDS).upper()}, got {name!r}"
-        )
-    model, task, algorithm, hardware = words
-    settings = _Settings()
-    settings.publish(_read_file(_PARTS / "base.yaml"))
-    task_part, algorithm_part = _read("task", task), _read("algorithm", algorithm)
-    settings.publish(task_part)
-    settings.publish({"settings": task_part["by_family"][algorithm_part["family"]]})
-    settings.publish(algorithm_part)
-    settings.publish({"settings": task_part.get("by_algorithm", {}).get(algorithm, {})})
-    for kind, word in (*(("model", word) for word in model.split("+")), ("hardware", hardware)):
-        settings.ask_for(_read(kind, word))
-    if "minimum" in algorithm_part:
-        settings.at_least(algorithm_part["minimum"])
-    ours = dict(settings.ours)
-    ours["steps"] = max(1, task_part["epochs"] * task_part["train_tasks"] // ours["tasks_per_step"])
-    values = {key: ours.pop(key) for key in list(ours) if key in _FIELDS}
-    env_kwargs = {key.removeprefix("env."): ours.pop(key) for key in list(ours) if key.startswith("env.")}
-    return Preset(
-        name=name,
-        cpu=False,
-        env=task_part["env"],
-        algo=algorithm,
-        env_kwargs={task_part["env"]: env_kwargs},
-        overrides=tuple(f"{key}={_hydra(value)}" for key, value in ours.items()),
-        differences=tuple(settings.differences()),
-        **values,
+    parts, preset_algo = _parts_of(preset)
+    algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
+    if ":" not in algo:
+        checks.choice("--algo", algo, algorithms())
+    if algo in group_names("algorithm"):
+        parts.append(f"algorithm={algo}")
+    for name, value, minimum in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
+        if value is not None:
+            checks.integer(name, value, minimum=minimum)
+    for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
+        if share is not None:
+            checks.number(name, share, minimum=0, maximum=1)
+    arguments = {} if env_kwargs is None else checks.json_object("--env-kwargs", env_kwargs)
+    for name in ("split", "data"):
+        if name in arguments:
+            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
+    config = _compose([*parts, *map(_override, overrides)])
+    preset_run = config.run
+    env = _agreed("--env", env, preset_run.env, preset)
+    if env is None:
+        raise ConfigError(f"preset {preset!r} works with any environment: add --env ID")
+    model = model or preset_run.model
+    if model is None and not preset_run.makes_model:
+        raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
+    if model is not None and warm_start:
+        raise ConfigError("--warm-start is for the tiny model made without --model; leave one of them out")
+    data = data or preset_run.data
+    on_any, on_generated = (
+        dict(kwargs.get(env, {})) for kwargs in (preset_run.env_kwargs, preset_run.generated_env_kwargs)
     )
+    demo_kwargs = {**on_any, **on_generated, **arguments}
+    preset_run.algo = algo
+    preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
+    run = RunConfig(
+        env=env,
+        algo=algo,
+        preset=preset,
+        steps=steps
+        or preset_run.steps
+        or max(1, preset_run.epochs * preset_run.train_tasks // preset_run.tasks_per_step),
+        # Ray's processes start elsewhere: a path must not depend on the working directory.
+        data=data if data in ("generated", "official") else str(Path(data).resolve()),
+        split=split,
+        env_kwargs=demo_kwargs if data == "generated" else {**on_any, **arguments},
+        demo_env_kwargs=demo_kwargs,
+        wrappers=(*wrappers, *preset_run.wrappers),  # rewards go outside what decides which steps there are
+        out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo.replace(':', '.')}-seed{seed}"),
+        model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
+        seed=seed,
+        warm_start=(preset_run.warm_start if warm_start is None else warm_start) if model is None else 0,
+        demo_noise=preset_run.demo_noise if demo_noise is None else demo_noise,
+        val_fraction=val_fraction,
+        overrides=tuple(overrides),
+    )
+    folder = run.out.resolve()
+    preset_run.update(
+        env=env,
+        model=model,
+        model_path=run.model or str(folder / "model"),
+        steps=run.steps,
+        seed=seed,
+        out=str(folder),
+        name=run.out.name,
+    )
+    _complete(config)
+    composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, _differences(config, run), config)
+    with _verl_errors():
+        check_config(composed.verl())
+    return composed
 
 
-@dataclass
-class _Settings:
-    """Settings under composition: by key what was published, what we take, and why they are not the same."""
-
-    released: dict[str, Any] = field(default_factory=dict)
-    ours: dict[str, Any] = field(default_factory=dict)
-    why: dict[str, str] = field(default_factory=dict)
-
-    def publish(self, part: Mapping[str, Any]) -> None:
-        for key, value in part.get("settings", {}).items():
-            differs = isinstance(value, Mapping)
-            self.released[key] = value["released"] if differs else value
-            self.ours[key] = value["ours"] if differs else value
-            self.why[key] = value["why"] if differs else ""
-        self.ours.update(part.get("machine", {}))
-
-    def ask_for(self, part: Mapping[str, Any]) -> None:
-        for key, value in part["settings"].items():
-            self.ours[key] = value
-            self.why[key] = part["why"]
-        self.ours.update(part.get("machine", {}))
-
-    def at_least(self, minimum: Mapping[str, Any]) -> None:
-        for key, value in minimum.items():
-            if key != "why" and self.ours[key] < value:
-                self.ours[key] = value
-                self.why[key] = minimum["why"]
-
-    def differences(self) -> list[Difference]:
-        return [
-            Difference(key, self.released[key], self.ours[key], self.why[key])
-            for key in self.released
-            if self.released[key] != self.ours[key]
-        ]
+def _parts_of(preset: str) -> tuple[list[str], str | None]:
+    """The group choices that a preset's name stands for, and the algorithm it is for."""
+    if "/" not in preset:
+        names = [name for name in group_names("preset") if name != "published"]
+        checks.choice("--preset", preset, [*names, "MODEL/TASK/ALGORITHM[/HARDWARE]"])
+        return [f"preset={preset}"], None
+    words = preset.split("/")
+    if len(words) == len(_PARTS) - 1:
+        words.append(DEFAULT_HARDWARE)
+    if len(words) != len(_PARTS):
+        raise ConfigError(f"a preset is written MODEL/TASK/ALGORITHM or {'/'.join(_PARTS).upper()}, got {preset!r}")
+    model, task, algo, hardware = words
+    models = model.split("+")
+    for group, word in (*(("model", word) for word in models), ("task", task), ("hardware", hardware)):
+        checks.choice(f"the {group} of a preset", word, group_names(group))
+    checks.choice("the algorithm of a preset", algo, algorithms())
+    return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], algo
 
 
-def _read(kind: str, name: str) -> dict[str, Any]:
-    known = part_names(kind)
-    if name not in known:
-        raise ConfigError(f"unknown {kind} {name!r} in a preset.{did_you_mean(name, known)}")
-    return _read_file(_PARTS / kind / f"{name}.yaml")
+def _agreed(option: str, given: str | None, preset_value: str | None, preset: str) -> str | None:
+    """An option's value or the preset's, which must not contradict each other."""
+    if given is not None and preset_value is not None and given != preset_value:
+        raise ConfigError(
+            f"preset {preset!r} is for {preset_value!r}, but {option} is {given!r}; leave one of them out"
+        )
+    return given if given is not None else preset_value
 
 
-@functools.cache
-def _read_file(path: Path) -> dict[str, Any]:
+def _override(override: str) -> str:
+    """A setting from the command line in Hydra's form, refused if an option decides it."""
+    key, equals, value = override.partition("=")
+    name = key.strip("+~ ")
+    if not equals or not name:
+        raise ConfigError(f"expected a verl setting as key=value, got {override!r}")
+    if name in _FIXED:
+        raise ConfigError(f"{name} follows from {_FIXED[name]}; set that instead")
+    # A preset may hold the same setting already, where a plain "+" would be refused.
+    return f"++{name}={value}" if name.startswith("agentr1.") and not key.startswith("~") else override
+
+
+def _compose(overrides: Sequence[str]) -> Any:
+    spec = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError("verl", extra="verl")
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    for name, resolver in (("by_algorithm", _by_algorithm), ("larger", _larger), ("quotient", _quotient)):
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+    folder = Path(spec.submodule_search_locations[0]).resolve() / "trainer" / "config"
+    path = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
+        return compose("run", overrides=[f"hydra.searchpath=['file://{path}']", *overrides])
+
+
+@contextmanager
+def _verl_errors() -> Iterator[None]:
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
-        import yaml
-    except ImportError as e:
-        raise MissingExtraError("pyyaml", extra="verl") from e
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+        yield
+    except (HydraException, OmegaConfBaseException) as e:
+        raise ConfigError(f"verl does not accept these settings: {first_line(e)}") from e
 
 
-def _hydra(value: Any) -> str:
-    return "null" if value is None else str(value)
+def _by_algorithm(cases: Mapping[str, Any], *, _root_: Any) -> Any:
+    """``${by_algorithm:{rloo:X,critic:Y,group:Z}}``: the algorithm's own value, or that of its kind."""
+    run = _root_.run
+    return cases[run.algo if run.algo in cases else "critic" if run.critic else "group"]
+
+
+def _larger(first: int | None, second: int) -> int:
+    """``${larger:X,Y}``; null counts as nothing."""
+    return max(first or 0, second)
+
+
+def _quotient(dividend: int, divisor: int) -> int:
+    """``${quotient:X,Y}``: X // Y."""
+    return dividend // divisor
+
+
+def _complete(config: Any) -> None:
+    """Fill in what follows from the machine and from other settings."""
+    from omegaconf import OmegaConf
+
+    if not config.run.cpu and importlib.util.find_spec("flash_attn") is None:
+        for model in _ENGINE_MODELS:  # verl asks for FlashAttention 2 by default
+            key = f"{model}.override_config.attn_implementation"
+            if OmegaConf.select(config, key) is None:
+                OmegaConf.update(config, key, "sdpa", force_add=True)
+    rollout, data = config.actor_rollout_ref.rollout, config.data
+    if rollout.max_model_len is None:  # bounded by the longest prompt and response, not by the model's own context
+        lengths = data.max_prompt_length, data.max_response_length
+        if all(isinstance(length, int) for length in lengths):
+            rollout.max_model_len = sum(lengths)
+
+
+def _differences(config: Any, run: RunConfig) -> tuple[Difference, ...]:
+    from omegaconf import OmegaConf
+
+    def ours(key: str) -> Any:
+        if key.startswith("env."):
+            return run.env_kwargs[key.removeprefix("env.")]
+        return OmegaConf.select(config, key.removeprefix("+") if "." in key else f"run.{key}")
+
+    found = []
+    for key, entry in config.published.items():
+        if "value" in entry and entry.value != ours(key):
+            found.append(Difference(key, entry.value, ours(key), entry.why))
+    return tuple(found)

@@ -1,28 +1,28 @@
-"""What a run makes of its steps: estimator, rewards, weighting, KL and correction, read from verl's configuration.
+"""How a run turns steps into a loss: estimator, rewards, weighting, KL and correction, read from verl's configuration.
 
-verl's own settings are read where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); what verl has no name
-for is under ``agentr1``:
+verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); those that verl does not
+have are under ``agentr1``:
 
 =============================  ========================================================================================
 ``weighting``                  what a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``
-``process_rewards``            {component: weight} of ``info["reward_components"]`` that are process rewards; none
-``normalize_process_rewards``  ``prime``, or null
-``process_reward_weight``      weight of the process reward beside the rest of the reward; 1
+``process_rewards``            {component: weight}: which of ``info["reward_components"]`` are process rewards; none
+``normalize_process_rewards``  ``prime`` or null
+``process_reward_weight``      weight of the process reward relative to the rest of the reward; 1
 ``scale_rewards``              ``batch`` or ``running``: divide rewards by the deviation of returns; null
-every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_norm``, ...; but for ``gamma``, ``lam``
+every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_norm``, ...; except ``gamma``, ``lam``
 ``EstimatorOptions``           and ``norm_by_std``, which come from ``algorithm``
 =============================  ========================================================================================
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller
+from agent_envs.checks import boolean, choice, number, shown
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["SETTINGS", "Objective", "read_objective"]
@@ -44,12 +44,12 @@ SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
 
 @dataclass(frozen=True)
 class Objective:
-    """What a run makes of its steps."""
+    """How a run turns steps into a loss."""
 
     estimator: Estimator
-    """Advantages and returns."""
+    """Computes advantages and returns."""
     options: EstimatorOptions = field(default_factory=EstimatorOptions)
-    """Settings of the estimator."""
+    """The estimator's settings."""
     weighting: str = "trajectory"
     """What a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``."""
     process: ProcessRewards = field(default_factory=ProcessRewards)
@@ -61,17 +61,17 @@ class Objective:
     kl_kind: str = "kl"
     """Estimate of that KL."""
     correction: Mapping[str, Any] | None = None
-    """verl's ``algorithm.rollout_correction`` where it is not bypassed; None for none."""
+    """verl's ``algorithm.rollout_correction``, unless it is bypassed; None for none."""
 
-    def state(self) -> dict[str, Any]:
-        """What a run that is continued needs: the KL's coefficient and the scale of the rewards."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs: the KL's coefficient and the scale of the rewards."""
         return {
             "kl": None if self.kl is None else self.kl.value,
             "scale": None if self.scale is None else self.scale.state_dict(),
         }
 
-    def go_on_from(self, state: Mapping[str, Any]) -> None:
-        """Take in what ``state`` gave."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
         if self.kl is not None and state["kl"] is not None:
             self.kl.value = float(state["kl"])
         if self.scale is not None and state["scale"] is not None:
@@ -79,23 +79,23 @@ class Objective:
 
 
 def read_objective(config: Any) -> Objective:
-    """The objective of a run.
+    """Return the objective of a run.
 
     Args:
-        config: verl's configuration.
+        config: verl's configuration, every reference resolved.
 
     Raises:
-        ConfigError: An unknown name or a value that does not fit; lists what there is.
+        ConfigError: A setting that does not exist, or a value that does not fit.
     """
-    algorithm = config.algorithm
+    algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
     settings = dict(config.get("agentr1") or {})
-    for name in settings:
+    for name, value in settings.items():
         if name not in SETTINGS:
             raise ConfigError(f"unknown setting agentr1.{name}.{did_you_mean(name, SETTINGS)}")
-    _check_types(settings)
-    weighting = str(settings.get("weighting", "trajectory"))
-    if weighting not in WEIGHTINGS:
-        raise ConfigError(f"unknown agentr1.weighting {weighting!r}.{did_you_mean(weighting, WEIGHTINGS)}")
+        _check_type(name, value)
+    weighting = choice("agentr1.weighting", settings.get("weighting", "trajectory"), WEIGHTINGS)
+    choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
+    choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
     options = EstimatorOptions(
         gamma=float(algorithm.gamma),
         lam=float(algorithm.lam),
@@ -103,27 +103,11 @@ def read_objective(config: Any) -> Objective:
         group_size=int(config.actor_rollout_ref.rollout.n),
         **{name: settings[name] for name in _OPTIONS if name in settings},
     )
-    for name, kind in (
-        ("algorithm.kl_penalty", algorithm.kl_penalty),
-        ("actor_rollout_ref.actor.kl_loss_type", config.actor_rollout_ref.actor.kl_loss_type),
-    ):
-        if kind not in KL_KINDS:
-            raise ConfigError(f"unknown {name} {kind!r}.{did_you_mean(str(kind), KL_KINDS)}")
     kl = None
     if algorithm.use_kl_in_reward:
         ctrl = algorithm.kl_ctrl
         kl = kl_controller(ctrl.type, float(ctrl.kl_coef), target=float(ctrl.target_kl), horizon=float(ctrl.horizon))
     scale = settings.get("scale_rewards")
-    correction = algorithm.get("rollout_correction", None)
-    if correction is not None and correction.get("bypass_mode", False):
-        asked = [name for name in ("rollout_is", "rollout_rs") if correction.get(name) is not None]
-        if asked:
-            raise ConfigError(
-                f"algorithm.rollout_correction.{asked[0]} corrects old log-probabilities of the actor's, and with "
-                "bypass_mode they are the sampler's own: add algorithm.rollout_correction.bypass_mode=False, "
-                f"or algorithm.rollout_correction.{asked[0]}=null"
-            )
-        correction = None
     return Objective(
         estimator=get_estimator(str(algorithm.adv_estimator)),
         options=options,
@@ -136,26 +120,35 @@ def read_objective(config: Any) -> Objective:
         scale=None if scale is None else RewardScale(str(scale), gamma=options.gamma),
         kl=kl,
         kl_kind=str(algorithm.kl_penalty),
-        correction=correction,
+        correction=_correction(algorithm.get("rollout_correction", None)),
     )
 
 
-def _check_types(settings: Mapping[str, Any]) -> None:
-    """Refuse what is not of its setting's type: a word where a switch is expected would count as True."""
-    for name, value in settings.items():
-        default = _DEFAULTS.get(name)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise ConfigError(f"agentr1.{name} is True or False, got {value!r}")
-        if isinstance(default, (int, float)) and not isinstance(default, bool) and not _is_number(value):
-            raise ConfigError(f"agentr1.{name} is a finite number, got {value!r}")
-    for name in ("step_timeout", "episode_timeout"):
-        seconds = settings.get(name)
-        if seconds is not None and not (_is_number(seconds) and seconds > 0):
-            raise ConfigError(f"agentr1.{name} is a number of seconds above 0, or null; got {seconds!r}")
-    weights = settings.get("process_rewards")
-    if weights is not None and not (isinstance(weights, Mapping) and all(map(_is_number, weights.values()))):
-        raise ConfigError(f"agentr1.process_rewards is {{component: weight}}, such as {{format: 0.5}}; got {weights!r}")
+def _correction(correction: Any) -> Any:
+    """verl's rollout correction, or None if it is bypassed."""
+    if correction is None or not correction.get("bypass_mode", False):
+        return correction
+    for name in ("rollout_is", "rollout_rs"):
+        if correction.get(name) is not None:
+            raise ConfigError(
+                f"algorithm.rollout_correction.{name} corrects the actor's old log-probabilities, but with bypass_mode "
+                "they are the sampler's own: add algorithm.rollout_correction.bypass_mode=False, or "
+                f"algorithm.rollout_correction.{name}=null"
+            )
+    return None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _check_type(name: str, value: Any) -> None:
+    """Refuse a value of another type than its setting's: a word would count as True where a boolean is expected."""
+    full, default = f"agentr1.{name}", _DEFAULTS.get(name)
+    if isinstance(default, bool):
+        boolean(full, value)
+    elif isinstance(default, (int, float)):
+        number(full, value)
+    elif name in ("step_timeout", "episode_timeout") and value is not None:
+        number(full, value, above=0)
+    elif name == "process_rewards" and value is not None:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")
+        for component, weight in value.items():
+            number(f"{full}.{component}", weight)

@@ -1,4 +1,4 @@
-"""verl as a process: started, watched, ended, and what its log says went wrong."""
+"""verl as a process: start it, watch it, end it, and find what went wrong in its log."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 import agent_envs
 from agent_envs.adapters.metrics_log import append_record
-from agent_envs.adapters.verl.config.overrides import environment
-from agent_envs.adapters.verl.config.presets import Preset
-from agent_envs.adapters.verl.config.run import Paths, RunConfig
-from agent_envs.adapters.verl.config.settings import quoted
+from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.verl_log import read_log
 from agent_envs.errors import BackendError
+from agent_envs.files import write_text
 
-__all__ = ["last_error", "run_verl"]
+__all__ = ["last_error", "process_environment", "run_verl"]
 
-# What a worker's path needs to import this package: the checkout, or site-packages.
+# What a worker needs on its path to import this package: the checkout, or site-packages.
 _ROOT = Path(agent_envs.__file__).resolve().parents[1]
 _SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -37,34 +37,50 @@ _PREFIX = re.compile(r"^\([^)]*pid=\d+[^)]*\) ?")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exceeded)")
 
 
-def run_verl(
-    config: RunConfig, preset: Preset, paths: Paths, overrides: Sequence[str], log: Path, resumed_from: int
-) -> None:
+def process_environment(*, cpu: bool) -> dict[str, str]:
+    """Return the variables that must be set before verl is imported; Ray passes them on.
+
+    On a CPU machine ``CUDA_VISIBLE_DEVICES`` must not be set at all.
+    """
+    out = {
+        "VERL_USE_EXTERNAL_MODULES": "agent_envs.adapters.verl.run.plugin",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if cpu:
+        out |= {
+            "VERL_PLATFORM": "cpu",
+            "VERL_ENGINE_DEVICE": "cuda",  # which of verl's engines: the CUDA one runs on any torch device
+            # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
+            "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 8)),
+        }
+    return out
+
+
+def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cpu: bool) -> None:
     """Run verl in a process of its own until it ends, showing the progress on standard error.
 
     Args:
-        config: The run.
-        preset: Its preset.
-        paths: Where its files lie.
-        overrides: verl's settings, in Hydra's form.
+        config: verl's configuration; what verl gets is written beside `log`.
+        folder: Where the run's files are.
         log: Where verl's file logger writes this start's metrics.
-        resumed_from: The step of the checkpoint it goes on from.
+        resumed_from: The step of the checkpoint it resumes from.
+        cpu: Whether it runs without a GPU.
 
     Raises:
-        BackendError: verl failed; the message holds its last error.
+        BackendError: verl failed; the message has its last error.
     """
-    # Unix sockets lie in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
-    # name follows from the run, so that what a killed start left is cleared by the next one.
-    ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(paths.out)).hexdigest()[:12]}"
+    # Unix sockets go in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
+    # name follows from the run, so that the next start clears what a killed one left.
+    ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(folder.out)).hexdigest()[:12]}"
     shutil.rmtree(ray_folder, ignore_errors=True)
     os.mkdir(ray_folder, mode=0o700)
     logs = {
         "VERL_FILE_LOGGER_PATH": str(log),
-        "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(paths.out / "tensorboard")),
-        "WANDB_DIR": os.environ.get("WANDB_DIR", str(paths.out)),
+        "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(folder.out / "tensorboard")),
+        "WANDB_DIR": os.environ.get("WANDB_DIR", str(folder.out)),
     }
-    variables = {**os.environ, **environment(cpu=preset.cpu)}
-    if preset.cpu:
+    variables = {**os.environ, **process_environment(cpu=cpu)}
+    if cpu:
         variables.pop("CUDA_VISIBLE_DEVICES", None)
         variables.pop("RAY_ADDRESS", None)
     variables |= {
@@ -74,40 +90,41 @@ def run_verl(
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    hydra = [f"hydra.run.dir={quoted(paths.starts)}", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
-    # said to Ray as well: the processes of a cluster that runs already do not have this one's variables
-    hydra += [f"++ray_kwargs.ray_init.runtime_env.env_vars.{name}={quoted(value)}" for name, value in logs.items()]
-    command = [sys.executable, "-m", "agent_envs.adapters.verl.run.launch", str(os.getpid()), *overrides, *hydra]
-    with paths.log.open("ab") as output, _terminable():
+    # given to Ray as well: the processes of a cluster that is already running do not have this one's variables
+    OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", logs, force_add=True)
+    settings = log.with_suffix(".yaml")
+    write_text(settings, OmegaConf.to_yaml(config))
+    command = [sys.executable, "-m", "agent_envs.adapters.verl.run.launch", str(os.getpid()), str(settings)]
+    with folder.log.open("ab") as output, _terminable():
         begin = output.tell()
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=variables,
             start_new_session=True,
         )  # fmt: skip
         try:
-            _watch(process, config, paths, log, resumed_from)
+            _watch(process, config.trainer.total_training_steps, folder.metrics, log, resumed_from)
         finally:
             _end(process)
             shutil.rmtree(ray_folder, ignore_errors=True)
     if process.returncode != 0:
         raise BackendError(
-            f"verl stopped with exit status {process.returncode}: {last_error(paths.log, begin)}\n"
-            f"Everything it printed is in {paths.log}. Once the cause is mended, the same command continues from the "
+            f"verl stopped with exit status {process.returncode}: {last_error(folder.log, begin)}\n"
+            f"Its whole output is in {folder.log}. Fix the cause and run the same command again to resume from the "
             "last checkpoint."
         )
 
 
-def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, log: Path, resumed_from: int) -> None:
+def _watch(process: subprocess.Popen[bytes], steps: int, metrics: Path, log: Path, resumed_from: int) -> None:
     """Show the progress until the process ends, and copy each step's metrics as they come."""
     offset = 0
     shown: dict[str, str] = {}
     live = sys.stderr.isatty()  # a clock that ticks is for a terminal, not for a file
-    with tqdm(total=config.steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
+    with tqdm(total=steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
         while True:
             ended = process.poll() is not None
             records, offset = read_log(log, offset)
             for record in records:
-                append_record(paths.metrics, record)
+                append_record(metrics, record)
                 bar.set_description("training")
                 for key, name in _SHOWN.items():
                     if record.get(key) is not None:
@@ -122,7 +139,7 @@ def _watch(process: subprocess.Popen[bytes], config: RunConfig, paths: Paths, lo
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it started. Ray's own processes notice that it is gone and follow."""
+    """End the process and what it started. Ray's own processes notice that it is gone and end too."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -150,7 +167,7 @@ def _terminable() -> Iterator[None]:
 
 
 def last_error(log: Path, begin: int = 0) -> str:
-    """The last Python error in a log, the lines that belong to it included; from byte ``begin`` on."""
+    """Return the last Python error in a log from byte ``begin`` on, with the line that belongs to it."""
     with log.open("rb") as file:
         file.seek(begin)
         text = file.read().decode("utf-8", "replace")
@@ -158,8 +175,8 @@ def last_error(log: Path, begin: int = 0) -> str:
     for number in range(len(lines) - 1, -1, -1):
         kind = lines[number].strip().partition(":")[0]
         if _ERROR.fullmatch(kind):
-            said = [lines[number].strip()]
-            if said[0].endswith(":"):  # what went wrong is in the next line
-                said += [line.strip() for line in lines[number + 1 :] if line.strip()][:1]
-            return " ".join(said)[:500]
+            message = [lines[number].strip()]
+            if message[0].endswith(":"):  # what went wrong is in the next line
+                message += [line.strip() for line in lines[number + 1 :] if line.strip()][:1]
+            return " ".join(message)[:500]
     return "no Python error was printed"

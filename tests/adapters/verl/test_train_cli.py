@@ -23,22 +23,27 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
-from agent_envs.adapters.verl.config.run import Paths, build, choose_tasks
-from agent_envs.adapters.verl.config.settings import _compose, settle, verl_overrides
+from agent_envs.adapters.verl.config.compose import Composed, compose_run
+from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import last_error, run_verl
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.errors import ConfigError
 
 ENV = "AgentR1/GSM8KTool-v0"
 
 
-def _options(**changes: object) -> dict[str, object]:
+def _compose(**changes: object) -> Composed:
     options: dict[str, object] = {
         "env": ENV, "algo": "grpo", "preset": "cpu-tiny", "steps": None, "data": "generated", "split": "train",
         "env_kwargs": None, "wrappers": [], "out": "runs/x", "model": None, "seed": 0, "warm_start": None,
         "demo_noise": None, "val_fraction": 0.1, "overrides": [],
     }  # fmt: skip
-    return {**options, **changes}
+    return compose_run(**{**options, **changes})  # type: ignore[arg-type]
+
+
+def _tasks(composed: Composed) -> Tasks:
+    return choose_tasks(composed.run, tasks_per_step=16, validation_tasks=composed.validation_tasks)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +61,9 @@ def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, caps
     given = [part for spec in specs for part in ("--wrapper", spec)]
     assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
     capsys.readouterr()
-    config, preset = build(**_options(wrappers=specs))  # type: ignore[arg-type]
-    assert config.wrappers == (*specs, "FormatReward(weight=0.1)")
-    assert choose_tasks(config, preset).train
+    composed = _compose(wrappers=specs)
+    assert composed.run.wrappers == (*specs, "FormatReward(weight=0.1)")
+    assert _tasks(composed).train
 
 
 def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +82,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["--env", "Nowhere/Nothing-v3"], "unknown environment 'Nowhere/Nothing-v3'"),
         (["--algo", "grop"], "Did you mean 'grpo'?"),
         (["--preset", "cpu-tin"], "Did you mean 'cpu-tiny'?"),
-        (["--preset", "gpu-8"], "preset 'gpu-8' trains a given model: add --model"),
+        (["--preset", "gpu-8"], "preset 'gpu-8' needs a model to train: add --model"),
         (["--split", "trian"], "trian"),
         (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
         (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
@@ -89,42 +94,46 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "use --split"),
         (["--env-kwargs", '{"levle": 1}'], "levle"),
-        (["--steps", "0"], "--steps must be at least 1"),
-        (["--seed", "-1"], "--seed must be at least 0"),
-        (["--demo-noise", "1.5"], "--demo-noise is a share between 0 and 1"),
+        (["--steps", "0"], "--steps must be an integer of at least 1"),
+        (["--seed", "-1"], "--seed must be an integer of at least 0"),
+        (["--demo-noise", "1.5"], "--demo-noise must be a number from 0 to 1"),
         (["--model", "x", "--warm-start", "5"], "leave one of them out"),
         (["--model", "no/such/model"], "there is no such folder"),
         (["actor_rollout_ref.actor.optim.lr"], "expected a verl setting as key=value"),
         (["=1"], "expected a verl setting as key=value"),
         (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
-        (["--algo", "gpro"], "unknown algorithm 'gpro'"),
+        (["--algo", "gpro"], "--algo must be one of 'bi_level_gae', 'dr_grpo', 'gae'"),
+        (["--algo", "no_such_package.algorithms:mine"], "cannot be loaded: No module named 'no_such_package'"),
+        (["--algo", "json:nothing"], "the advantage estimator json:nothing cannot be loaded"),
+        (["--algo", "json:"], "must be written module:function"),
+        (["model_engine=megatron"], "model_engine must be 'dp', got 'megatron'"),
         (["+agentr1.wieghting=row"], "unknown setting agentr1.wieghting. Did you mean 'weighting'"),
-        (["+agentr1.weighting=rows"], "unknown agentr1.weighting 'rows'. Did you mean 'row'"),
-        (["+agentr1.scale_rewards=mean"], "'batch' or 'running', got 'mean'"),
-        (["+agentr1.normalize_process_rewards=max"], "must be 'prime' or None"),
-        (["+agentr1.whiten=flase"], "agentr1.whiten is True or False, got 'flase'"),
-        (["+agentr1.merge=no"], "agentr1.merge is True or False, got 'no'"),
-        (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma is a finite number, got 'high'"),
-        (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight is a finite number, got"),
-        (["+agentr1.step_timeout=0"], "agentr1.step_timeout is a number of seconds above 0, or null; got 0"),
-        (["+agentr1.process_rewards=format"], "agentr1.process_rewards is {component: weight}"),
-        (["+agentr1.process_rewards={format: much}"], "agentr1.process_rewards is {component: weight}"),
-        (["algorithm.kl_penalty=k4"], "unknown algorithm.kl_penalty 'k4'"),
-        (["actor_rollout_ref.actor.kl_loss_type=low_var"], "unknown actor_rollout_ref.actor.kl_loss_type 'low_var'"),
+        (["+agentr1.weighting=rows"], "got 'rows'. Did you mean 'row'"),
+        (["+agentr1.scale_rewards=mean"], "scale_rewards must be one of 'batch', 'running', got 'mean'"),
+        (["+agentr1.normalize_process_rewards=max"], "normalize_process_rewards must be one of None, 'prime'"),
+        (["+agentr1.whiten=flase"], "agentr1.whiten must be True or False, got 'flase'"),
+        (["+agentr1.merge=no"], "agentr1.merge must be True or False, got 'no'"),
+        (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma must be a number, got 'high'"),
+        (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight must be a number, got"),
+        (["+agentr1.step_timeout=0"], "agentr1.step_timeout must be a number above 0, got 0"),
+        (["+agentr1.process_rewards=format"], "agentr1.process_rewards must be {component: weight}"),
+        (["+agentr1.process_rewards={format: much}"], "agentr1.process_rewards.format must be a number, got 'much'"),
+        (["algorithm.kl_penalty=k4"], "algorithm.kl_penalty must be one of"),
+        (["actor_rollout_ref.actor.kl_loss_type=low_var"], "actor_rollout_ref.actor.kl_loss_type must be one of"),
         (["algorithm.rollout_correction.rollout_is=token"], "add algorithm.rollout_correction.bypass_mode=False"),
         (["--algo", "gae", "critic.enable=False"], "the estimator 'gae' needs a critic"),
         (
             ["--algo", "gae", "critic.ppo_mini_batch_size=5"],
             "critic.ppo_mini_batch_size=5 does not divide data.train_batch_size=16",
         ),
-        (["algorithm.gamma=1.5"], "gamma must be between 0 and 1"),
-        (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "unknown policy loss 'gsp'"),
+        (["algorithm.gamma=1.5"], "gamma must be a number from 0 to 1, got 1.5"),
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "the policy loss must be one of 'gspo'"),
         (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
         (["trainer.total_training_steps=9"], "follows from --steps"),
         (["data.train_batch_size=7"], "does not divide data.train_batch_size=7"),
         (["actor_rollout_ref.rollout.n=abc"], "rollout.n must be an integer of at least 1, got 'abc'"),
-        (["trainer.logger=[console]"], "trainer.logger must hold 'file'"),
-        (["trainer.logger=[file,tensorbord]"], "unknown trainer.logger 'tensorbord'. Did you mean 'tensorboard'"),
+        (["trainer.logger=[console]"], "trainer.logger must contain 'file'"),
+        (["trainer.logger=[file,tensorbord]"], "got 'tensorbord'. Did you mean 'tensorboard'"),
         (["trainer.logger=[file,clearml]"], "trainer.logger 'clearml' needs the package clearml"),
         (["--env", "nosuch:Env-v0"], "unknown environment"),
         (["--wrapper", "gymnasium.wrappers:TimeLimit(max_episode_steps=-3)"], "wrapper 'gymnasium.wrappers:TimeLimit"),
@@ -193,12 +202,12 @@ def test_swapping_the_preset_changes_nothing_else(
 
 def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    first, _ = build(**_options(out=out, steps=5))
-    path = Paths(first.out).run
+    first = _compose(out=out, steps=5).run
+    path = RunFolder(first.out).settings
     keep_settings(path, first.settings())
-    keep_settings(path, build(**_options(out=out, steps=50))[0].settings())  # longer: the same run
+    keep_settings(path, _compose(out=out, steps=50).run.settings())  # longer: the same run
     with pytest.raises(ConfigError, match=r"holds a run with other settings \(seed was 0, now 1\)"):
-        keep_settings(path, build(**_options(out=out, seed=1))[0].settings())
+        keep_settings(path, _compose(out=out, seed=1).run.settings())
 
 
 def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> None:
@@ -208,36 +217,33 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
         for i in range(50)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config, preset = build(**_options(data=str(path), steps=10))
-    tasks = choose_tasks(config, preset)
+    tasks = _tasks(_compose(data=str(path), steps=10))
     assert (tasks.train_split, tasks.validation_split) == ("all", "all")
-    assert len(tasks.validation) == 5 and len(tasks.train) == 10 * preset.tasks_per_step
+    assert len(tasks.validation) == 5 and len(tasks.train) == 10 * 16
     assert set(tasks.train) == set(range(50)) - set(tasks.validation)
-    longer = choose_tasks(build(**_options(data=str(path), steps=20))[0], preset)
+    longer = _tasks(_compose(data=str(path), steps=20))
     assert longer.train[: len(tasks.train)] == tasks.train
-    with pytest.raises(ConfigError, match="leaves none on one side"):
-        choose_tasks(build(**_options(data=str(path), val_fraction=0.0))[0], preset)
+    with pytest.raises(ConfigError, match="of 50 tasks leaves none to train on or none to hold out"):
+        _tasks(_compose(data=str(path), val_fraction=0.0))
 
 
 def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
-    config, preset = build(**_options(steps=3))
-    tasks = choose_tasks(config, preset)
+    tasks = _tasks(_compose(steps=3))
     assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
-    assert len(tasks.train) == 3 * preset.tasks_per_step and len(tasks.validation) == preset.validation_tasks
-    other = choose_tasks(build(**_options(steps=3, seed=1))[0], preset)
+    assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 256
+    other = _tasks(_compose(steps=3, seed=1))
     assert other.train != tasks.train and other.validation == tasks.validation
 
 
 @pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
 def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> None:
-    config, preset = build(**_options(env="AgentR1/ALFWorld-v0", steps=3, split=split))
-    tasks = choose_tasks(config, preset)
+    tasks = _tasks(_compose(env="AgentR1/ALFWorld-v0", steps=3, split=split))
     if split == "train":
         assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
-        assert len(tasks.validation) == len(tasks.unseen[1]) == preset.validation_tasks // 2
+        assert len(tasks.validation) == len(tasks.unseen[1]) == 128
     else:
         assert (tasks.validation_split, tasks.unseen) == ("valid_unseen", None)
-        assert len(tasks.validation) == preset.validation_tasks
+        assert len(tasks.validation) == 256
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
@@ -275,6 +281,8 @@ def test_the_command_imports_no_trainer() -> None:
 
 
 def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omegaconf import OmegaConf
+
     started = {}
 
     class Ended:
@@ -289,15 +297,14 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
     for name in ("TENSORBOARD_DIR", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("agent_envs.adapters.verl.run.process.subprocess.Popen", Ended)
-    config, preset = build(**_options(out=str(tmp_path)))
     log = tmp_path / "starts" / "000-from-0.jsonl"
-    overrides = settle(verl_overrides(config, preset, model="m")).overrides
-    run_verl(config, preset, Paths(tmp_path), overrides, log, 0)
-    hydra = [word for word in started["command"][4:] if "=" in word and not word.startswith("hydra")]
-    told = _compose(hydra).ray_kwargs.ray_init.runtime_env.env_vars
+    run_verl(_compose(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+    config = OmegaConf.load(started["command"][-1])
+    assert config.trainer.total_training_steps == 60
+    variables = config.ray_kwargs.ray_init.runtime_env.env_vars
     expected = {"VERL_FILE_LOGGER_PATH": log, "TENSORBOARD_DIR": tmp_path / "tensorboard", "WANDB_DIR": tmp_path}
     for name, place in expected.items():
-        assert told[name] == started["env"][name] == str(place)
+        assert variables[name] == started["env"][name] == str(place)
 
 
 def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,8 +315,7 @@ def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeyp
     monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "tensorboard"))
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
     loggers = ["console", "file", "tensorboard"]
-    config, preset = build(**_options(overrides=[f"trainer.logger=[{','.join(loggers)}]"]))
-    settle(verl_overrides(config, preset, model="m"))
+    _compose(overrides=[f"trainer.logger=[{','.join(loggers)}]"])
     tracking = Tracking("project", "name", loggers)
     tracking.log({"env/success": 0.5}, step=1)
     tracking.finish()

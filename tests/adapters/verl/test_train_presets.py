@@ -9,24 +9,30 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent_envs.cli.main import main
 
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
-from agent_envs.adapters.verl.config.algorithms import ALGORITHMS, get_algorithm
-from agent_envs.adapters.verl.config.compose import KINDS, compose_preset, part_names
-from agent_envs.adapters.verl.config.presets import Preset
-from agent_envs.errors import ConfigError
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+
+from agent_envs.adapters.verl.config import compose
+from agent_envs.adapters.verl.config.compose import Composed, algorithms, compose_run, group_names
+from agent_envs.adapters.verl.config.objective import read_objective
 
 RECIPES = sorted((Path(__file__).parents[3] / "adapters" / "verl" / "recipes").glob("*.sh"))
 Q25, Q15, Q3 = "Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"
@@ -63,71 +69,113 @@ TABLE = [
 _OF = {Q25: "qwen2.5-3b", Q15: "qwen2.5-1.5b", Q3: "qwen3-4b"}
 
 
-def _released(preset: Preset) -> dict[str, object]:
-    """The published values of a preset: its own, with what differs put back."""
-    values: dict[str, object] = dict(override.split("=", 1) for override in preset.overrides)
-    values |= {name: getattr(preset, name) for name in ("model", "max_prompt_length", "max_response_length")}
-    values |= {name: getattr(preset, name) for name in ("tasks_per_step", "episodes_per_task", "updates_per_step")}
-    assert preset.env is not None
-    values |= {f"env.{name}": value for name, value in preset.env_kwargs[preset.env].items()}
-    return {**values, **{d.key: d.released for d in preset.differences}}
+def _compose(preset: str, **changes: object) -> Composed:
+    options: dict[str, object] = dict.fromkeys(
+        ("env", "algo", "steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise")
+    )
+    options |= {"split": "train", "wrappers": [], "seed": 0, "val_fraction": 0.1, "overrides": []}
+    return compose_run(preset=preset, **{**options, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cell", TABLE, ids=lambda cell: f"{cell[0]}-{cell[1]}")
 def test_every_cell_of_the_published_table_resolves(cell: tuple) -> None:
     task, algorithm, model, prompt, response, steps, batch, gamma, kl, clip, episodes, test_every = cell
-    preset = compose_preset(f"{_OF[model]}/{task}/{algorithm}")
-    released = _released(preset)
+    composed = _compose(f"{_OF[model]}/{task}/{algorithm}")
+    verl, differences = composed.verl(), {d.key: d.published for d in composed.differences}
+
+    def released(key: str) -> object:
+        return differences.get(key, OmegaConf.select(verl, key))
+
     actor = "actor_rollout_ref.actor."
-    assert released["model"] == model
-    assert (released["max_prompt_length"], released["max_response_length"]) == (prompt, response)
-    assert released.get("env.max_episode_steps") == steps
-    assert tuple(released[k] for k in ("tasks_per_step", "episodes_per_task", "updates_per_step")) == batch
-    assert float(str(released["algorithm.gamma"])) == gamma
-    in_loss, in_reward = str(released[actor + "use_kl_loss"]), str(released["algorithm.use_kl_in_reward"])
-    assert (in_loss, in_reward) == {"none": ("False",) * 2, "loss": ("True", "False"), "reward": ("False", "True")}[kl]
-    assert tuple(float(str(released[actor + f"clip_ratio_{k}"])) for k in ("low", "high", "c")) == clip
-    assert preset.learning_rate == 1e-6 and preset.critic_learning_rate == 1e-5
-    assert preset.steps == episodes // preset.tasks_per_step and preset.validate_every == test_every
+    assert differences.get("model", composed.run.model) == model
+    assert (released("data.max_prompt_length"), released("data.max_response_length")) == (prompt, response)
+    assert differences.get("env.max_episode_steps", composed.run.env_kwargs.get("max_episode_steps")) == steps
+    sizes = released("data.train_batch_size"), released("actor_rollout_ref.rollout.n")
+    updates = verl.data.train_batch_size // verl.actor_rollout_ref.actor.ppo_mini_batch_size
+    assert (*sizes, differences.get("updates_per_step", updates)) == batch
+    assert verl.algorithm.gamma == gamma
+    in_loss, in_reward = verl.actor_rollout_ref.actor.use_kl_loss, verl.algorithm.use_kl_in_reward
+    assert (in_loss, in_reward) == {"none": (False, False), "loss": (True, False), "reward": (False, True)}[kl]
+    assert tuple(released(actor + f"clip_ratio_{k}") for k in ("low", "high", "c")) == clip
+    assert verl.actor_rollout_ref.actor.optim.lr == 1e-6 and verl.critic.optim.lr == 1e-5
+    assert composed.run.steps == episodes // verl.data.train_batch_size and verl.trainer.test_freq == test_every
 
 
-def test_every_combination_is_whole_and_every_difference_has_a_reason() -> None:
-    names = [[name for name in part_names(kind) if name != "lora"] for kind in KINDS]
-    for parts in itertools.product(*names):
-        preset = compose_preset("/".join(parts))
-        assert preset.tasks_per_step % preset.updates_per_step == 0
-        assert preset.algo == parts[2] and all(d.why for d in preset.differences)
-        if parts[2] in ("steppo", "pspo", "gspo"):
-            assert preset.updates_per_step >= 2  # otherwise every ratio is 1
+def _combinations() -> list[str]:
+    """Every task with and without a critic, each model and each hardware."""
+    models = itertools.cycle(name for name in group_names("model") if name != "lora")
+    hardware = itertools.cycle(group_names("hardware"))
+    pairs = itertools.product(group_names("task"), ["gspo", "steppo"])
+    return [f"{next(models)}/{task}/{algo}/{next(hardware)}" for task, algo in pairs]
 
 
-def test_every_algorithm_of_the_command_line_is_a_part() -> None:
-    assert set(part_names("algorithm")) == set(ALGORITHMS) - {"gae"}  # which is ppo's other name
-    for name in part_names("algorithm"):
-        preset = compose_preset(f"qwen3-4b/hotpotqa/{name}")
-        assert (preset.episodes_per_task == 1) == get_algorithm(name).estimator.needs_critic
+@pytest.mark.parametrize("name", _combinations())
+def test_every_combination_is_whole_and_every_difference_has_a_reason(name: str) -> None:
+    composed = _compose(name, model="m" if name.startswith("any/") else None)
+    verl = composed.verl()
+    algo = name.split("/")[2]
+    updates, rest = divmod(verl.data.train_batch_size, verl.actor_rollout_ref.actor.ppo_mini_batch_size)
+    assert not rest and composed.run.algo == algo and all(d.why for d in composed.differences)
+    if algo in ("steppo", "pspo", "gspo"):
+        assert updates >= 2  # otherwise every ratio is 1
+    assert (verl.actor_rollout_ref.rollout.n == 1) == read_objective(verl).estimator.needs_critic == verl.critic.enable
+
+
+def _keys(values: dict, prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _keys(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_every_setting_in_the_files_is_one_of_verls() -> None:
+    """Hydra checks the names in overrides, but not those in files."""
+    verl = importlib.util.find_spec("verl")
+    with initialize_config_dir(str(Path(verl.submodule_search_locations[0], "trainer", "config")), version_base=None):  # type: ignore
+        known = set(_keys(OmegaConf.to_container(hydra_compose("ppo_trainer"))))  # type: ignore[arg-type]
+    added = re.compile(
+        r"(run|published|agentr1|ray_kwargs\.ray_init|data\.apply_chat_template_kwargs)\."
+        r"|.*\.(override_config|mixed_precision)\."
+        r"|algorithm\.rollout_correction\."
+    )
+    for path in Path(compose.__file__).parent.rglob("*.yaml"):
+        values = yaml.safe_load(path.read_text())
+        values.pop("defaults", None)
+        for key in _keys(values):
+            assert key in known or added.match(key) or key == "published", (path.name, key)
+
+
+def test_an_algorithms_group_has_one_episode_where_there_is_a_critic() -> None:
+    assert set(group_names("algorithm")) | {"gae", "grpo"} <= set(algorithms())
+    for algo, episodes in (("token_gae", 1), ("gigpo", 8)):
+        assert _compose(f"qwen3-4b/hotpotqa/{algo}").verl().actor_rollout_ref.rollout.n == episodes
 
 
 def test_hardware_and_adapters_are_parts() -> None:
-    preset = compose_preset("qwen3-1.7b+lora/alfworld/gigpo/h100-8x2")
-    assert (preset.devices, preset.nodes, preset.model) == (8, 2, "Qwen/Qwen3-1.7B")
-    assert "actor_rollout_ref.model.lora_rank=32" in preset.overrides
-    assert {"devices", "nodes", "model", "learning_rate"} <= {d.key for d in preset.differences}
+    composed = _compose("qwen3-1.7b+lora/alfworld/gigpo/h100-8x2")
+    verl = composed.verl()
+    assert (verl.trainer.n_gpus_per_node, verl.trainer.nnodes, composed.run.model) == (8, 2, "Qwen/Qwen3-1.7B")
+    assert verl.actor_rollout_ref.model.lora_rank == 32
+    keys = {"trainer.n_gpus_per_node", "trainer.nnodes", "model", "actor_rollout_ref.actor.optim.lr"}
+    assert keys <= {d.key for d in composed.differences}
 
 
 @pytest.mark.parametrize("name", ["qwen3-4b+lora/gsm8k-tool/grpo/h100-8x2", "qwen2.5-1.5b/hotpotqa-legacy/grpo/h200-1"])
 def test_a_dry_run_prints_what_differs_and_what_verl_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from omegaconf import OmegaConf
-
     assert main(["train", "--preset", name, "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    config = OmegaConf.create(printed)
-    preset = compose_preset(name)
-    assert config.trainer.n_gpus_per_node == preset.devices and config.trainer.nnodes == preset.nodes
-    assert config.actor_rollout_ref.rollout.n == preset.episodes_per_task
-    assert config.actor_rollout_ref.rollout.name == "vllm"
-    for difference in preset.differences:
+    composed = _compose(name)
+    assert OmegaConf.create(printed) == composed.verl()
+    assert composed.verl().actor_rollout_ref.rollout.name == "vllm"
+    for difference in composed.differences:
         assert f"# {difference.key}: {difference.ours} " in printed and difference.why in printed
+
+
+def test_settings_of_the_command_line_win_over_the_presets() -> None:
+    overrides = ["+agentr1.weighting=row", "agentr1.bootstrap_truncated=False", "data.train_batch_size=64"]
+    verl = _compose("qwen3-4b/alfworld/grpo", overrides=overrides).verl()
+    assert (verl.agentr1.weighting, verl.agentr1.bootstrap_truncated, verl.data.train_batch_size) == ("row", False, 64)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +183,13 @@ def test_a_dry_run_prints_what_differs_and_what_verl_takes(name: str, capsys: py
     [
         (["--preset", "qwen3-4b/alfworl/grpo"], "Did you mean 'alfworld'?"),
         (["--preset", "qwen3-4c/alfworld/grpo"], "Did you mean 'qwen3-4b'?"),
+        (["--preset", "qwen3-4b/gsm8k/grpo/h100"], "the hardware of a preset must be one of 'h100-4'"),
+        (["--preset", "published"], "--preset must be one of 'cpu-tiny'"),
         (["--preset", "qwen3-4b/alfworld"], "is written MODEL/TASK/ALGORITHM"),
         (["--preset", "../../x/alfworld/grpo"], "MODEL/TASK/ALGORITHM"),
         (["--preset", "any/gsm8k/grpo"], "add --model"),
-        (["--preset", "qwen3-4b/gsm8k/grpo", "--algo", "gae"], "is for 'grpo', and --algo says 'gae'"),
-        (["--preset", "qwen3-4b/gsm8k/grpo", "--env", "AgentR1/GSM8KTool-v0"], "and --env says"),
+        (["--preset", "qwen3-4b/gsm8k/grpo", "--algo", "gae"], "is for 'grpo', but --algo is 'gae'"),
+        (["--preset", "qwen3-4b/gsm8k/grpo", "--env", "AgentR1/GSM8KTool-v0"], "but --env is"),
         (["--preset", "cpu-tiny"], "add --env ID"),
     ],
 )
@@ -149,11 +199,6 @@ def test_bad_names_are_one_clear_line(
     assert main(["train", "--out", str(tmp_path / "run"), *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and len(error.strip().splitlines()) == 1
-
-
-def test_unknown_parts_name_their_kind() -> None:
-    with pytest.raises(ConfigError, match="unknown hardware 'h100'"):
-        compose_preset("qwen3-4b/gsm8k/grpo/h100")
 
 
 @pytest.mark.parametrize("script", RECIPES, ids=lambda path: path.stem)
@@ -170,5 +215,5 @@ def test_recipes_name_presets_that_exist(script: Path, tmp_path: Path) -> None:
         check=True,
     ).stdout.splitlines()
     assert given[:2] == ["train", "--preset"] and given[-2:] == ["--seed", "1"]
-    preset = compose_preset(given[2])
-    assert preset.algo == re.search(r"ALGO:-(\w+)", script.read_text())[1]  # type: ignore[index]
+    assert given[2].split("/")[2] == re.search(r"ALGO:-(\w+)", script.read_text())[1]  # type: ignore[index]
+    _compose(given[2])

@@ -18,25 +18,21 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    from local_training import build_worker, local_batch
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.config import omega_conf_to_dataclass
     from verl.utils.dataset.rl_dataset import RLHFDataset
     from verl.workers.rollout.replica import TokenOutput
 
-    from agent_envs.adapters.verl.batch.local import build_worker, local_batch
     from agent_envs.adapters.verl.rollout import agent_loop
-
-from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss  # noqa: E402
 from agent_envs.adapters.merging import TokenRow  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
-from agent_envs.adapters.verl.config.algorithms import ALGORITHMS  # noqa: E402
+from agent_envs.adapters.verl.config.compose import algorithms, compose_run  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
-from agent_envs.adapters.verl.config.run import build  # noqa: E402
-from agent_envs.adapters.verl.config.settings import settle, verl_overrides  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
@@ -138,15 +134,15 @@ def as_row(output):
     return fields["trajectory"], Row(fields["kind"], tokens, tuple(fields["steps"]), fields["value_at"])
 
 
-@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algo", algorithms())
 def test_two_steps(made, tmp_path, algo):
     folder, tokenizer, server, workers = made
-    run, preset = build(
+    composed = compose_run(
         env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", steps=2, data="generated", split="train",
         env_kwargs=None, wrappers=[], out=str(tmp_path), model=str(folder), seed=0, warm_start=None, demo_noise=None,
         val_fraction=0.1, overrides=SMALL,
     )  # fmt: skip
-    config = OmegaConf.create(settle(verl_overrides(run, preset, model=str(folder))).yaml)
+    config = composed.verl()
     objective = read_objective(config)
     actor_config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert policy_loss(actor_config.policy_loss.loss_mode)
@@ -184,4 +180,12 @@ def test_two_steps(made, tmp_path, algo):
 
 
 def test_every_loss_is_some_algorithms():
-    assert {algorithm.loss for algorithm in ALGORITHMS.values()} == set(POLICY_LOSSES)
+    options = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
+    losses = {
+        compose_run(
+            env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0,
+            val_fraction=0.1, overrides=[], **options,
+        ).verl().actor_rollout_ref.actor.policy_loss.loss_mode
+        for algo in ("grpo", "gspo", "pspo", "reinforce", "steppo")
+    }  # fmt: skip
+    assert losses == set(POLICY_LOSSES)

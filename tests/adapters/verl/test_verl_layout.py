@@ -19,7 +19,7 @@ from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
 from agent_envs.adapters.verl.rollout.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows
-from agent_envs.adapters.verl.run.task_rows import make_rows, write_rows
+from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.errors import ConfigError
 

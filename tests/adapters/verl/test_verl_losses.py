@@ -24,10 +24,9 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    from local_training import build_worker, local_batch
     from verl.utils import tensordict_utils as tu
     from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
-
-    from agent_envs.adapters.verl.batch.local import build_worker, local_batch
 
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
 from agent_envs.adapters.estimators.checks import say_once  # noqa: E402

@@ -20,9 +20,8 @@ CASES = list(product(("grow", "mixed"), (True, False), (("gae", "steppo", "traje
 def main(rank, ranks, model_path, out):
     """One rank: gradients of two mini-batches of actor and critic for every case, into ``out``."""
     import torch
+    from local_training import build_worker
     from test_verl_losses import Made, actor_config, critic_config, gradients, objective, play, rows_of
-
-    from agent_envs.adapters.verl.batch.local import build_worker
 
     torch.set_num_threads(1)
     actor = build_worker(model_path, "language_model")

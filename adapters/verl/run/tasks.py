@@ -1,0 +1,194 @@
+"""Which tasks a run trains on and which it holds out, and the rows that tell verl about them.
+
+A row names an environment and a task's index in it. verl reads ``prompt`` (it wants one; the agent loop gets the real
+one from the environment), ``data_source``, ``agent_name``, ``reward_model`` and ``extra_info``; the other columns reach
+the agent loop unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.adapters.verl.config.compose import RunConfig
+from agent_envs.checks import choice
+from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.files import replacing
+from agent_envs.wrapping.specs import make_text_env
+
+__all__ = ["Tasks", "choose_tasks", "make_env", "make_rows", "write_rows"]
+
+_SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Which tasks are trained on and which are held out."""
+
+    train_split: str
+    """Split to train on."""
+    train: tuple[int, ...]
+    """Indices to train on, in order; they repeat if the split is smaller than the run."""
+    train_pool: tuple[int, ...] | None
+    """Indices that training may use; None for the whole split."""
+    validation_split: str
+    """Split that is held out."""
+    validation: tuple[int, ...]
+    """Held-out indices."""
+    unseen: tuple[str, tuple[int, ...]] | None = None
+    """A second held-out split with its indices, if the data distinguishes seen from unseen."""
+
+    @property
+    def held_out(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The held-out splits with their indices."""
+        return [(self.validation_split, self.validation), *([] if self.unseen is None else [self.unseen])]
+
+
+def make_env(config: RunConfig, split: str | None = None) -> gym.Env[Any, str]:
+    """Make the run's environment with its wrappers.
+
+    Raises:
+        AgentEnvsError: There is no such environment or split, or a wrapper does not fit.
+    """
+    kwargs = {**config.env_kwargs, "split": split or config.split, "data": config.data}
+    return make_text_env(config.env, kwargs, config.wrappers)
+
+
+def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: int) -> Tasks:
+    """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
+
+    Held out are "valid_seen" and "valid_unseen", half of the tasks from each, if the data has both; otherwise the split
+    "validation" if there is one, otherwise "test". If the data has neither (a single file), or the run trains on the
+    only one, `val_fraction` of the split is held out.
+
+    Raises:
+        ConfigError: The split does not exist, or has too few tasks to hold any out.
+    """
+    env = make_env(config)
+    env.reset(options={"index": 0})  # a wrapper may reject every task
+    count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
+    env.close()
+    held_out = [] if split == "all" else _held_out_splits(config, split)
+    pool: np.ndarray | None = None
+    if held_out:
+        validation_split, validation_count = held_out[0]
+        validation = np.random.default_rng(0).permutation(validation_count)
+    else:
+        order = np.random.default_rng(0).permutation(count)
+        kept = round(count * config.val_fraction)
+        if not 0 < kept < count:
+            raise ConfigError(
+                f"--val-fraction {config.val_fraction} of {count} tasks leaves none to train on or none to hold out"
+            )
+        validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
+    unseen, from_unseen = None, 0
+    if len(held_out) > 1:
+        from_unseen = validation_tasks // 2
+        name, unseen_count = held_out[1]
+        unseen = name, tuple(np.random.default_rng(0).permutation(unseen_count)[:from_unseen].tolist())
+    return Tasks(
+        train_split=split,
+        train=tuple(_passes(np.arange(count) if pool is None else pool, config.steps * tasks_per_step, config.seed)),
+        train_pool=None if pool is None else tuple(pool.tolist()),
+        validation_split=validation_split,
+        validation=tuple(validation[: validation_tasks - from_unseen].tolist()),
+        unseen=unseen,
+    )
+
+
+def _held_out_splits(config: RunConfig, train_split: str) -> list[tuple[str, int]]:
+    """The splits to hold out, with their numbers of tasks."""
+    counts = [(split, _count(config, split)) for split in _SEEN.values()]
+    most = 2
+    if any(count is not None for _, count in counts):
+        train_split = _SEEN.get(train_split, train_split)
+    else:
+        counts, most = [(split, _count(config, split)) for split in _SEEN], 1
+    return [(split, count) for split, count in counts if count is not None and split != train_split][:most]
+
+
+def _count(config: RunConfig, split: str) -> int | None:
+    """The number of tasks of a split, None if there is no such split."""
+    try:
+        env = make_env(config, split)
+    except ConfigError:
+        return None
+    count = env.unwrapped.num_tasks  # type: ignore[attr-defined]
+    env.close()
+    return count
+
+
+def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
+    """`wanted` entries of `pool`: shuffled passes, one after another. A longer run begins like a shorter one."""
+    rng = np.random.default_rng(seed)
+    drawn: list[int] = []
+    while len(drawn) < wanted:
+        drawn.extend(pool[rng.permutation(len(pool))].tolist())
+    return drawn[:wanted]
+
+
+def make_rows(
+    env_id: str,
+    indices: Iterable[int],
+    *,
+    phase: str = "train",
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    seed: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return one row per task index.
+
+    Args:
+        env_id: As for ``gymnasium.make``.
+        indices: Task indices within the split that ``env_kwargs`` names.
+        phase: ``train`` or ``validation``.
+        env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
+        wrappers: Specs such as ``FormatReward(weight=0.1)``, innermost first.
+        seed: Seed of every reset, or None.
+
+    Raises:
+        ConfigError: Another phase, or keyword arguments that JSON cannot hold.
+
+    >>> make_rows("AgentR1/GSM8K-v0", [3], env_kwargs={"split": "test"})[0]["extra_info"]
+    {'index': 3, 'phase': 'train'}
+    """
+    choice("phase", phase, ("train", "validation"))
+    try:
+        kwargs = json.dumps(dict(env_kwargs or {}), sort_keys=True)
+    except TypeError as e:
+        raise ConfigError(f"env_kwargs must be JSON values, got {env_kwargs!r}: {e}") from e
+    reset = {} if seed is None else {"seed": int(seed)}
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{env_id} task {index}"}],
+            "data_source": env_id,
+            "agent_name": "agentr1_env",
+            "reward_model": {"style": "environment", "ground_truth": ""},
+            "extra_info": {"index": int(index), "phase": phase, **reset},
+            "env_id": env_id,
+            "env_kwargs": kwargs,
+            "wrappers": json.dumps(list(wrappers)),
+        }
+        for index in indices
+    ]
+
+
+def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to a parquet file, which appears whole or not at all.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as e:
+        raise MissingExtraError("pyarrow", extra="verl") from e
+    with replacing(path) as partial:
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), partial)

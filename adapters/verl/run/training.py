@@ -1,0 +1,206 @@
+"""A training run from its settings to its results: tasks, the model it starts from, verl, metrics and the curve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from agent_envs.adapters.metrics_log import Record, write_records
+from agent_envs.adapters.verl.config.compose import Composed, RunConfig
+from agent_envs.adapters.verl.run.curve import draw_curve
+from agent_envs.adapters.verl.run.folder import RunFolder
+from agent_envs.adapters.verl.run.process import run_verl
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env, make_rows, write_rows
+from agent_envs.adapters.verl.run.verl_log import join_logs
+from agent_envs.episodes.run_folder import keep_settings, locked_folder
+from agent_envs.episodes.statistics import difference, share
+from agent_envs.errors import BackendError, ConfigError, DataError, first_line
+from agent_envs.messages import observation_text
+
+__all__ = ["check_model", "describe", "train"]
+
+
+def describe(composed: Composed) -> str:
+    """Return what a run is made of: its tasks, where the preset differs from published settings, verl's settings."""
+    run, verl = composed.run, composed.verl()
+    lines = [
+        f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "
+        f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}"
+    ]
+    try:
+        env = make_env(run)
+        env.reset(options={"index": 0})
+        env.close()
+    except DataError as e:
+        if run.data != "official":
+            raise
+        lines.append(f"# before it can run: {e}")
+    for d in composed.differences:
+        published = "none" if d.published is None else d.published
+        lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")
+    return "\n".join([*lines, OmegaConf.to_yaml(verl)])
+
+
+def check_model(model: str, *, fetch: bool) -> None:
+    """Check that a model has what training needs.
+
+    Args:
+        model: A Hugging Face folder or name.
+        fetch: Whether to look at a name on the hub too.
+
+    Raises:
+        ConfigError: There is no such model, or it has no chat template.
+    """
+    folder = Path(model)
+    if not folder.is_dir() and (folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2):
+        raise ConfigError(f"--model {model}: there is no such folder")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
+    if folder.is_dir() and not any(folder.glob("tokenizer*.json")):
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
+    if not folder.is_dir() and not fetch:
+        return
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"--model {model}: not a Hugging Face model folder: {first_line(e)}") from e
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"--model {model}: its tokenizer has no chat template; use an instruction-tuned model, or put a "
+            "chat_template.jinja beside its tokenizer.json"
+        )
+
+
+def train(composed: Composed) -> str:
+    """Train, or resume a run that was stopped.
+
+    Returns:
+        The results and where the files are, as text.
+
+    Raises:
+        AgentEnvsError: The folder holds another run, or training failed; the message says what to do.
+    """
+    run, config = composed.run, composed.verl()
+    tasks = choose_tasks(run, tasks_per_step=config.data.train_batch_size, validation_tasks=composed.validation_tasks)
+    folder = RunFolder(run.out.resolve())
+    with locked_folder(folder.out):
+        keep_settings(folder.settings, {**run.settings(), "steps": run.steps}, may_change={"steps"})
+        if run.model is None and not folder.model.exists():
+            _make_model(run, tasks, folder.model, config.data.max_prompt_length + config.data.max_response_length)
+        records = _train(composed, tasks, folder)
+    return _summary(run, folder, records)
+
+
+def _make_model(run: RunConfig, tasks: Tasks, folder: Path, max_length: int) -> None:
+    from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+    texts = []
+    if run.data != "generated":
+        # The demonstrations are generated tasks; the tokenizer is made for the real ones too.
+        env = make_env(run)
+        texts = [observation_text(env.reset(options={"index": index})[0]) for index in tasks.train[:1000]]
+        env.close()
+    make_warm_model(
+        folder,
+        run.env,
+        steps=run.warm_start,
+        noise=run.demo_noise,
+        seed=run.seed,
+        env_kwargs=run.demo_env_kwargs,
+        wrappers=run.wrappers,
+        texts=texts,
+        max_length=max_length,
+    )
+
+
+def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
+    run, resumed_from, starts = composed.run, _last_checkpoint(folder), folder.logs()
+    records = join_logs(starts)
+    if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
+        _draw(run, folder, records)
+        return records
+    for path, splits, phase in (
+        (folder.train_rows, [(tasks.train_split, tasks.train)], "train"),
+        (folder.validation_rows, tasks.held_out, "validation"),
+    ):
+        rows = []
+        for split, indices in splits:
+            kwargs = {**run.env_kwargs, "split": split, "data": run.data}
+            rows += make_rows(run.env, indices, phase=phase, env_kwargs=kwargs, wrappers=run.wrappers)
+        write_rows(path, rows)
+    folder.starts.mkdir(exist_ok=True)
+    log = folder.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
+    starts.append((resumed_from, log))
+    records = join_logs(starts)  # without what lies after the checkpoint, which is played again
+    write_records(folder.metrics, records)
+    validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
+    config = composed.verl(validate_first=not validated)
+    try:
+        run_verl(config, folder, log, resumed_from, cpu=composed.cpu)
+    finally:
+        records = join_logs(starts)
+        write_records(folder.metrics, records)
+        _draw(run, folder, records)
+    done = max((r["step"] for r in records), default=0)
+    if done < run.steps:
+        raise BackendError(f"verl stopped at step {done} of {run.steps} without an error; see {folder.log}")
+    return records
+
+
+def _last_checkpoint(folder: RunFolder) -> int:
+    """The step verl will resume from; 0 if there is no complete checkpoint."""
+    latest = folder.checkpoints / "latest_checkpointed_iteration.txt"
+    try:
+        return int(latest.read_text())
+    except FileNotFoundError:
+        return 0
+    except ValueError as e:
+        raise ConfigError(f"{latest} holds no step number; write the last good step into it, or delete it") from e
+
+
+def _caption(run: RunConfig) -> str:
+    if run.model is not None:
+        return f"Training started from {run.model}."
+    if run.warm_start == 0:
+        return "Training started from an untrained tiny model."
+    of = "" if run.data == "generated" else " of generated tasks"
+    start = f"Step 0 is a tiny model after {run.warm_start} supervised steps on demonstrations{of}"
+    if run.demo_noise == 0:
+        return f"{start} by the expert."
+    return (
+        f"{start} in which {run.demo_noise:.0%} of the calls are wrong on purpose:\nit knows the format, not the task."
+    )
+
+
+def _draw(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> None:
+    title = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}"
+    draw_curve(folder.curve, records, title=title, caption=_caption(run))
+
+
+def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> str:
+    lines = [_caption(run).replace("\n", " ")]
+    held_out = [r for r in records if r.get("val/success") is not None]
+    if held_out:
+        first, last = held_out[0], held_out[-1]
+        counts = tuple(int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last))
+        for record, count in ((first, counts[0]), (last, counts[1])):
+            s = share(record["val/success"] * count, count)
+            lines.append(
+                f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out tasks"
+            )
+        d = difference(first["val/success"], counts[0], last["val/success"], counts[1])
+        lines.append(
+            f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
+        )
+        lines += [
+            f"{name.removeprefix('val/').removesuffix('/success')}: success {last[name]:.3f}"
+            for name in sorted(last)
+            if name.startswith("val/") and name.endswith("/success") and name != "val/success"
+        ]
+    files = folder.curve, folder.metrics, folder.episodes, folder.checkpoints, folder.log
+    return "\n".join([*lines, *map(str, files)])
