@@ -1,17 +1,17 @@
-"""The settings of ``torch_loop``, each of them an option of its command line."""
+"""The settings of the PyTorch loop, each of them an option of its command line."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.checks import choice, integer, json_object, number
+from agent_envs.errors import ConfigError
 
 __all__ = ["LoopConfig", "read_command_line"]
 
@@ -25,25 +25,25 @@ class LoopConfig:
     """The settings of a run; on the command line each is an option of the same name, with dashes.
 
     Raises:
-        ConfigError: A value that cannot be.
+        ConfigError: A value that is not allowed.
     """
 
     env: str = _option("", "environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own")
-    out: str = _option("", "folder of the run; the same command continues it")
+    out: str = _option("", "folder of the run; run the same command again to resume")
     model: str = _option("", "Hugging Face model or folder to start from (default: a tiny model, made in OUT/start)")
     data: str = _option("generated", "generated, official or a path to released files")
     split: str = _option("train", "split to train on")
     eval_split: str = _option("test", "split to evaluate on")
     env_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "further arguments, as a JSON object"})
     wrappers: tuple[str, ...] = _option((), '"Name(key=value)"; may be repeated')
-    steps: int = _option(40, "iterations: each plays, then updates")
+    steps: int = _option(40, "iterations of playing and updating")
     tasks: int = _option(16, "tasks of an iteration")
     group: int = _option(8, "episodes of a task, which are compared with each other")
     eval_tasks: int = _option(256, "held-out tasks played before and after; 0 for none")
-    estimator: str = _option("grpo", "advantage estimator: grpo, rloo, reinforce, gae, gigpo, ...")
+    estimator: str = _option("grpo", "advantage estimator: grpo, gae, gigpo, ..., or module:name of your own")
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
-    loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce")
+    loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce, or module:name of your own")
     weighting: str = _option("trajectory", "what the loss is a mean over: trajectory, row (of a step) or token")
     kl: str = _option("none", "KL to the model at the start: none, loss or reward")
     kl_coef: float = _option(0.001, "its coefficient")
@@ -52,56 +52,50 @@ class LoopConfig:
     epochs: int = _option(1, "passes over the episodes of an iteration")
     mini_batches: int = _option(2, "updates of a pass, each on whole episodes")
     micro_tokens: int = _option(16_384, "most padded tokens of one forward and backward pass")
-    learning_rate: float = _option(3e-4, "of AdamW; about 1e-6 for models of billions of parameters")
-    critic_learning_rate: float = _option(1e-3, "the same for the critic, where the estimator needs one")
+    learning_rate: float = _option(3e-4, "learning rate of AdamW; about 1e-6 for models of billions of parameters")
+    critic_learning_rate: float = _option(1e-3, "learning rate of the critic, if the estimator needs one")
     warmup: int = _option(10, "iterations over which the learning rates rise")
     grad_clip: float = _option(1.0, "largest norm of a gradient")
-    temperature: float = _option(1.0, "of sampling")
+    temperature: float = _option(1.0, "sampling temperature")
     max_response_tokens: int = _option(64, "most tokens of a response")
     max_tokens: int = _option(2048, "most tokens of a prompt with its response")
     concurrency: int = _option(64, "episodes played at the same time")
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
-    dtype: str = _option("float32", "what is computed in: float32, or bfloat16 over weights in float32")
-    seed: int = _option(0, "of tasks, sampling, mini-batches and the tiny model")
+    dtype: str = _option("float32", "precision of the computation: float32, or bfloat16 with weights in float32")
+    seed: int = _option(0, "seed of tasks, sampling, mini-batches and the tiny model")
     warm_start: int = _option(800, "supervised steps of the tiny model; 0 to skip")
     demo_noise: float = _option(0.6, "share of demonstrated calls that are wrong on purpose")
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("kl", ("none", "loss", "reward")),
-            ("kl_kind", KL_KINDS),
-            ("weighting", WEIGHTINGS),
-            ("dtype", ("float32", "bfloat16")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"unknown {name} {getattr(self, name)!r}.{did_you_mean(getattr(self, name), choices)}"
-                )
+        choice("kl", self.kl, ("none", "loss", "reward"))
+        choice("kl_kind", self.kl_kind, KL_KINDS)
+        choice("weighting", self.weighting, WEIGHTINGS)
+        choice("dtype", self.dtype, ("float32", "bfloat16"))
         for name in ("tasks", "group", "epochs", "mini_batches", "micro_tokens", "max_response_tokens", "max_tokens",
-                     "concurrency", "save_every", "temperature", "learning_rate", "critic_learning_rate",
-                     "grad_clip"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)!r}")
-        for name in ("steps", "eval_tasks", "warmup", "warm_start", "kl_coef", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+                     "concurrency", "save_every"):  # fmt: skip
+            integer(name, getattr(self, name), minimum=1)
+        for name in ("temperature", "learning_rate", "critic_learning_rate", "grad_clip"):
+            number(name, getattr(self, name), above=0)
+        for name in ("steps", "eval_tasks", "warmup", "warm_start", "seed"):
+            integer(name, getattr(self, name), minimum=0)
+        number("kl_coef", self.kl_coef, minimum=0)
         if "split" in self.env_kwargs:
-            raise ConfigError("the splits are split and eval_split (--split, --eval-split), not one of env_kwargs")
-        get_estimator(self.estimator)  # these refuse what there is not, and what no formula allows
+            raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
+        get_estimator(self.estimator)
         policy_loss(self.loss)
         EstimatorOptions(gamma=self.gamma, lam=self.lam)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """What the environment is made with for a split."""
+        """Return the keyword arguments of the environment for a split."""
         return {"data": self.data, **self.env_kwargs, "split": split}
 
 
 def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
-    """The settings that a command line gives; ``--env`` and ``--out`` must be there.
+    """Return the settings that a command line gives; ``--env`` and ``--out`` are required.
 
     Raises:
-        ConfigError: A value that cannot be.
+        ConfigError: A value that is not allowed.
 
     >>> read_command_line(["--env", "Toy-v0", "--out", "runs/x", "--kl", "loss"]).kl
     'loss'
@@ -126,10 +120,5 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
             needed = option.name in ("env", "out")
             parser.add_argument(name, type=type(default), default=default, metavar=metavar, required=needed, help=text)
     given = vars(parser.parse_args(argv))
-    try:
-        kwargs = json.loads(given["env_kwargs"])
-    except ValueError as e:
-        raise ConfigError(f"--env-kwargs is a JSON object, got {given['env_kwargs']!r}: {e}") from e
-    if not isinstance(kwargs, dict):
-        raise ConfigError(f"--env-kwargs is a JSON object, got {given['env_kwargs']!r}")
+    kwargs = json_object("--env-kwargs", given["env_kwargs"])
     return LoopConfig(**{**given, "wrappers": tuple(given["wrappers"]), "env_kwargs": kwargs})

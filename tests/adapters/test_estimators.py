@@ -134,5 +134,5 @@ def test_nothing_valid(name):
 
 
 def test_unknown_name():
-    with pytest.raises(ConfigError, match=r"'gra'.*'gae'.*'grpo'"):
+    with pytest.raises(ConfigError, match=r"'gae'.*'grpo'.*got 'gra'"):
         get_estimator("gra")

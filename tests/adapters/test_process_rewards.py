@@ -97,9 +97,9 @@ def test_a_component_that_no_step_has_is_counted_and_said_once(caplog):
 
 
 def test_bad_input():
-    with pytest.raises(ConfigError, match="'prime' or None"):
+    with pytest.raises(ConfigError, match="None, 'prime', got 'max'"):
         ProcessRewards({"search": 1.0}, normalize="max")
-    with pytest.raises(ConfigError, match="finite"):
+    with pytest.raises(ConfigError, match="the weight of 'search' must be a number, got nan"):
         ProcessRewards({"search": math.nan})
     with pytest.raises(DataError, match=r"shape \(5, 2\), expected \(5, 3\)"):
         process_rewards(ROWS, COMPONENTS[:, :2], NAMES, ProcessRewards({"search": 1.0}))
@@ -144,7 +144,7 @@ def test_scaling_without_a_deviation_changes_nothing(rewards):
     for kind in ("batch", "running"):
         scaled, metrics = RewardScale(kind).scale(rows)
         assert scaled.rewards.tolist() == rows.rewards.tolist() and metrics["reward_scale"] == 1.0
-    with pytest.raises(ConfigError, match="'batch' or 'running'"):
+    with pytest.raises(ConfigError, match="one of 'batch', 'running', got 'global'"):
         RewardScale("global")
 
 
