@@ -1,14 +1,14 @@
-"""What is drawn, played and written is the same byte for byte as `pinned_bytes.json` has it, a digest per name.
+"""Generated tasks, played episodes and written files are byte for byte what `pinned_bytes.json` has digests of.
 
-python tests/test_pinned_bytes.py --write [WORDS]   writes the digests of the names with any of these words, or all
-python tests/test_pinned_bytes.py --show NAME       prints what a digest is made of, to compare two checkouts with diff
+python tests/test_pinned_bytes.py --write [WORDS]   write the digests whose names contain any of these words, or all
+python tests/test_pinned_bytes.py --show NAME       print what a digest is computed from, to diff two checkouts
 
-Environments are made by their ids and commands called by their names: the pins know no module that lies inside a part
-of the package. Left out of the digests: the `episode_id` of episodes where it is drawn; of tracebacks all but the name
-of the error's class and its message; times that were measured (`seconds`, the line `time` of an evaluation), and
-places in a file behind them; where the pin's folder and the data lie, and checksums over such a place; which extras are
-installed; of parquet files all but their schema and rows; of a training configuration the name of the plugin's module.
-Digests whose names begin with `text/` are of words for people: they change where the words are meant to.
+The pins create environments by id and call commands by name, so they do not depend on where modules are. Excluded from
+the digests: random `episode_id`s; tracebacks, except for the exception's name and message; measured times (`seconds`,
+the `time` line of an evaluation) and file offsets behind them; the paths of the pin's folder and of the data, and
+checksums over them; which extras are installed; parquet files, except for their schema and rows; and the module name
+of the plugin in a training configuration. Digests whose names begin with `text/` cover text for people, which may change
+on purpose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PINNED = Path(__file__).with_name("pinned_bytes.json")
 
 
 def _pinned() -> Any:
-    """The package beside this file; other packages too install one that is called `tests`."""
+    """Import the package `pinned` beside this file by its path: other packages install one named `tests` too."""
     folder = Path(__file__).resolve().with_name("pinned")
     place = {"submodule_search_locations": [str(folder)]}
     spec = importlib.util.spec_from_file_location("pinned", folder / "__init__.py", **place)

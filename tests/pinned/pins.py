@@ -1,4 +1,4 @@
-"""Pins by their names: what stays the same, and how its bytes are made."""
+"""The registry of pins: names, and functions that produce the bytes whose digests are compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,18 +22,16 @@ from agent_envs.cli import main
 
 @dataclass(frozen=True)
 class Pin:
-    """Something that stays the same."""
+    """Something whose bytes must not change."""
 
     make: Callable[[], Any]
-    """What the digest is of: bytes, or a value that JSON can hold. The current folder is new and its own."""
+    """Returns what is hashed: bytes, or a JSON-serialisable value. Runs in an empty folder of its own."""
     data: bool
-    """Whether it needs the real data, which is the folder `data` then."""
+    """Whether it needs the real test data, which is then linked as the folder `data`."""
     needs: tuple[str, ...]
     """Modules of extras that it needs."""
-    hashes: bool
-    """Whether it depends on how strings are hashed, and is made in a process of its own where that is settled."""
     slow: bool
-    """Whether it is made in the slow tests alone."""
+    """Whether it only runs with the slow tests."""
 
 
 PINS: dict[str, Pin] = {}
@@ -47,11 +43,10 @@ def pin(
     *,
     data: bool = False,
     needs: tuple[str, ...] = (),
-    hashes: bool = False,
     slow: bool = False,
 ) -> None:
     assert name not in PINS, name
-    PINS[name] = Pin(make, data, needs, hashes, slow)
+    PINS[name] = Pin(make, data, needs, slow)
 
 
 def digest(name: str, data: Path | None) -> str:
@@ -59,11 +54,7 @@ def digest(name: str, data: Path | None) -> str:
 
 
 def made(name: str, data: Path | None) -> bytes:
-    """What the digest of a pin is of, made in a folder of its own and without the user's own data."""
-    if PINS[name].hashes and os.environ.get("PYTHONHASHSEED") != "0":
-        settings = same_package(PYTHONHASHSEED="0", AGENT_ENVS_TEST_DATA=str(data or ""))
-        command = [sys.executable, str(Path(__file__).parents[1] / "test_pinned_bytes.py"), "--show", name]
-        return subprocess.run(command, env=settings, stdout=subprocess.PIPE, check=True, timeout=300).stdout
+    """Return the bytes of a pin, made in an empty folder and without the user's own data."""
     with tempfile.TemporaryDirectory() as made_folder, pytest.MonkeyPatch.context() as patch:
         folder = Path(made_folder).resolve()
         patch.setenv("AGENT_ENVS_DATA", "agent_envs_data")
@@ -77,12 +68,12 @@ def made(name: str, data: Path | None) -> bytes:
 
 
 def same_package(**more: str) -> dict[str, str]:
-    """The environment variables of a process that imports the same package."""
+    """Return environment variables for a subprocess that imports the same package."""
     return {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).resolve().parents[1]), **more}
 
 
 def as_bytes(value: Any) -> bytes:
-    """The bytes of a value: keys in their order, a list's entries on lines of their own."""
+    """Return a value as bytes: keys in their order, one line per entry of a list."""
     if isinstance(value, bytes):
         return value
     parts = value if isinstance(value, list) else [value]
@@ -95,7 +86,7 @@ _TIME = re.compile(r"^time  .*", re.MULTILINE)
 
 
 def ran(*command: str) -> list[Any]:
-    """What a command prints."""
+    """Run a command and return what it prints."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
         assert main([*command]) == 0, command
@@ -103,7 +94,7 @@ def ran(*command: str) -> list[Any]:
 
 
 def written(*names: str) -> list[Any]:
-    """Files, and all that lie in folders, in the order of their paths: texts by line, tables by row, else a digest."""
+    """Return the contents of files and folders by path: text by line, tables by row, anything else as a digest."""
     found = [
         path for name in names for path in (sorted(Path(name).rglob("*")) if Path(name).is_dir() else [Path(name)])
     ]

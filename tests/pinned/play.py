@@ -128,12 +128,7 @@ for task, variants in VARIANTS.items():
     for kwargs in variants:
         text = ",".join(f"{key}={value}" for key, value in kwargs.items()).replace(" ", "")
         given = {"split": "test", **kwargs}
-        pin(
-            f"variants/{task}/{text}",
-            partial(varied, f"AgentR1/{task}-v0", **given),
-            # of several shortest plans ALFWorld's oracle takes the one that comes first in a set
-            hashes=task == "ALFWorld" and given.get("expert") == "oracle",
-        )
+        pin(f"variants/{task}/{text}", partial(varied, f"AgentR1/{task}-v0", **given))
 
 
 # -- odd actions, pictures of an episode, vectors ---------------------------------------------------------------------

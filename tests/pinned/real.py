@@ -110,12 +110,7 @@ def prepared(task: str, source: str, env_id: str, **kwargs: Any) -> list[Any]:
 
 
 for name, (env_id, kwargs) in REAL.items():
-    pin(
-        f"real/{name}",
-        partial(real, env_id, **kwargs),
-        data=True,
-        hashes=name == "alfworld-oracle",
-    )
+    pin(f"real/{name}", partial(real, env_id, **kwargs), data=True)
 for name, env_id, path in (
     ("hotpotqa", QA, "data/hotpotqa/hotpot_train_distractor_100.json"),
     ("musique", "AgentR1/MuSiQue-v0", "data/musique/musique_train_40.json"),

@@ -175,7 +175,8 @@ class GroundedGame:
             for binding in _solutions(variables, literals, reachable, problem.objects):
                 fluent = [_bound(one, binding) for one in literals if one[0] in _FLUENTS]
                 ground = tuple((fact[0], *(shown.get(word, word) for word in fact[1:])) for fact in fluent)
-                alternatives.setdefault(frozenset(ground), ground)
+                key = frozenset(ground)
+                alternatives[key] = min(alternatives.get(key, ground), ground)
             alike = [one for one in literals if one[0] != "not"]
             if not alternatives and not any(_solutions(variables, alike, reachable, problem.objects)):
                 raise DataError(
@@ -183,7 +184,7 @@ class GroundedGame:
                     "data marks such games as unsolvable"
                 )
             kinds = frozenset(fact[0] for some in alternatives.values() for fact in some)
-            parts.append((kinds, tuple(alternatives.values())))
+            parts.append((kinds, tuple(sorted(alternatives.values()))))  # facts are sets: their order is not the game's
         self.goal = tuple(parts)
         self.wanted = _wanted(problem, facts, names)
 

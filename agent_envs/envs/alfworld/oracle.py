@@ -70,7 +70,7 @@ def _walks(
 ) -> Iterator[list[str] | None]:
     """Yield plans that bring about a set of facts, one for each order in which things are moved."""
     movable = game.uses["pickupable"]
-    marks = {fact for fact in facts if fact[0] in _VERBS and fact not in state.marks}
+    marks = [fact for fact in facts if fact[0] in _VERBS and fact not in state.marks]
     moves: list[tuple[str, str]] = []
     for fact in facts:
         if fact[0] == "inreceptacle":
