@@ -104,7 +104,7 @@ class Summarize(ContextWrapper):
         try:
             summary = self._shared(messages)
             if not isinstance(summary, str) or not summary.strip():
-                raise BackendReplyError(f"expected a summary, got {checks.shown(summary)}")
+                raise BackendReplyError(f"expected a summary as a text, got {summary!r:.100}")
         except Exception as e:
             self._failures += 1
             if self.on_error == "keep":

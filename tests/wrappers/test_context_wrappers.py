@@ -347,7 +347,7 @@ def test_what_happens_when_a_summary_fails():
     assert "there is no summary of the last 2" in dropped[3][0][1]["content"]
     for returned in (None, "", 3):
         env = Summarize(ChatMessages(gym.make(TOOL)), fn=lambda messages, returned=returned: returned, keep=0, after=0)
-        with pytest.raises(BackendError, match="expected a summary, got"):
+        with pytest.raises(BackendError, match="expected a summary as a text, got"):
             _played(env, 1)
 
 
