@@ -21,7 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.html import read_records, write_view
+from agent_envs.episodes.files import read_records
+from agent_envs.episodes.html import write_view
 from agent_envs.episodes.record import Episode, Step, StopReason, write_episodes
 
 DIFFERENT = 200  # episodes that are made; the others are these again under other names

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.envs.papersearch.reward import f1
-from agent_envs.episodes.html import episode_paths
+from agent_envs.episodes.files import episode_paths
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.retrieval.papers.paper import title_key

@@ -16,7 +16,7 @@ import gymnasium as gym
 
 from agent_envs.checks import load_function
 from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_env
-from agent_envs.episodes.html import episode_paths, read_records
+from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
 from agent_envs.episodes.statistics import Interval, clustered_mean, grouped

@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> str:
     """Write the page; what to tell the user."""
     from tqdm import tqdm
 
-    from agent_envs.episodes.html import episode_paths, read_records, write_view
+    from agent_envs.episodes.files import episode_paths, read_records
+    from agent_envs.episodes.html import write_view
 
     records = read_records(episode_paths(arguments.episodes))
     first = next(records, None)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agent_envs.checks import shown
-from agent_envs.episodes.html import episode_paths, read_records
+from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped
 from agent_envs.errors import ConfigError, DataError

@@ -1,8 +1,7 @@
-"""Episodes as one HTML page that needs nothing else: a list with filters, and every step of each episode.
+"""Writes episodes as one self-contained HTML page: a list with filters, and every step of each episode.
 
-The page holds a summary of all episodes and the episodes themselves in compressed parts, of which the browser opens
-those that are looked at; so ten thousand episodes open as fast as ten. Whatever stands in an episode reaches the page
-as text.
+The page contains a summary of all episodes and the episodes in compressed chunks, of which the browser opens only those
+that are viewed: ten thousand episodes open as fast as ten. The page shows everything in an episode as plain text.
 """
 
 from __future__ import annotations
@@ -18,54 +17,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
-from agent_envs.files import JSONLines, replacing
+from agent_envs.errors import DataError
+from agent_envs.files import replacing
 from agent_envs.messages import ToolCall
 from agent_envs.parsers.detect import parse_recorded
+from agent_envs.policies.tokens import load_tokenizer
 
-__all__ = ["episode_paths", "read_records", "write_view"]
+__all__ = ["write_view"]
 
 _PER_CHUNK = 20
 _FIELDS = ("id", "env", "task", "family", "steps", "return", "score", "success", "stop")
-_NO_EPISODES = ("metrics.jsonl", "starts.jsonl")
-
-
-def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files of episodes that are named, or lie in the folders that are; packed ones (.jsonl.gz) too.
-
-    Raises:
-        ConfigError: A path that does not exist, or a folder without such files.
-    """
-    paths: list[Path] = []
-    for source in map(Path, sources):
-        if source.is_dir():
-            names = (f"{folder}*.jsonl{packed}" for folder in ("", "episodes/") for packed in ("", ".gz"))
-            found = sorted(path for name in names for path in source.glob(name) if path.name not in _NO_EPISODES)
-            if not found:
-                raise ConfigError(f"{source}: there is no .jsonl file of episodes in this folder")
-            paths += found
-        elif source.is_file():
-            paths.append(source)
-        else:
-            raise ConfigError(f"{source}: there is no such file or folder")
-    return paths
-
-
-def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The episodes of files as ``Episode.to_dict`` wrote them, one at a time.
-
-    Raises:
-        DataError: A file that cannot be read, or a line that is no episode; names the file and the line. A last line
-            that was cut off is left out.
-    """
-    for path in paths:
-        for number, record in JSONLines(path).numbered():
-            if not isinstance(record.get("steps"), list):
-                raise DataError(f"{path}, line {number}: not an episode: expected an object with steps")
-            yield record
 
 
 def write_view(
@@ -78,18 +41,18 @@ def write_view(
     """Write the page.
 
     Args:
-        records: Episodes as ``Episode.to_dict`` makes them.
-        path: Where to write it; the file appears whole or not at all.
-        title: Its title.
-        tokenizer: Hugging Face folder or name of the tokenizer that turns sampled tokens into text; None shows their
-            numbers.
+        records: Episodes as ``Episode.to_dict`` returns them.
+        path: The file to write; it appears whole or not at all.
+        title: The page's title.
+        tokenizer: Hugging Face name or folder of the tokenizer that decodes sampled tokens; None shows their ids.
 
     Returns:
         The number of episodes.
 
     Raises:
-        DataError: A record is no episode.
-        MissingExtraError: A tokenizer is asked for and transformers is not installed.
+        ConfigError: There is no such tokenizer.
+        DataError: A record is not an episode.
+        MissingExtraError: A tokenizer is given and transformers is not installed.
     """
     decode = None if tokenizer is None else _decoder(tokenizer)
     before, _, after = _template().partition("<!--DATA-->")
@@ -106,30 +69,30 @@ def write_view(
 
 
 def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list[Any]]) -> Iterator[str]:
-    """What the page shows of each episode, a line of JSON each; their summaries are put into `summary`."""
+    """Yield what the page shows of each episode as a line of JSON, and append the episode's row to `summary`."""
     for record in records:
         try:
             shown = _shown(record, decode)
         except (KeyError, TypeError, AttributeError, ValueError) as e:
-            raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong kind: {e!r}") from e
+            raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong type: {e!r}") from e
         summary.append([shown[name] if name != "steps" else len(shown["steps"]) for name in _FIELDS])
         yield _json(shown)
 
 
 def _packed(lines: Iterator[str]) -> Iterator[str]:
-    """The lines in compressed parts, in order. Threads compress while the next lines are made."""
+    """Yield the lines in compressed chunks, in order. Threads compress while the next lines are made."""
     waiting: deque[Future[str]] = deque()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        while part := list(itertools.islice(lines, _PER_CHUNK)):
-            waiting.append(pool.submit(_pack, part))
+        while chunk := list(itertools.islice(lines, _PER_CHUNK)):
+            waiting.append(pool.submit(_pack, chunk))
             if len(waiting) > 8:
                 yield waiting.popleft().result()
         for future in waiting:
             yield future.result()
 
 
-def _pack(part: list[str]) -> str:
-    return base64.b64encode(zlib.compress("\n".join(part).encode("ascii"), 1)).decode("ascii")
+def _pack(chunk: list[str]) -> str:
+    return base64.b64encode(zlib.compress("\n".join(chunk).encode("ascii"), 1)).decode("ascii")
 
 
 def _template() -> str:
@@ -137,7 +100,7 @@ def _template() -> str:
 
 
 def _json(value: Any) -> str:
-    """``value`` as a browser reads it, which knows no number that is not finite: their names stand for them."""
+    """Encode a value for a browser, whose JSON has no infinite numbers and no NaN: strings replace them."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -153,7 +116,7 @@ def _finite(value: Any) -> Any:
 
 
 def _shown(record: Mapping[str, Any], decode: Any) -> dict[str, Any]:
-    """What the page shows of an episode."""
+    """Return what the page shows of an episode."""
     steps = record["steps"]
     last = steps[-1]["info"] if steps else record["reset_info"]
     tools = [tool["function"]["name"] for tool in record["tools"]]
@@ -219,9 +182,9 @@ def _shown_step(step: Mapping[str, Any], tools: Sequence[str], decode: Any) -> d
 
 
 def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages of a stored observation that were not at its beginning before, and all of them.
+    """Return the messages of an observation that the one before did not start with, and all of its messages.
 
-    A whole prompt mostly begins as the one before: what all of a long episode's prompts hold grows with its square.
+    Prompts mostly start like the one before; storing each in full would take the square of a long episode's length.
     """
     if not isinstance(observation, list) or not all(isinstance(message, dict) for message in observation):
         words = [{"role": "", "content": observation}]
@@ -233,14 +196,7 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
 
 
 def _decoder(tokenizer: str) -> Any:
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as e:
-        raise MissingExtraError("transformers", extra="hf") from e
-    try:
-        loaded = AutoTokenizer.from_pretrained(tokenizer)
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"--tokenizer {tokenizer}: not a tokenizer: {first_line(e)}") from e
+    loaded = load_tokenizer(tokenizer)
 
     @functools.cache
     def piece(token: int) -> str:

@@ -145,7 +145,7 @@ def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest
     [record] = _contents(tmp_path / "page.html")[1]
     assert record["steps"][0]["pieces"] == ["<b>go</b>", "north"] and record["steps"][0]["prompt_ids"] == 3
     assert main([*view, str(tmp_path)]) == 2
-    assert "not a tokenizer" in capsys.readouterr().err
+    assert "has no Hugging Face tokenizer" in capsys.readouterr().err
 
 
 def _browser() -> str:

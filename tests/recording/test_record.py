@@ -308,7 +308,11 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
             assert not stream or text == "Well, it is four."
     assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
     (warning,) = caplog.messages
-    assert "no longer asked for " in warning and "return_token_ids: " in warning and "Unrecognized request argument" in warning
+    assert (
+        "no longer asked for " in warning
+        and "return_token_ids: " in warning
+        and "Unrecognized request argument" in warning
+    )
     post(proxy, "/episodes/x/reward", {"reward": 1})
     (episode,) = episodes(tmp_path)
     for step in episode.steps:
