@@ -7,8 +7,8 @@ The pins create environments by id and call commands by name, so they do not dep
 the digests: random `episode_id`s; tracebacks, except for the exception's name and message; measured times (`seconds`,
 the `time` line of an evaluation) and file offsets behind them; the paths of the pin's folder and of the data, and
 checksums over them; which extras are installed; parquet files, except for their schema and rows; and the module name
-of the plugin in a training configuration. Digests whose names begin with `text/` cover text for people, which may change
-on purpose.
+of the plugin in a training configuration. Digests whose names begin with `text/` cover text for people: when that text
+changes on purpose, write them again.
 """
 
 from __future__ import annotations
