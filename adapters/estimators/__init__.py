@@ -32,6 +32,13 @@ Before an estimator: ``process_rewards`` mixes reward components, ``RewardScale`
 and ``check_episodes`` look at what is not in the rows.
 """
 
+from importlib.util import find_spec
+
+from agent_envs.errors import MissingExtraError
+
+if find_spec("torch") is None:
+    raise MissingExtraError("torch", extra="hf")
+
 from agent_envs.adapters.estimators.checks import (
     GroupsSeen,
     check_episodes,

@@ -3,3 +3,10 @@
 `tokenizer` makes a byte-level BPE with a tool-calling chat template, `model` a model of about 140 thousand
 parameters, `warm_start` teaches it a task's format on demonstrations. No trainer is imported here.
 """
+
+from importlib.util import find_spec
+
+from agent_envs.errors import MissingExtraError
+
+if find_spec("torch") is None:
+    raise MissingExtraError("torch", extra="hf")

@@ -21,6 +21,13 @@ adapter: calls that cannot be read are answered, wrappers see the whole text, pa
 Both are experimental in TRL; another version than the one this is written against is refused.
 """
 
+from importlib.util import find_spec
+
+from agent_envs.errors import MissingExtraError
+
+if find_spec("trl") is None:
+    raise MissingExtraError("trl", extra="trl")
+
 from agent_envs.adapters.trl.common import check_version
 from agent_envs.adapters.trl.environment import (
     EnvironmentRecord,
