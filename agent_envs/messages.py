@@ -54,7 +54,7 @@ Observation = str | list[Message]
 """What a policy sees: the environment's new words, or (``ChatMessages``) the whole next prompt."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for speed: see Outcome
 class ToolCall:
     """A tool call that a parser could read."""
 

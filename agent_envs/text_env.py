@@ -1,4 +1,4 @@
-"""The one base class of the text environments: tasks by split and index, the info contract, expert, snapshot, ansi."""
+"""TextEnv, the base class of all environments: it draws tasks, builds info, renders and takes snapshots."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from agent_envs.checks import choice, shown, string
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
@@ -21,15 +22,15 @@ from agent_envs.text import clean_text, plain
 __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "TextEnv"]
 
 MAX_ACTION_LENGTH = 1 << 22
-"""Characters an action may have. Longer ones are answered like any other bad action."""
+"""Longest action in characters. A longer one is answered like any other bad action."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which makes building one three times as slow, and every step builds one
 class Outcome:
-    """What an action led to; ``TextEnv.step`` makes Gymnasium's five values of it."""
+    """The result of an action, which ``TextEnv.step`` turns into Gymnasium's five values."""
 
     observation: str
-    """The environment's new words."""
+    """What the environment says in reply."""
     reward: float = 0.0
     """The reward of this step."""
     terminated: bool = False
@@ -37,13 +38,13 @@ class Outcome:
     invalid_action: bool = False
     """Whether the action could not be carried out as asked."""
     score: float = 0.0
-    """The task's own measure of how well it is solved."""
+    """How well the task is solved, by its own measure."""
     success: bool = False
     """Whether the task is solved."""
     components: Mapping[str, float] = field(default_factory=dict)
-    """The reward's parts by name."""
+    """The parts of the reward by name."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further info keys of this environment."""
+    """Additional info keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,21 @@ class Snapshot:
     over: bool
     transcript: tuple[str, ...]
     task: Any = None
-    """The task where it is of no split: a question of the user's own."""
+    """The task, if it is the user's own question and so in no split."""
 
 
 class TextEnv(gym.Env[str, str]):
     """A task whose observations and actions are text.
 
-    A subclass says where its tasks come from (``open_tasks``), how an episode starts (``begin``) and what an action
-    does (``act``); this class draws tasks, keeps the info contract, cleans text and keeps what ``render`` shows.
-    Everything that changes during an episode lives in ``self.state``, so that a snapshot is a copy of it.
+    A subclass defines where tasks come from (``open_tasks``), how an episode starts (``begin``) and what an action does
+    (``act``). This class draws tasks, builds info, cleans text and records what ``render`` shows. Keep everything that
+    changes during an episode in ``self.state``: a snapshot is a copy of it.
 
     Args:
-        split: Name of the split the tasks come from.
+        split: Name of the split to take tasks from.
         data: ``"generated"``, ``"official"``, or a path to files in the released format.
-        render_mode: ``"ansi"`` (``render`` returns the episode as text), ``"human"`` (it is printed) or None.
-        max_observation_length: Characters of the longest observation; a longer one is cut, and says so.
+        render_mode: ``"ansi"`` (``render`` returns the episode as text), ``"human"`` (it prints it) or None.
+        max_observation_length: Longest observation in characters; longer ones are cut, with a note at the end.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "human"], "render_fps": 4}  # type: ignore[misc]
@@ -80,7 +81,7 @@ class TextEnv(gym.Env[str, str]):
     """How to act, for the system message."""
 
     reset_options: ClassVar[tuple[str, ...]] = ("index",)
-    """What ``reset(options=...)`` may hold; with "question" an environment says that it has ``own_task``."""
+    """Keys that ``reset(options=...)`` takes; "question" requires ``own_task``."""
 
     prompt_templates: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
     """Functions that turn a `PromptView` into a prompt, by name and the default first; `RebuildPrompt` uses them."""
@@ -93,14 +94,11 @@ class TextEnv(gym.Env[str, str]):
         render_mode: str | None = None,
         max_observation_length: int = 65536,
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = self.metadata["render_modes"]
-            raise ConfigError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
-        if not isinstance(split, str):
-            raise ConfigError(f"split must be a name such as 'train', got {split!r}")
+        if render_mode is not None:
+            choice("render_mode", render_mode, self.metadata["render_modes"])
         if not isinstance(data, (str, os.PathLike)):
-            raise ConfigError(f"data must be 'generated', 'official' or a path, got {data!r}")
-        self.split = split
+            raise ConfigError(f"data must be 'generated', 'official' or a path, got {shown(data)}")
+        self.split = string("split", split)
         self.data = os.fspath(data)
         self.render_mode = render_mode
         self.observation_space = UnicodeText(max_observation_length)
@@ -108,6 +106,7 @@ class TextEnv(gym.Env[str, str]):
         self.state: Any = None
         self._tasks: TaskSource | None = None
         self._task: Any = None
+        self._task_info: dict[str, Any] = {}
         self._index = 0
         self._observation = ""
         self._over = True
@@ -116,11 +115,11 @@ class TextEnv(gym.Env[str, str]):
     # -- what a task implements ----------------------------------------------------------------------------------
 
     def open_tasks(self) -> TaskSource:
-        """The tasks of ``self.split``; called once, at the first reset or count."""
+        """Return the tasks of ``self.split``. Called once, when they are first needed."""
         raise NotImplementedError
 
     def begin(self, task: Any) -> tuple[str, Any]:
-        """The first observation of a task and the state its episode starts in."""
+        """Return the first observation of a task and the state its episode starts in."""
         raise NotImplementedError
 
     def act(self, action: str) -> Outcome:
@@ -128,11 +127,11 @@ class TextEnv(gym.Env[str, str]):
         raise NotImplementedError
 
     def own_task(self, question: str) -> Any:
-        """A task that asks a question of the user's own, to which no gold answer is known."""
+        """Return a task for a question of the user's own, which has no known answer."""
         raise NotImplementedError
 
     def anchor(self) -> str:
-        """The state as text, without the history that led to it."""
+        """Return the current state as text, without the history that led to it."""
         return self._transcript[0]
 
     def available_actions(self) -> list[str] | None:
@@ -146,19 +145,28 @@ class TextEnv(gym.Env[str, str]):
         """Return what a rebuilt prompt may show of the current state, as plain data: str, int, float, list and dict."""
         return {}
 
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the info of a reset or a step; extend it to add keys that every info has."""
+        return {
+            **self._task_info,
+            "invalid_action": outcome.invalid_action,
+            "score": float(outcome.score),
+            "success": outcome.success,
+            "reward_components": dict(outcome.components),
+            "anchor": self.anchor(),
+            **outcome.extra,
+        }
+
     def expert_action(self) -> str | None:
-        """The next action of a solver that wins from here, or None where there is no such solver."""
+        """Return the next action of a solver that wins from here, or None if there is no such solver."""
         return None
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The next action of a demonstrator that errs.
+        """Return the next action of a demonstrator that makes mistakes, or None if there is no demonstrator.
 
         Args:
-            rng: Source of the errors.
-            noise: Probability of an action that is well-formed and wrong, where the task has such actions.
-
-        Returns:
-            An action, or None where there is no demonstrator.
+            rng: Source of the mistakes.
+            noise: Probability of a well-formed but wrong action, if the task has such actions.
         """
         return self.expert_action()
 
@@ -166,12 +174,12 @@ class TextEnv(gym.Env[str, str]):
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """The tools on offer, as a chat template's ``tools=`` takes them; empty where actions are commands."""
+        """The tools on offer, as a chat template's ``tools=`` takes them; empty if actions are commands."""
         return []
 
     @property
     def tool_instructions(self) -> str:
-        """The tools and how to call them in words, "" where there are none."""
+        """The tools and how to call them in words, "" if there are none."""
         return ""
 
     @property
@@ -191,7 +199,7 @@ class TextEnv(gym.Env[str, str]):
         """The task being played.
 
         Raises:
-            ResetNeeded: There is none before the first reset.
+            ResetNeeded: ``reset`` has not been called yet.
         """
         if self._task is None:
             raise ResetNeeded("there is no task yet: call reset() first")
@@ -200,33 +208,33 @@ class TextEnv(gym.Env[str, str]):
     # -- Gymnasium -----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task: row ``options["index"]`` of the split, or one drawn from ``self.np_random``.
+        """Start a task: row ``options["index"]`` of the split, or one drawn from ``self.np_random``.
 
-        Where ``reset_options`` has "question", ``options["question"]`` is asked instead. Its info has index -1 and
-        source "question"; it has no gold answer, so nothing said to it is right, and no expert.
+        If ``reset_options`` has "question", ``options["question"]`` asks a question of your own instead: info then has
+        index -1 and source "question", no answer to it counts as right, and it has no expert.
 
         Raises:
-            TaskIndexError: The index lies outside the split.
-            ConfigError: ``options`` has other keys, an index that is no integer, or a question that is no text.
+            TaskIndexError: The index is outside the split.
+            ConfigError: ``options`` has an unknown key, an index that is not an integer, or an empty question.
         """
         super().reset(seed=seed)
+        options = options or {}
         tasks = self.tasks
-        unknown = sorted(set(options or {}) - set(self.reset_options))
-        if unknown:
-            known = ", ".join(map(repr, self.reset_options))
-            raise ConfigError(f"reset options may hold {known}, got {', '.join(map(repr, unknown))}")
-        question = (options or {}).get("question")
+        for key in options:
+            if key not in self.reset_options:
+                choice("a reset option", key, self.reset_options)
+        question = options.get("question")
         if question is None:
-            index = self._chosen_index(options or {}, len(tasks))
-            self._index = int(self.np_random.integers(len(tasks))) if index is None else index
-            self._task = tasks[self._index]
+            index = self._chosen_index(options, len(tasks))
+            index = int(self.np_random.integers(len(tasks))) if index is None else index
+            self._play(index, tasks[index])
         else:
-            self._index, self._task = -1, self.own_task(_checked_question(question, options or {}))
+            self._play(-1, self.own_task(_checked_question(question, options)))
         observation, self.state = self.begin(self._task)
         self._over = False
         self._observation = self._fit(observation)
         self._transcript = [self._observation]
-        info = self._info(Outcome(observation))
+        info = self.info(Outcome(observation))
         if self.render_mode == "human":
             self.render()
         return self._observation, info
@@ -235,14 +243,14 @@ class TextEnv(gym.Env[str, str]):
         """Carry out the policy's text.
 
         Returns:
-            Observation, reward, terminated, truncated (always False: limits are the step-limit wrapper's) and info.
+            Observation, reward, terminated, truncated (always False: limits belong to the TimeLimit wrapper) and info.
 
         Raises:
-            ResetNeeded: The episode is over or was never begun.
+            ResetNeeded: The episode is over, or ``reset`` has not been called yet.
             TypeError: The action is not a string.
         """
         if not isinstance(action, str):
-            raise TypeError(f"an action is a string, got {type(action).__name__}: {action!r:.80}")
+            raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
         if self._over:
             raise ResetNeeded("the episode is over: call reset() before step()")
         if len(action) > MAX_ACTION_LENGTH:
@@ -254,16 +262,16 @@ class TextEnv(gym.Env[str, str]):
         self._over = outcome.terminated
         self._observation = self._fit(outcome.observation)
         self._transcript += (action, self._observation)
-        info = self._info(outcome)
+        info = self.info(outcome)
         if self.render_mode == "human":
             self.render()
         return self._observation, float(outcome.reward), outcome.terminated, False, info
 
     def render(self) -> str | None:
-        """The episode so far as text, with control characters shown as escapes.
+        """Render the episode so far as text, with control characters escaped.
 
         Returns:
-            The text in mode ``"ansi"``; None in mode ``"human"``, which writes to standard output.
+            The text in mode ``"ansi"``; None in mode ``"human"``, which prints what is new since the last call.
         """
         if self.render_mode is None:
             gym.logger.warn("render() was called with render_mode=None; make the env with render_mode='ansi'")
@@ -271,7 +279,6 @@ class TextEnv(gym.Env[str, str]):
         if self.render_mode == "human":
             import sys
 
-            # Only what is new since the last call: the last action and what came of it.
             sys.stdout.write(_render(self._transcript, start=max(0, len(self._transcript) - 2)) + "\n")
             return None
         return _render(self._transcript)
@@ -279,13 +286,13 @@ class TextEnv(gym.Env[str, str]):
     # -- branching -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """This point of the episode, random state included.
+        """Return this point of the episode, including the state of the random generator.
 
-        Wrappers keep state of their own (``TimeLimit`` counts steps) that this does not hold:
-        ``agent_envs.snapshot(env)`` takes all of it.
+        It leaves out the state of wrappers (such as ``TimeLimit``'s step count); ``agent_envs.snapshot(env)`` includes
+        it.
 
         Raises:
-            ResetNeeded: There is no episode before the first reset.
+            ResetNeeded: ``reset`` has not been called yet.
         """
         if self._task is None:
             raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
@@ -300,47 +307,41 @@ class TextEnv(gym.Env[str, str]):
         )
 
     def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
-        """Return to a snapshot of this environment, or of another with the same arguments.
+        """Return to a snapshot of this environment, or of another one with the same arguments.
 
         Returns:
-            The observation at that point and a reset's info.
+            The observation at that point, and info as after a reset.
         """
-        self._index = snapshot.index
-        self._task = self.tasks[snapshot.index] if snapshot.index >= 0 else snapshot.task
+        self._play(snapshot.index, self.tasks[snapshot.index] if snapshot.index >= 0 else snapshot.task)
         self.state = copy.deepcopy(snapshot.state)
         self.np_random.bit_generator.state = copy.deepcopy(snapshot.rng_state)
         self._observation = snapshot.observation
         self._over = snapshot.over
         self._transcript = list(snapshot.transcript)
-        return self._observation, self._info(Outcome(self._observation))
+        return self._observation, self.info(Outcome(self._observation))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _play(self, index: int, task: Any) -> None:
+        """Make a task the current one."""
+        self._index, self._task = index, task
+        self._task_info = {
+            "task_id": task.task_id,
+            "split": self.tasks.split,
+            "index": index,
+            "source": self.tasks.name if index >= 0 else "question",
+        }
+
     def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
-        """The task that the options name, or None where one is to be drawn; a subclass may read more of them."""
+        """Return the index that the options ask for, or None to draw one; a subclass may read more options."""
         index = options.get("index")
         if index is None:
             return None
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
-            raise ConfigError(f"options['index'] must be an integer, got {index!r}")
+            raise ConfigError(f"options['index'] must be an integer, got {shown(index)}")
         if not 0 <= index < count:
             raise TaskIndexError(f"split {self.tasks.split!r} has tasks 0 to {count - 1}, got index {index}")
         return int(index)
-
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        tasks = self.tasks
-        return {
-            "task_id": self._task.task_id,
-            "split": tasks.split,
-            "index": self._index,
-            "source": tasks.name if self._index >= 0 else "question",
-            "invalid_action": outcome.invalid_action,
-            "score": float(outcome.score),
-            "success": outcome.success,
-            "reward_components": dict(outcome.components),
-            "anchor": self.anchor(),
-            **outcome.extra,
-        }
 
     def _fit(self, observation: str) -> str:
         observation = clean_text(observation)
@@ -353,16 +354,16 @@ class TextEnv(gym.Env[str, str]):
 
 def _checked_question(question: Any, options: Mapping[str, Any]) -> str:
     if not isinstance(question, str) or not question.strip():
-        raise ConfigError(f"options['question'] must be a text, got {question!r:.80}")
+        raise ConfigError(f"options['question'] must be a non-empty string, got {shown(question)}")
     if options.get("index") is not None:
-        raise ConfigError("options hold an index or a question, not both")
+        raise ConfigError("options can have an index or a question, not both")
     return clean_text(question)
 
 
 def _render(transcript: list[str], start: int = 0) -> str:
-    """The transcript from entry ``start`` on: observations as they are, actions behind ``> ``."""
+    """Return the transcript from entry ``start`` on: observations as they are, actions behind ``> ``."""
     lines = []
     for position, text in enumerate(transcript[start:], start=start):
-        shown = plain(text)
-        lines.append(shown if position % 2 == 0 else "> " + shown.replace("\n", "\n> "))
+        text = plain(text)
+        lines.append(text if position % 2 == 0 else "> " + text.replace("\n", "\n> "))
     return "\n".join(lines)

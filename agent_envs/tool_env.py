@@ -1,36 +1,34 @@
-"""Environments in which the policy calls tools: parse the calls, validate them, run them, show the results."""
+"""ToolEnv, the base class of environments with tools: it parses calls, checks and runs them, and shows the results."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
+from agent_envs.checks import integer, number
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
 from agent_envs.text import clean_text
 from agent_envs.text_env import MAX_ACTION_LENGTH, Outcome, TextEnv
-from agent_envs.tools import ToolRegistry
+from agent_envs.tools import Tool, ToolRegistry
 from agent_envs.tools.registry import ToolResult
 
-__all__ = ["MAX_NAME_LENGTH", "ToolEnv"]
-
-MAX_NAME_LENGTH = 200
-"""Characters of a called tool's name that info keeps: a policy may call anything by any name."""
+__all__ = ["ToolEnv"]
 
 
 class ToolEnv(TextEnv):
     """A text environment with tools.
 
-    A text with calls runs them; their results, in call order, are the observation. A text without a call is the final
-    answer (``answer``). Calls that cannot be read or do not fit a tool's schema are results with an error text. Info
-    has the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty where no call was made.
+    An action with tool calls runs them, and the observation is their results in call order. An action without a call is
+    the final answer (``answer``). A call that cannot be read or does not fit its tool's schema gets an error result.
+    Info has the key ``tool_results``: a list of ``{"name", "content", "error"}``, empty if no call was made.
 
     Args:
-        tools: The tools on offer.
-        parser: Name of the wire format the policy writes calls in.
-        max_parallel_calls: Calls run per step; each further one gets a result that says so.
-        tool_timeout: Seconds a blocking or async call may take.
+        tools: Typed functions with docstrings, ``Tool`` objects, or a ``ToolRegistry`` of either.
+        parser: Name of the format that calls are written in.
+        max_parallel_calls: Calls run per step; each further call gets an error result.
+        tool_timeout: Time limit in seconds of a blocking or async call.
         **kwargs: See ``TextEnv``.
     """
 
@@ -39,21 +37,37 @@ class ToolEnv(TextEnv):
     def __init__(
         self,
         *,
-        tools: ToolRegistry,
+        tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
         parser: str = "hermes",
         max_parallel_calls: int = 4,
         tool_timeout: float = 10.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if type(max_parallel_calls) is not int or max_parallel_calls < 1:
-            raise ConfigError(f"max_parallel_calls must be an integer of at least 1, got {max_parallel_calls!r}")
-        if not isinstance(tool_timeout, (int, float)) or not tool_timeout > 0:
-            raise ConfigError(f"tool_timeout must be a number of seconds above 0, got {tool_timeout!r}")
-        self.registry = tools
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.parser = get_parser(parser, self.tools)
-        self.max_parallel_calls = max_parallel_calls
-        self.tool_timeout = tool_timeout
+        self.max_parallel_calls = integer("max_parallel_calls", max_parallel_calls, minimum=1)
+        self.tool_timeout = number("tool_timeout", tool_timeout, above=0)
+
+    # -- what a task implements ----------------------------------------------------------------------------------
+
+    def answer(self, text: str) -> Outcome:
+        """Judge the final answer."""
+        raise NotImplementedError
+
+    def after_tools(
+        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
+    ) -> Outcome:
+        """Adjust the outcome of a step that called tools, for example to reward calls.
+
+        Args:
+            calls: The calls in order, including those that could not be read.
+            results: One result per call.
+            outcome: What the step returns otherwise.
+        """
+        return outcome
+
+    # -- what it has ---------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> list[ToolSpec]:
@@ -67,36 +81,38 @@ class ToolEnv(TextEnv):
         return f"Tools:\n{specs}\nCall a tool like this: {self.parser.describe()}"
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
-        """A call in the wire format that this environment reads."""
+        """Write a call in the format that this environment reads."""
         return self.parser.format(ToolCall(name, arguments))
 
     def malformed_calls(self, action: str) -> list[ToolResult | None]:
-        """Of each call in a text what is wrong with its form, None for one that would run; nothing is run.
+        """Check the calls of an action without running them.
 
-        An empty text counts as a call that cannot be read, a text that is the final answer has no calls.
+        Returns:
+            For each call, an error result if it is malformed, else None. An empty action counts as one malformed call;
+            a final answer has no calls.
         """
         if len(action) > MAX_ACTION_LENGTH:
             return []
         parsed = self.parser.parse(clean_text(action))
         if not parsed.calls and not parsed.text.strip():
-            text = self.call_reminder.format(format=self.parser.describe())
-            return [ToolResult("", text, error=True, invalid=True)]
+            return [ToolResult("", self._reminder(), error=True, invalid=True)]
         return self.registry.refusals(parsed.calls)
 
     def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
-        """Answer a text without carrying it out: no step is taken, the state stays as it is.
+        """Reply to an action without carrying it out: no step is taken and the state does not change.
 
         Args:
-            action: The text.
-            results: What is said to each of its calls.
+            action: The action.
+            results: The reply to each of its calls.
 
         Returns:
             The observation and its info, with ``invalid_action``.
         """
-        shown = _shown(results)
-        self._observation = self._fit(join_tool_results(shown))
+        outcome = _outcome(results)
+        outcome.invalid_action = True
+        self._observation = self._fit(outcome.observation)
         self._transcript += (action, self._observation)
-        info = self._info(Outcome(self._observation, invalid_action=True, extra={"tool_results": shown}))
+        info = self.info(outcome)
         if self.render_mode == "human":
             self.render()
         return self._observation, info
@@ -106,39 +122,28 @@ class ToolEnv(TextEnv):
         self.registry.close()
         super().close()
 
-    def answer(self, text: str) -> Outcome:
-        """Judge the final answer."""
-        raise NotImplementedError
-
-    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
-        """Last word on a step that called tools; for tasks that reward calls."""
-        return outcome
-
     def act(self, action: str) -> Outcome:
         parsed = self.parser.parse(action)
         if not parsed.calls:
-            if not parsed.text.strip():
-                text = self.call_reminder.format(format=self.parser.describe())
-                return Outcome(text, invalid_action=True)
-            return self.answer(parsed.text)
+            if parsed.text.strip():
+                return self.answer(parsed.text)
+            return Outcome(self._reminder(), invalid_action=True)
         results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
-        shown = _shown(results)
-        outcome = Outcome(
-            join_tool_results(shown),
-            invalid_action=any(r.invalid for r in results),
-            extra={"tool_results": shown},
-        )
-        return self.after_tools(action, outcome)
+        outcome = _outcome(results)
+        return self.after_tools(parsed.calls, results, outcome)
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super()._info(outcome)
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
         info.setdefault("tool_results", [])
         return info
 
+    def _reminder(self) -> str:
+        return self.call_reminder.format(format=self.parser.describe())
 
-def _shown(results: list[ToolResult]) -> list[dict[str, Any]]:
-    """Results as ``info["tool_results"]`` holds them."""
-    return [
-        {"name": clean_text(r.name[:MAX_NAME_LENGTH]), "content": clean_text(r.content), "error": r.error}
-        for r in results
-    ]
+
+def _outcome(results: Sequence[ToolResult]) -> Outcome:
+    infos, invalid = [], False
+    for result in results:
+        infos.append(result.to_info())
+        invalid = invalid or result.invalid
+    return Outcome(join_tool_results(infos), invalid_action=invalid, components={}, extra={"tool_results": infos})

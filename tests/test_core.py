@@ -257,7 +257,7 @@ def test_a_typed_function_becomes_a_tool_with_its_full_schema():
 def test_functions_that_cannot_be_tools_are_refused():
     with pytest.raises(ConfigError, match="'x' needs a type"):
         tool(eval("lambda x: x"), name="f", description="d")
-    with pytest.raises(ConfigError, match="has no JSON form"):
+    with pytest.raises(ConfigError, match="cannot be written as JSON"):
 
         @tool
         def f(x: threading.Thread) -> str:
@@ -526,7 +526,7 @@ def test_steps_outside_an_episode_are_refused():
     with pytest.raises(gym.error.ResetNeeded):
         env.step("1")
     env.reset(options={"index": 1})
-    with pytest.raises(TypeError, match="an action is a string, got int"):
+    with pytest.raises(TypeError, match="an action must be a string, got int"):
         env.step(1)
     assert env.step("1")[2]
     with pytest.raises(gym.error.ResetNeeded):

@@ -16,7 +16,6 @@ from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
 from agent_envs.text import clean_text
 from agent_envs.text_env import MAX_ACTION_LENGTH
-from agent_envs.tool_env import MAX_NAME_LENGTH
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -111,7 +110,7 @@ class AsTool(PlacedWrapper):
 
     def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
         """Answer an action without carrying it out: return the observation and its info."""
-        shown = [_shown(result) for result in results]
+        shown = [result.to_info() for result in results]
         info = {**copy.deepcopy(self._info), "invalid_action": True, "reward_components": {}, "tool_results": shown}
         return self._fit(join_tool_results(shown)), info
 
@@ -124,7 +123,7 @@ class AsTool(PlacedWrapper):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out the calls of an action."""
         if not isinstance(action, str):
-            raise TypeError(f"an action is a string, got {type(action).__name__}: {action!r:.80}")
+            raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
         shown: list[dict[str, Any]] = []
         reward, invalid, components = 0.0, False, dict[str, float]()
         last: tuple[str, Any, bool, bool, dict[str, Any]] | None = None
@@ -134,7 +133,7 @@ class AsTool(PlacedWrapper):
                 result = ToolResult(result.name, "error: not run: the episode is over", error=True)
             if result.error:
                 invalid |= result.invalid
-                shown.append(_shown(result))
+                shown.append(result.to_info())
                 continue
             last = self.env.step(result.content)
             shown.append({"name": self.name, "content": last[0], "error": False})
@@ -157,14 +156,6 @@ class AsTool(PlacedWrapper):
 
     def _reminder(self) -> str:
         return f"error: there is no call of a tool. Give a command like this: {self.format_command('...')}"
-
-
-def _shown(result: ToolResult) -> dict[str, Any]:
-    return {
-        "name": clean_text(result.name[:MAX_NAME_LENGTH]),
-        "content": clean_text(result.content),
-        "error": result.error,
-    }
 
 
 @functools.lru_cache(maxsize=16)

@@ -20,8 +20,8 @@ from agent_envs.parsers.reasoning import ReasoningParser
 __all__ = ["HermesParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_TAG = re.compile(r"</?tool_call>")
-_SPACE = re.compile(r"\s*")
+_BEGIN = re.compile(r"<tool_call>\s*")
+_END = re.compile(r"\s*</tool_call>")
 _DECODER = json.JSONDecoder()
 
 
@@ -42,24 +42,20 @@ class HermesParser(ReasoningParser):
             if _CLOSE in text:
                 return ParsedAction("", (ParseFailure(f"{_CLOSE} without {_OPEN} before it", text),))
             return ParsedAction(text)
-        outside: list[str] = []
+        outside = ""
         calls: list[ToolCall | ParseFailure] = []
-        position, stray = 0, False
-        while (tag := _TAG.search(text, position)) is not None:
-            outside.append(text[position : tag.start()])
-            if tag[0] == _OPEN and len(calls) == MAX_CALLS:
+        position = 0
+        while (tag := _BEGIN.search(text, position)) is not None:
+            start, end = tag.span()
+            if start > position:
+                outside += text[position:start].replace(_CLOSE, "")
+            if len(calls) == MAX_CALLS:
                 calls.append(too_many())
-                position = len(text)
-            elif tag[0] == _OPEN:
-                call, position = _read_call(text, tag.start())
-                calls.append(call)
-            else:
-                position, stray = tag.end(), True
-        outside.append(text[position:])
-        if stray and not calls:
-            calls.append(ParseFailure(f"{_CLOSE} without {_OPEN} before it", text))
-        rest = "".join(outside)
-        return ParsedAction(rest.strip() if calls else rest, tuple(calls))
+                return ParsedAction(outside.strip(), tuple(calls))
+            call, position = _read_call(text, start, end)
+            calls.append(call)
+        outside += text[position:].replace(_CLOSE, "")
+        return ParsedAction(outside.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         body = written_json({"name": call.name, "arguments": call.arguments})
@@ -69,16 +65,17 @@ class HermesParser(ReasoningParser):
         return f'{_OPEN}{{"name": <tool>, "arguments": {{...}}}}{_CLOSE}'
 
 
-def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
-    """The call whose opening tag is at ``start``, and where the text goes on after it."""
+def _read_call(text: str, start: int, json_start: int) -> tuple[ToolCall | ParseFailure, int]:
+    """Return the call whose tag is at ``start`` and whose JSON is at ``json_start``, and where it ends."""
     begin = start + len(_OPEN)
     try:
-        value, end = _DECODER.raw_decode(text, _SPACE.match(text, begin).end())  # type: ignore[union-attr]
-        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        value, end = _DECODER.raw_decode(text, json_start)
+        tag = _END.match(text, end)
     except (ValueError, RecursionError):
-        end = -1
-    if end >= 0 and text.startswith(_CLOSE, end):
-        return check_call(value, text[begin:end]), end + len(_CLOSE)
+        tag = None
+    if tag is not None:
+        end = tag.end()
+        return check_call(value, text[begin : end - len(_CLOSE)]), end
     end, following = text.find(_CLOSE, begin), text.find(_OPEN, begin)
     if end < 0 or 0 <= following < end:
         end = following if following >= 0 else len(text)

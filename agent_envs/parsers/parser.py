@@ -11,7 +11,7 @@ from agent_envs.messages import ParseFailure, ToolCall
 __all__ = ["ParsedAction", "Parser", "only_argument"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for speed: see Outcome
 class ParsedAction:
     """A policy's text, taken apart."""
 

@@ -38,9 +38,13 @@ class ReasoningParser:
         Text in reasoning blocks is reasoning, and so is text before an end of reasoning whose beginning was in the
         prompt: calls in it are not made.
         """
-        opening, closing = next((tags for tags in self.tags if tags[1] in text), self.tags[0])
+        for tags in self.tags:
+            if tags[1] in text:
+                break
+        else:
+            return self._read(text)
         thoughts, rest = split_reasoning(
-            text, lambda body: self._read(body).calls, opening=opening, closing=closing, in_calls=self.in_calls
+            text, lambda body: self._read(body).calls, opening=tags[0], closing=tags[1], in_calls=self.in_calls
         )
         parsed = self._read(rest)
         return replace(parsed, reasoning="\n".join(filter(None, [*thoughts, parsed.reasoning]))) if thoughts else parsed

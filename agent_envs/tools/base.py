@@ -1,11 +1,12 @@
-"""What a tool is, and how a typed function becomes one."""
+"""The Tool class, and tools made from typed functions."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
+import operator
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -18,10 +19,10 @@ __all__ = ["FunctionTool", "Tool", "tool"]
 
 
 class Tool:
-    """A tool a policy can call. Subclass it for tools with state; ``tool`` makes one of a function.
+    """A tool that a policy can call. Subclass it for tools with state; ``tool`` makes one from a function.
 
-    A subclass sets ``name``, ``description`` and ``parameters`` and implements ``call`` (plain or async), which returns
-    text and raises ``ToolError`` with a text for the policy when it cannot do what was asked.
+    A subclass sets ``name``, ``description`` and ``parameters`` and implements ``call`` (plain or async). ``call``
+    returns text, and raises ``ToolError`` with a message for the policy if it cannot do what was asked.
     """
 
     name: str
@@ -29,15 +30,15 @@ class Tool:
     description: str
     """What it does, for the policy."""
     parameters: dict[str, Any]
-    """JSON schema (draft 2020-12) of the arguments, an object."""
+    """JSON schema (draft 2020-12) of the arguments, of type object."""
     blocking: bool = False
-    """Whether a call may wait (on a disk, a server, a lock) and so runs in a thread under the time limit. Tools that
-    are not blocking must be bounded by construction: they run on the spot. Async tools always run under the limit."""
+    """Whether a call may wait (for a disk, a server, a lock) and so runs in a thread with a time limit. Other tools run
+    at once, without a limit, and must take bounded time by construction. Async tools always have a limit."""
     timeout: float | None = None
-    """Seconds one call may take, or None for the environment's limit."""
+    """Time limit of a call in seconds, or None for the environment's."""
 
     def call(self, **arguments: Any) -> Any:
-        """Do the work. Returns text, or an awaitable of it; anything else is turned into text with ``str``."""
+        """Run the tool. Return text or an awaitable of it; other values are converted with ``str``."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -45,24 +46,24 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool in the OpenAI function form, schema in full."""
+        """The tool in the OpenAI function form, with its full schema."""
         return {
             "type": "function",
             "function": {
                 "name": self.name,
                 "description": self.description,
-                "parameters": copy.deepcopy(self.parameters),  # the caller's own, to change as it likes
+                "parameters": copy.deepcopy(self.parameters),  # callers may change theirs
             },
         }
 
     @property
     def is_async(self) -> bool:
         """Whether ``call`` is a coroutine function."""
-        return asyncio.iscoroutinefunction(self.call)
+        return inspect.iscoroutinefunction(self.call)
 
 
 class FunctionTool(Tool):
-    """A tool around a function; see ``tool``."""
+    """A tool made from a function; see ``tool``."""
 
     def __init__(
         self,
@@ -74,14 +75,14 @@ class FunctionTool(Tool):
         timeout: float | None = None,
     ) -> None:
         if not (inspect.isfunction(function) or inspect.ismethod(function)):
-            raise ConfigError(f"tool() takes a function, got {function!r}; for tools with state subclass Tool")
+            raise ConfigError(f"a tool must be a Tool or a typed function, got {function!r}; for state, subclass Tool")
         summary, argument_docs = _read_docstring(function)
         self.function = function
         self.__module__ = function.__module__
         self.name = name or function.__name__
         self.description = description or summary
         self.parameters = _schema_of(function, argument_docs)
-        self.blocking = blocking or timeout is not None  # only what runs apart can be stopped
+        self.blocking = blocking or timeout is not None  # only a call in a thread can be abandoned
         self.timeout = timeout
         self.call = function  # type: ignore[method-assign]
         if not self.description:
@@ -90,9 +91,21 @@ class FunctionTool(Tool):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def __reduce__(self) -> str:
-        """Pickled by name, as functions are: the decorated name in its module is this tool."""
-        return self.function.__qualname__
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle by name, as functions are, if the function was decorated; otherwise by its function."""
+        try:
+            named = operator.attrgetter(self.function.__qualname__)(sys.modules[self.__module__])
+        except (AttributeError, KeyError):
+            named = self  # pickle reports that it cannot find it
+        if named is self:
+            return self.function.__qualname__
+        return _function_tool, (self.function, self.name, self.description, self.blocking, self.timeout)
+
+
+def _function_tool(
+    function: Callable[..., Any], name: str, description: str, blocking: bool, timeout: float | None
+) -> FunctionTool:
+    return FunctionTool(function, name=name, description=description, blocking=blocking, timeout=timeout)
 
 
 def tool(
@@ -103,7 +116,7 @@ def tool(
     blocking: bool = False,
     timeout: float | None = None,
 ) -> Any:
-    """Make a tool of a typed function with a docstring (a decorator, with or without arguments).
+    """Make a tool from a typed function with a docstring; works as a decorator with or without arguments.
 
     The first paragraph of the docstring is the description; a Google-style ``Args:`` section describes the arguments.
     Types may be str, int, float, bool, None, list, dict, tuple, Literal, TypedDict and unions of these, nested to any
@@ -111,13 +124,13 @@ def tool(
 
     Args:
         function: The function, plain or async.
-        name: The tool's name instead of the function's.
-        description: The description instead of the docstring's.
+        name: Name of the tool; by default the function's.
+        description: Description of the tool; by default the docstring's.
         blocking: Whether calls may wait; see ``Tool.blocking``. A ``timeout`` implies it.
-        timeout: Seconds a call may take, instead of the environment's limit.
+        timeout: Time limit of a call in seconds; by default the environment's.
 
     Raises:
-        ConfigError: An argument has no type or one without a JSON form, or there is no description.
+        ConfigError: An argument has no type or one that JSON cannot express, or there is no description.
 
     >>> @tool
     ... def add(a: int, b: int = 1) -> str:
@@ -140,7 +153,7 @@ def tool(
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and the argument descriptions of the ``Args:`` section."""
+    """Return the first paragraph of a docstring, and the descriptions in its ``Args:`` section."""
     doc = inspect.getdoc(function) or ""
     summary = " ".join(doc.split("\n\n", 1)[0].split())
     section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", doc, flags=re.MULTILINE)
@@ -155,18 +168,18 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> dict[str, Any]:
-    """The JSON schema of a function's arguments."""
+    """Return the JSON schema of a function's arguments."""
     try:
         hints = typing.get_type_hints(function)
     except NameError as e:
-        raise ConfigError(f"tool {function.__name__!r}: a type is not known where the function is: {e}") from e
+        raise ConfigError(f"tool {function.__name__!r}: a type hint cannot be resolved: {e}") from e
     properties: dict[str, Any] = {}
     required: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"tool {function.__name__!r}: argument {name!r} must be callable by keyword")
+            raise ConfigError(f"tool {function.__name__!r}: argument {name!r} must accept a keyword")
         if name not in hints:
-            raise ConfigError(f"tool {function.__name__!r}: argument {name!r} needs a type")
+            raise ConfigError(f"tool {function.__name__!r}: argument {name!r} needs a type hint")
         schema = _type_schema(hints[name], f"tool {function.__name__!r}, argument {name!r}")
         if name in argument_docs:
             schema["description"] = argument_docs[name]
@@ -189,7 +202,7 @@ _SIMPLE_TYPES: dict[Any, str] = {
 
 
 def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
-    """The JSON schema of one type."""
+    """Return the JSON schema of a type."""
     if annotation is Any:
         return {}
     if annotation in _SIMPLE_TYPES:
@@ -216,13 +229,13 @@ def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
         required = _required_keys(annotation)
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     raise ConfigError(
-        f"{where}: {annotation!r} has no JSON form; use str, int, float, bool, None, list, dict, tuple, Literal, "
-        "a union of these or a TypedDict"
+        f"{where}: {annotation!r} cannot be written as JSON; use str, int, float, bool, None, list, dict, tuple, "
+        "Literal, TypedDict or a union of these"
     )
 
 
 def _required_keys(annotation: Any) -> list[str]:
-    """Keys that a TypedDict must have; `__required_keys__` misses marks in annotations that are strings."""
+    """Return the required keys of a TypedDict; `__required_keys__` misses marks in string annotations."""
     marks = {
         key: typing.get_origin(hint) for key, hint in typing.get_type_hints(annotation, include_extras=True).items()
     }

@@ -1,66 +1,72 @@
-"""A set of tools: their specs, and running the calls a policy makes."""
+"""The tools of an environment: their specs, and checking and running the calls a policy makes."""
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import contextlib
-import functools
-import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.threads import background_loop, is_responsive, run_in_thread
-from agent_envs.tools.base import Tool
+from agent_envs.text import clean_text
+from agent_envs.tools.base import Tool, tool
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
 
 __all__ = ["ToolRegistry", "ToolResult"]
 
+MAX_NAME_LENGTH = 200  # characters of a tool's name as called: a policy may write any name
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen, for speed: see Outcome
 class ToolResult:
-    """What one call came to."""
+    """The result of one call."""
 
     name: str
-    """The tool's name as called, "" where the call could not be read."""
+    """The tool's name as called, "" if the call could not be read."""
     content: str
-    """The text for the policy."""
+    """The text for the policy, as the tool returned it."""
     error: bool = False
-    """Whether the text tells of a failure."""
+    """Whether the text reports a failure."""
     invalid: bool = False
-    """Whether the call could not be carried out as asked: unreadable, unknown, wrong arguments, over the cap."""
+    """Whether the call was not run: unreadable, no such tool, wrong arguments, or beyond the limit per step."""
+
+    def to_info(self) -> dict[str, Any]:
+        """Return the result as an entry of ``info["tool_results"]``."""
+        return {"name": self.name, "content": clean_text(self.content), "error": self.error}
 
 
 class ToolRegistry:
-    """The tools of one environment, by name.
+    """The tools of an environment by name, and a check of the arguments of each.
 
     Args:
-        tools: The tools.
+        tools: ``Tool`` objects, or typed functions with docstrings.
 
     Raises:
-        ConfigError: Two tools have the same name.
+        ConfigError: Two tools have the same name, or a function cannot be a tool.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._validators: dict[str, Any] = {}  # made when a call first needs one
-        self._plain: dict[str, dict[str, type] | None] = {}
+        self._validators: dict[str, Any] = {}  # built when first needed
+        self._flat: dict[str, dict[str, type]] = {}
         self._waiting: set[str] = set()
         for entry in tools:
-            if not isinstance(entry, Tool):
-                raise ConfigError(f"expected a Tool, got {entry!r}; decorate a function with @tool")
+            entry = entry if isinstance(entry, Tool) else tool(entry)
             if entry.name in self._tools:
-                raise ConfigError(f"two tools are named {entry.name!r}; give one another name")
+                raise ConfigError(f"two tools are named {entry.name!r}; rename one")
             self._tools[entry.name] = entry
-            self._plain[entry.name] = _plain_types(entry.parameters)
+            types = _flat_types(entry.parameters)
+            if types is not None:
+                self._flat[entry.name] = types
             if entry.is_async or entry.blocking:
                 self._waiting.add(entry.name)
 
     def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles make their own validators: jsonschema's cannot be pickled."""
+        """Leave out the validators, which cannot be pickled; a copy builds its own."""
         return {**self.__dict__, "_validators": {}}
 
     def __len__(self) -> int:
@@ -74,7 +80,7 @@ class ToolRegistry:
 
     @property
     def names(self) -> list[str]:
-        """The tools' names in order."""
+        """The names of the tools, in order."""
         return list(self._tools)
 
     @property
@@ -90,13 +96,13 @@ class ToolRegistry:
     def run(
         self, calls: Sequence[ToolCall | ParseFailure], *, max_calls: int = 4, timeout: float = 10.0
     ) -> list[ToolResult]:
-        """Run the calls of one step, those that may wait side by side.
+        """Run the calls of one step; blocking and async calls run in parallel.
 
         Args:
-            calls: The calls in the order they were written.
-            max_calls: Calls that are run; each further one gets a result that says so.
-            timeout: Seconds a blocking or async call may take, unless its tool has a limit of its own. A call that
-                takes longer gets an error as its result; its thread is left behind.
+            calls: The calls, in the order they were written.
+            max_calls: Maximum number of calls to run; each further call gets an error result.
+            timeout: Time limit in seconds of a blocking or async call whose tool sets none. A call that takes longer
+                gets an error result, and its thread is abandoned.
 
         Returns:
             One result per call, in the same order.
@@ -104,58 +110,51 @@ class ToolRegistry:
         Raises:
             BackendError: A tool failed in a way that is not the policy's fault.
         """
-        results: list[ToolResult | None] = []
+        results: list[ToolResult] = []
         waiting: list[tuple[int, _Waiting]] = []
-        for position, call in enumerate(calls):
-            result = self._refuse(call, position, max_calls)
-            if result is None:
-                assert isinstance(call, ToolCall)
-                entry = self._tools[call.name]
-                arguments = call.arguments
-                if not _fits(arguments, self._plain[call.name]):
-                    arguments = _with_integers(arguments, entry.parameters)
-                limit = timeout if entry.timeout is None else entry.timeout
-                if call.name in self._waiting:
-                    waiting.append((position, _Waiting(entry, arguments, limit)))
-                else:
-                    result = _attempt(entry, functools.partial(entry.call, **arguments), limit)
-            results.append(result)
-        for position, started in waiting:
-            results[position] = started.result()
-        return results  # type: ignore[return-value]
+        for call in calls:
+            arguments = self._arguments(call) if len(results) < max_calls else _too_many(call, max_calls)
+            if isinstance(arguments, ToolResult):
+                results.append(arguments)
+                continue
+            entry = self._tools[call.name]  # type: ignore[union-attr]
+            limit = timeout if entry.timeout is None else entry.timeout
+            if call.name in self._waiting:  # type: ignore[union-attr]
+                waiting.append((len(results), _Waiting(entry, arguments, limit)))
+                results.append(ToolResult(entry.name, ""))  # until it has ended
+            else:
+                results.append(_attempt(entry, limit, entry.call, arguments))
+        for index, started in waiting:
+            results[index] = started.result()
+        return results
 
     def refusals(self, calls: Sequence[ToolCall | ParseFailure]) -> list[ToolResult | None]:
-        """Of each call what is wrong with its form (unreadable, unknown, wrong arguments), None for one that would run.
+        """Check calls without running them: for each, an error result if it is malformed, else None."""
+        checked = map(self._arguments, calls)
+        return [result if isinstance(result, ToolResult) else None for result in checked]
 
-        Nothing is run.
-        """
-        return [self._refuse(call, 0, 1) for call in calls]
-
-    def _refuse(self, call: ToolCall | ParseFailure, position: int, max_calls: int) -> ToolResult | None:
-        """The result of a call that is not run, or None for one that is."""
-        name = call.name if isinstance(call, ToolCall) else ""
-        if position >= max_calls:
-            return ToolResult(name, f"error: not run: at most {max_calls} calls per step", error=True, invalid=True)
+    def _arguments(self, call: ToolCall | ParseFailure) -> dict[str, Any] | ToolResult:
+        """Return the arguments to run a call with, or the result of a call that is malformed."""
         if isinstance(call, ParseFailure):
-            return ToolResult(name, f"error: {call.error}", error=True, invalid=True)
+            return _invalid("", call.error)
+        name, arguments = call.name, call.arguments
+        types = self._flat.get(name)
+        if types is not None and _fits(arguments, types):
+            return arguments
         if name not in self._tools:
-            text = f"error: there is no tool {name[:100]!r}.{did_you_mean(name[:100], self._tools)}"
-            return ToolResult(name, text, error=True, invalid=True)
-        if _fits(call.arguments, self._plain[name]):
-            return None
+            return _invalid(name, _no_such_tool(name[:100], self.names))
         try:
-            problem = next(self._validator(name).iter_errors(call.arguments), None)
+            problem = next(self._validator(name).iter_errors(arguments), None)
         except RecursionError:
-            return ToolResult(name, "error: the arguments are nested too deeply", error=True, invalid=True)
+            return _invalid(name, "the arguments are nested too deeply")
         if problem is not None:
             where = "".join(f"[{part!r}]" for part in problem.absolute_path)
-            text = f"error: wrong arguments for {name}{where and ' at ' + where}: {_shorten(problem.message)}"
-            return ToolResult(name, text, error=True, invalid=True)
-        return None
+            return _invalid(name, f"wrong arguments for {name}{where and ' at ' + where}: {_shorten(problem.message)}")
+        return _with_integers(arguments, self._tools[name].parameters)
 
     def _validator(self, name: str) -> Any:
         if name not in self._validators:
-            # Not at the top: it takes as long to import as the rest of the package.
+            # Imported here because it takes as long as the rest of the package.
             from jsonschema import Draft202012Validator
             from jsonschema.exceptions import SchemaError
 
@@ -163,64 +162,127 @@ class ToolRegistry:
             try:
                 Draft202012Validator.check_schema(schema)
             except SchemaError as e:
-                raise ConfigError(f"tool {name!r}: its parameters are no JSON schema: {e.message}") from e
+                raise ConfigError(f"tool {name!r}: its parameters are not a valid JSON schema: {e.message}") from e
             self._validators[name] = Draft202012Validator(schema)
         return self._validators[name]
 
 
+def _invalid(name: str, problem: str) -> ToolResult:
+    return ToolResult(clean_text(name[:MAX_NAME_LENGTH]), f"error: {problem}", error=True, invalid=True)
+
+
+def _no_such_tool(name: str, names: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"there is no tool {name!r}.{hint} There are: {', '.join(map(repr, names))}."
+
+
+def _too_many(call: ToolCall | ParseFailure, max_calls: int) -> ToolResult:
+    name = call.name if isinstance(call, ToolCall) else ""
+    return _invalid(name, f"not run: at most {max_calls} calls per step")
+
+
 class _Waiting:
-    """A call that runs elsewhere while others start."""
+    """A blocking or async call under way."""
 
     def __init__(self, entry: Tool, arguments: dict[str, Any], limit: float) -> None:
+        from agent_envs.threads import background_loop, run_in_thread
+
         self.entry = entry
         self.limit = limit
         self.deadline = time.monotonic() + limit
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: concurrent.futures.Future[Any]
         if entry.is_async:
+            import asyncio
+
             self.loop = background_loop()
             self.future = asyncio.run_coroutine_threadsafe(entry.call(**arguments), self.loop)
         else:
             self.future = run_in_thread(entry.call, **arguments)
 
     def result(self) -> ToolResult:
-        # A tool's own exception is returned here; what is raised is about the wait.
-        with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
+        import contextlib
+        from concurrent.futures import CancelledError
+
+        from agent_envs.threads import background_loop, is_responsive
+
+        # An exception of the tool itself is returned here; one that is raised is about the wait.
+        with contextlib.suppress(TimeoutError, CancelledError):
             self.future.exception(timeout=max(0.0, self.deadline - time.monotonic()))
         if self.future.done():
-            return _attempt(self.entry, self.future.result, self.deadline - time.monotonic())
+            return _attempt(self.entry, self.deadline - time.monotonic(), self.future.result, {})
         self.future.cancel()
         if self.loop is not None and not is_responsive(self.loop):
             background_loop(replace=self.loop)
-        return ToolResult(self.entry.name, _too_long(self.entry, self.limit), error=True)
+        return _too_long(self.entry, self.limit)
 
 
-_PLAIN_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
+def _attempt(entry: Tool, limit: float, call: Callable[..., Any], arguments: Mapping[str, Any]) -> ToolResult:
+    """Call a tool and return its result, waiting up to ``limit`` seconds for an awaitable."""
+    try:
+        content = call(**arguments)
+        if isinstance(content, str):
+            return ToolResult(entry.name, content)
+        if isinstance(content, Awaitable):
+            import asyncio
+            from concurrent.futures import wait
+
+            from agent_envs.threads import background_loop
+
+            started = asyncio.run_coroutine_threadsafe(_awaited(content), background_loop())
+            if not wait([started], timeout=max(0.0, limit)).done:
+                started.cancel()
+                return _too_long(entry, limit)
+            content = started.result()
+        return ToolResult(entry.name, content if isinstance(content, str) else str(content))
+    except ToolError as e:
+        return ToolResult(entry.name, f"error: {e}", error=True)
+    except AgentEnvsError:
+        raise
+    except Exception as e:
+        raise BackendError(f"tool {entry.name!r} failed: {type(e).__name__}: {e}") from e
 
 
-def _plain_types(schema: dict[str, Any]) -> dict[str, type] | None:
-    """Argument names and types of a flat object whose arguments are all required and of one plain type, else None."""
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _too_long(entry: Tool, limit: float) -> ToolResult:
+    return ToolResult(entry.name, f"error: {entry.name} took longer than {limit:g} s and was stopped", error=True)
+
+
+_SIMPLE_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
+
+
+def _flat_types(schema: Mapping[str, Any]) -> dict[str, type] | None:
+    """Return the arguments' types if all of them are required and of a simple type, else None."""
     properties = schema.get("properties", {})
     flat = set(schema) <= {"type", "properties", "required", "additionalProperties", "description"}
     if not flat or schema.get("type") != "object" or set(schema.get("required", ())) != set(properties):
         return None
     types: dict[str, type] = {}
     for name, inner in properties.items():
-        if not (set(inner) <= {"type", "description"} and inner.get("type") in _PLAIN_TYPES):
+        if not (set(inner) <= {"type", "description"} and inner.get("type") in _SIMPLE_TYPES):
             return None
-        types[name] = _PLAIN_TYPES[inner["type"]]
+        types[name] = _SIMPLE_TYPES[inner["type"]]
     return types
 
 
-def _fits(arguments: dict[str, Any], types: dict[str, type] | None) -> bool:
-    """True for arguments that certainly fit; all others are for jsonschema to judge, which takes ten times as long."""
-    if types is None or len(arguments) != len(types):
+def _fits(arguments: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+    """Whether arguments certainly fit. jsonschema judges all others, which takes ten times as long."""
+    if len(arguments) != len(types):
         return False
-    return all(type(arguments.get(name)) is kind for name, kind in types.items())
+    for name, kind in types.items():  # noqa: SIM110  a loop is twice as fast as all()
+        if type(arguments.get(name)) is not kind:
+            return False
+    return True
 
 
 def _with_integers(value: Any, schema: Any) -> Any:
-    """``value`` with whole floats as ints where its schema, which it fits, wants integers: JSON knows no difference."""
+    """Turn whole floats into ints where the schema says integer: JSON does not tell them apart."""
     if not isinstance(schema, dict):
         return value
     if type(value) is float:
@@ -233,33 +295,6 @@ def _with_integers(value: Any, schema: Any) -> Any:
         properties, others = schema.get("properties", {}), schema.get("additionalProperties")
         return {key: _with_integers(entry, properties.get(key, others)) for key, entry in value.items()}
     return value
-
-
-def _attempt(entry: Tool, call: Callable[[], Any], limit: float) -> ToolResult:
-    """The result of a call, an awaitable it returns being awaited for ``limit`` seconds."""
-    try:
-        content = call()
-        if inspect.isawaitable(content):
-            waiting = asyncio.run_coroutine_threadsafe(_awaited(content), background_loop())
-            if not concurrent.futures.wait([waiting], timeout=max(0.0, limit)).done:
-                waiting.cancel()
-                return ToolResult(entry.name, _too_long(entry, limit), error=True)
-            content = waiting.result()
-    except ToolError as e:
-        return ToolResult(entry.name, f"error: {e}", error=True)
-    except AgentEnvsError:
-        raise
-    except Exception as e:
-        raise BackendError(f"tool {entry.name!r} failed: {type(e).__name__}: {e}") from e
-    return ToolResult(entry.name, content if isinstance(content, str) else str(content))
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-def _too_long(entry: Tool, limit: float) -> str:
-    return f"error: {entry.name} took longer than {limit:g} s and was stopped"
 
 
 def _shorten(message: str, limit: int = 300) -> str:

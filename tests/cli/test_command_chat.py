@@ -213,7 +213,7 @@ def test_questions_that_are_none():
     for options in ({"question": " "}, {"question": 3}, {"question": "a?", "index": 1}):
         with pytest.raises(ConfigError):
             env.reset(options=options)
-    with pytest.raises(ConfigError, match="reset options may hold"):
+    with pytest.raises(ConfigError, match="a reset option must be one of 'index', 'game', got 'question'"):
         gym.make("AgentR1/ALFWorld-v0").reset(options={"question": "a?"})
     with pytest.raises(ConfigError, match="selector='lexical'"):
         gym.make("AgentR1/PaperSearch-v0", papers=200).reset(options={"question": "a?"})

@@ -336,7 +336,7 @@ def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
         ({"split": "trian"}, "Did you mean 'train'"),
         ({"level": 9}, "from 1 to 8"),
         ({"level": [2, 1]}, "from 1 to 8"),
-        ({"split": ["train"]}, "split must be the name of one, such as 'train'"),
+        ({"split": ["train"]}, "split must be one of 'train'"),
         ({"data": None}, "data must be 'generated', 'official' or a path, got None"),
         ({"data": 5}, "data must be 'generated', 'official' or a path, got 5"),
         ({"reward": ["terminal"]}, "there is no reward"),

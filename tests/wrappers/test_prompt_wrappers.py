@@ -400,7 +400,7 @@ def test_environments_read_texts_without_reasoning():
     plain, env = gym.make(SHOP), StripReasoning(gym.make(SHOP))
     plain.reset(seed=0), env.reset(seed=0)
     assert plain.step("search[mug]") == env.step("<think>click[x]</think>\nsearch[mug]\n")
-    with pytest.raises(TypeError, match="an action is a string"):
+    with pytest.raises(TypeError, match="an action must be a string"):
         env.step(3)
 
 

@@ -205,8 +205,8 @@ class ALFWorldEnv(TextEnv):
     def available_actions(self) -> list[str]:
         return list(self.state.commands)
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super()._info(outcome)
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
         task: Game | GeneratedGame = self.task
         info.update(
             split=self.split,

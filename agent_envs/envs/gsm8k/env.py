@@ -10,7 +10,8 @@ verl's utils/reward_score/gsm8k.py; the default is stricter and pays once: `agen
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -28,11 +29,12 @@ from agent_envs.datasets.gsm8k.generated.problems import (
 from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_gsm8k_files, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import combined, demonstrated, worked_steps, wrong_answer
 from agent_envs.errors import ConfigError, ToolError, did_you_mean
+from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.rewards.math_answers import extract_answer, score, score_agentr1
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools import Tool, ToolRegistry
+from agent_envs.tools import Tool, ToolRegistry, ToolResult
 from agent_envs.tools.calculator import calculator
 
 __all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv"]
@@ -211,6 +213,8 @@ class _Progress:
     """Whether a call came to an error."""
     observed: list[str] = field(default_factory=list)
     """The tool's results in order, errors left out."""
+    anchor: str = ""
+    """The question and the results."""
 
 
 class GSM8KToolEnv(_TextSpec, ToolEnv):
@@ -302,30 +306,33 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         return _own_gsm8k(question)
 
     def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
-        return task.question, _Progress()
+        return task.question, _Progress(anchor=task.question)
 
     def act(self, action: str) -> Outcome:
         self.state.steps += 1
         outcome = super().act(action)
         if self.reward == "agentr1" and not outcome.terminated:
-            paid = _last_number(action, self.task.answer)
-            outcome = replace(outcome, reward=paid, components={"last_number": paid})
+            outcome.reward = _last_number(action, self.task.answer)
+            outcome.components = {"last_number": outcome.reward}
         return outcome
 
     def answer(self, text: str) -> Outcome:
         return _judge(text, self.task.answer, self.reward)
 
-    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
-        for result in outcome.extra["tool_results"]:
-            if result["error"]:
-                self.state.failed = True
+    def after_tools(
+        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
+    ) -> Outcome:
+        progress: _Progress = self.state
+        for result in results:
+            if result.error:
+                progress.failed = True
             else:
-                self.state.observed.append(result["content"])
+                progress.observed.append(result.content)
+                progress.anchor += f"\n{result.content}"
         return outcome
 
     def anchor(self) -> str:
-        observed = self.state.observed
-        return "\n".join([self.task.question, *observed]) if observed else str(self.task.question)
+        return self.state.anchor
 
     def expert_action(self) -> str | None:
         """The first calculation whose result has not been seen, or the answer; None for a question of one's own.

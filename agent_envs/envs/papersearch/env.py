@@ -63,7 +63,7 @@ from agent_envs.retrieval.papers import (
 from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
-from agent_envs.tool_env import MAX_NAME_LENGTH, ToolEnv
+from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry
 from agent_envs.tools.registry import ToolResult
 
@@ -285,16 +285,15 @@ class PaperSearchEnv(ToolEnv):
         scores = self._scores([r.content for r in results if isinstance(r.content, Found)])
         calls, shown = [], []
         for result in results:
-            name = clean_text(result.name[:MAX_NAME_LENGTH])
             if not isinstance(result.content, Found):
-                calls.append(ScoredCall(name, ERROR))
-                shown.append({"name": name, "content": clean_text(result.content), "error": True})
+                calls.append(ScoredCall(result.name, ERROR))
+                shown.append(result.to_info())
                 continue
             found = result.content
             status = REPEATED if found.status == OK and self.state.has_run(found) else found.status
             new = self.state.keep(found, scores) if status == OK else []
-            calls.append(ScoredCall(name, status, tuple(pooled.score for pooled in new)))
-            shown.append({"name": name, "content": self._show(found, status, new), "error": status != OK})
+            calls.append(ScoredCall(result.name, status, tuple(pooled.score for pooled in new)))
+            shown.append({"name": result.name, "content": self._show(found, status, new), "error": status != OK})
         return calls, shown
 
     def _scores(self, found: list[Found]) -> dict[str, float]:
@@ -341,8 +340,8 @@ class PaperSearchEnv(ToolEnv):
         pool = sorted(f"{paper_id}{'*' if p.expanded else ''}" for paper_id, p in self.state.pool.items())
         return clean_text("\n".join([self.task.query, *pool]))
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super()._info(outcome)
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
         state, metrics = self.state, self._metrics()
         info.update(
             score=metrics["f1"],

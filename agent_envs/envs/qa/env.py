@@ -10,6 +10,7 @@ recipe (`tool`), ReAct's hotpotqa notebook (`react`) and Search-R1 (`search_r1`)
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,12 +28,12 @@ from agent_envs.envs.qa.expert import expert_text, wrong_text
 from agent_envs.envs.qa.prompt import INSTRUCTIONS, hotpotqa_prompt
 from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward, last_answer
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolCall, ToolSpec
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools import ToolRegistry
+from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.search import SearchTool, check_limits
 
 __all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
@@ -161,18 +162,20 @@ class QAEnv(ToolEnv):
         self.state.turns.append(action)
         return super().act(action)
 
-    def after_tools(self, action: str, outcome: Outcome) -> Outcome:
-        results = outcome.extra["tool_results"]
-        for result in results:
-            self.state.note(result["content"])
-            result["content"] = str(result["content"])
-        failed = any(result["error"] for result in results)
+    def after_tools(
+        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
+    ) -> Outcome:
+        infos = outcome.extra["tool_results"]
+        for info in infos:
+            self.state.note(info["content"])
+            info["content"] = str(info["content"])
+        failed = any(result.error for result in results)
         return replace(
             outcome,
             observation=str(outcome.observation),
             invalid_action=outcome.invalid_action or failed,
             # In the other styles there are no tools, so what a search finds is not a tool result.
-            extra={"tool_results": results if self.style == "tool" else []},
+            extra={"tool_results": infos if self.style == "tool" else []},
         )
 
     def answer(self, text: str) -> Outcome:
@@ -205,8 +208,8 @@ class QAEnv(ToolEnv):
         ]
         return {"question": self.task.question, "searches": searches}
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super()._info(outcome)
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
         state, task = self.state, self.task
         found = sum(title in state.pages for title in task.supporting)
         info.update(

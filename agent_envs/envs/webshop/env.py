@@ -321,8 +321,8 @@ class WebShopEnv(TextEnv):
     def prompt_state(self) -> dict[str, Any]:
         return {"instruction": self.task.goal.instruction}
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super()._info(outcome)
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
         visit: Visit = self.state
         info["goal"] = int(visit.name)
         info["url"] = visit.url
