@@ -373,7 +373,7 @@ def test_a_server_that_is_not_there() -> None:
 def test_a_completion_without_choices(server: Server, policy: OpenAIPolicy) -> None:
     server.answer = lambda request: (200, {**say("")[1], "choices": []})
     episode = run_episode(make(), policy, seed=0)
-    assert episode.error is not None and "without choices" in episode.error
+    assert episode.error is not None and "with choices" in episode.error
 
 
 def test_logprobs_and_further_arguments(server: Server) -> None:
@@ -427,7 +427,7 @@ def test_the_client_of_a_loop_is_closed_with_it(server: Server) -> None:
     for _ in range(2):
         assert asyncio.run(arun_episode(make(), policy, seed=0)).success
     assert server.connections == 2
-    assert len(policy.server._seats) == 1  # that of the closed loop was forgotten when the next one was made
+    assert len(policy.server._clients) == 1  # that of the closed loop was forgotten when the next one was made
     policy.close()
 
 
@@ -483,7 +483,7 @@ def test_arguments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match="no API key: pass api_key="):
         OpenAIPolicy("m")
-    with pytest.raises(ConfigError, match="tool_mode must be 'native' or 'text', got 'both'"):
+    with pytest.raises(ConfigError, match="tool_mode must be one of 'native', 'text', got 'both'"):
         OpenAIPolicy("m", api_key="k", tool_mode="both")  # type: ignore[arg-type]
 
 

@@ -597,9 +597,9 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         (b'{"reward": 1%s}' % (b"0" * 400), "finite number"),
         ({"rewards": [1, 2]}, "has 1 steps, got 2 rewards"),
         ({"rewards": {"7": 1}}, "no step of call 7"),
-        ({"reward": 1, "success": "yes"}, "true or false"),
+        ({"reward": 1, "success": "yes"}, "must be True or False"),
         ({"reward": 1, "stop_reason": "tired"}, "unknown stop reason 'tired'"),
-        ({"reward": 1, "info": [1]}, "'info' is an object"),
+        ({"reward": 1, "info": [1]}, "'info' must be an object"),
     ]:
         status, reply = post(proxy, "/episodes/y/reward", body)
         assert status == 400 and said in reply["error"]["message"], (body, reply)

@@ -1,1 +1,1 @@
-"""A policy behind any server that speaks OpenAI's chat completions."""
+"""A policy that asks any server with OpenAI's chat-completions API."""

@@ -1,7 +1,7 @@
-"""Native tool calls: what a server tells apart from the text, as the text that an environment reads, and back.
+"""Native tool calls: a server's calls as the text that an environment reads, and its results as the server wants them.
 
-A server returns calls with ids and wants each answered under its id; an environment reads one text and shows its
-results in order. Whoever stands between them uses this.
+A server returns calls with ids and wants each result under its id; an environment reads one text and shows its
+results in order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FormatCall = Callable[[str, dict[str, Any]], str]
 
 
 def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tuple[str, bool]:
-    """A call in the environment's wire format, and whether its arguments were a JSON object.
+    """Return a call in the environment's wire format, and whether its arguments were a JSON object.
 
-    Arguments that are not stay as the model wrote them, in the place where they belong, and where a format writes each
-    by its name, as one that no tool has: the environment says what is wrong with them.
+    Malformed arguments stay as the model wrote them, in the arguments' place; in formats that name each argument, under
+    a name that no tool has. The environment then answers what is wrong with them.
 
     >>> call_text("add", '{"a": 1}', lambda name, arguments: f"{name} {json.dumps(arguments)}")
     ('add {"a": 1}', True)
@@ -42,10 +42,10 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
 
 
 def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """What an environment said, with a result under each call's id and the rest from the user.
+    """Return an environment's messages with each result under its call's id and the rest from the user.
 
     Args:
-        call_ids: Ids of the calls that were made, in order, None for one that is shown as text; empty without calls.
+        call_ids: Ids of the calls, in order; None for a call that the history shows as text; empty without calls.
         messages: The environment's new messages.
 
     >>> answer_calls(["c1"], [{"role": "tool", "name": "add", "content": "4"}])
@@ -58,10 +58,10 @@ def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) ->
     if not call_ids:
         return others + ([{"role": "user", "content": "\n".join(results)}] if results else [])
     if len(results) != len(call_ids):
-        # A wrapper changed the observation, or there were calls in the text too: every id needs an answer.
-        shown = "\n".join(message["content"] for message in messages)
-        results, others = [shown] + ["(shown with the first call)"] * (len(call_ids) - 1), []
+        # A wrapper changed the observation, or the text had calls too: every id still needs an answer.
+        content = "\n".join(message["content"] for message in messages)
+        results, others = [content] + ["(shown with the first call)"] * (len(call_ids) - 1), []
     answers = list(zip(call_ids, results, strict=True))
-    told = [{"role": "tool", "tool_call_id": i, "content": content} for i, content in answers if i is not None]
+    by_id = [{"role": "tool", "tool_call_id": i, "content": content} for i, content in answers if i is not None]
     rest = [content for i, content in answers if i is None]
-    return told + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others
+    return by_id + ([{"role": "user", "content": "\n".join(rest)}] if rest else []) + others

@@ -1,7 +1,7 @@
-"""Requests to an OpenAI-compatible server that come through: retried, held back by rate limits, limited in number.
+"""Requests to an OpenAI-compatible server, with retries, rate limits and a maximum at a time.
 
-The client is the official one with its aiohttp transport, which many episodes at once need. One is made per event
-loop and closed with it.
+The client is the official one with its aiohttp transport, which many concurrent episodes need. Every event loop has a
+client of its own, closed with the loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import email.utils
 import json
 import random
 import time
@@ -27,6 +26,7 @@ from agent_envs.errors import (
     MissingExtraError,
 )
 from agent_envs.policies.openai.reply import Reply, StreamedReply, read_reply
+from agent_envs.retrieval.http.retry_after import retry_after
 
 if TYPE_CHECKING:
     import openai
@@ -35,12 +35,12 @@ __all__ = ["OpenAIServer"]
 
 _CLOSE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the first retry, doubled from one to the next
-_LONGEST_REPLY = 64 << 20  # bytes: far more than a model says
+_LONGEST_REPLY = 64 << 20  # bytes, far more than a model writes
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
-class _Seat(NamedTuple):
-    """What one event loop has of a server."""
+class _LoopClient(NamedTuple):
+    """The client of one event loop."""
 
     client: openai.AsyncOpenAI
     lifetime: AsyncGenerator[openai.AsyncOpenAI, None]
@@ -48,23 +48,23 @@ class _Seat(NamedTuple):
     """Requests that may still be sent."""
 
 
-_Seats = dict[asyncio.AbstractEventLoop, _Seat]
+_Clients = dict[asyncio.AbstractEventLoop, _LoopClient]
 
 
 class OpenAIServer:
     """A chat-completions server.
 
     Args:
-        base_url: Its address, or None for OpenAI's own.
+        base_url: Its address, or None for OpenAI's.
         api_key: The key.
-        timeout: Seconds one attempt may take in all.
-        stall_timeout: Seconds a streamed reply may be silent.
-        max_retries: Further attempts of a request after a connection error, a time-out, a reply that cannot be read, or
-            a status that says to try again.
-        max_wait: Seconds a request waits in all because of rate limits, which are no failures: a `Retry-After` is kept
-            by all requests.
-        max_in_flight: Requests under way at the same time, per event loop; None for no limit.
-        stream: Whether replies are streamed, so that a server that stalls is noticed early.
+        timeout: Seconds that one attempt may take.
+        stall_timeout: Seconds without a byte of a streamed reply.
+        max_retries: Further attempts after a connection error, a time-out, a malformed reply, or a status that allows
+            another attempt.
+        max_wait: Seconds that a request may wait for rate limits in total. These are not failures: all requests obey a
+            `Retry-After`.
+        max_in_flight: Most requests at a time per event loop; None for no limit.
+        stream: Whether to stream replies, so that a server that stalls is noticed early.
 
     Raises:
         MissingExtraError: The `openai` package or its aiohttp transport is not installed.
@@ -89,7 +89,7 @@ class OpenAIServer:
             raise MissingExtraError("openai[aiohttp]", extra="openai") from e
         self.base_url = base_url
         self.retries = 0
-        """Attempts that failed and were made again."""
+        """Attempts that failed and were repeated."""
         self._api_key = api_key
         self._timeout = timeout
         self._stall_timeout = stall_timeout
@@ -97,37 +97,37 @@ class OpenAIServer:
         self._max_wait = max_wait
         self._max_in_flight = max_in_flight
         self._stream = stream
-        self._closed_until = 0.0  # a rate limit holds every request back, not only the one that was told
-        self._seats: _Seats = {}
-        self.close = weakref.finalize(self, _close_clients, self._seats)
+        self._closed_until = 0.0  # a rate limit holds back all requests, not only the one that hit it
+        self._clients: _Clients = {}
+        self.close = weakref.finalize(self, _close_clients, self._clients)
         """Close every client; also done at exit."""
 
     async def ask(self, request: Mapping[str, Any]) -> Reply:
-        """The reply to a request of chat completions.
+        """Send a chat-completions request and return the reply.
 
         Raises:
-            BackendRefusedError: The server would refuse it again.
+            BackendRefusedError: The server would refuse the request again.
             BackendError: It failed after the retries, or the rate limit did not end in time.
         """
-        seat = await self._seat()
+        own = await self._client()
         failures = 0
         give_up = time.monotonic() + self._max_wait
         limited = 0
         while True:
             pause = self._closed_until - time.monotonic()
-            if pause > 0:  # not all at the same moment
+            if pause > 0:  # spread the requests a little
                 await asyncio.sleep(pause + random.uniform(0.0, min(1.0, pause / 4)))
             try:
-                async with seat.free:
-                    return await self._attempt(seat.client, request)
-            except UnicodeEncodeError as e:  # half a character in somebody's text, which no server can be sent
-                before, request = request, _encodable(request)
-                if request == before:
+                async with own.free:
+                    return await self._attempt(own.client, request)
+            except UnicodeEncodeError as e:  # a lone surrogate, which cannot be sent
+                previous, request = request, _encodable(request)
+                if request == previous:
                     raise BackendRefusedError(f"the request's headers cannot be sent: {e.reason}") from None
                 continue
             except BackendBusyError as e:
                 limited += 1
-                pause = _asked_pause(e) or _pause(limited)
+                pause = _requested_pause(e) or _pause(limited)
                 if time.monotonic() + pause > give_up:
                     raise
                 self._closed_until = max(self._closed_until, time.monotonic() + pause)
@@ -135,7 +135,7 @@ class OpenAIServer:
                 failures += 1
                 if failures > self._max_retries:
                     raise
-                await asyncio.sleep(min(_asked_pause(e) or _pause(failures), _LONGEST_PAUSE))
+                await asyncio.sleep(min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE))
             self.retries += 1
 
     async def _attempt(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Reply:
@@ -149,10 +149,10 @@ class OpenAIServer:
         except BackendReplyError:
             raise
         except (TimeoutError, openai.APITimeoutError) as e:
-            # The aiohttp transport reports a refused connection as a time-out; only the cause tells which it was.
+            # The aiohttp transport reports a refused connection as a time-out; only the cause tells them apart.
             if isinstance(e.__cause__, Exception) and "onnect" in str(e.__cause__):
                 raise BackendDownError(f"nothing answers: {e.__cause__}") from e
-            limit = f"{self._timeout:g} s in all" + (f", {self._stall_timeout:g} s of silence" if self._stream else "")
+            limit = f"{self._timeout:g} s" + (f", {self._stall_timeout:g} s without a byte" if self._stream else "")
             raise BackendSlowError(f"no answer in time ({limit}): {e!r}") from e
         except openai.OpenAIError as e:
             cause = e.__cause__
@@ -165,7 +165,6 @@ class OpenAIServer:
             raise BackendDownError(f"the connection failed: {e!r}") from e
 
     async def _streamed(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
-
         reply = StreamedReply()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with contextlib.AsyncExitStack() as stack:
@@ -183,16 +182,16 @@ class OpenAIServer:
                 elif line.startswith(b"{"):  # a server that does not stream
                     return json.loads(line + b"".join([rest async for rest in lines]))
 
-    async def _seat(self) -> _Seat:
+    async def _client(self) -> _LoopClient:
         loop = asyncio.get_running_loop()
-        if loop not in self._seats:
-            for other in list(self._seats):
+        if loop not in self._clients:
+            for other in list(self._clients):
                 if other.is_closed():
-                    del self._seats[other]
+                    del self._clients[other]
             lifetime = _client_lifetime(base_url=self.base_url, api_key=self._api_key, timeout=self._timeout)
             limit = 1 << 30 if self._max_in_flight is None else self._max_in_flight
-            self._seats[loop] = _Seat(await anext(lifetime), lifetime, asyncio.Semaphore(limit))
-        return self._seats[loop]
+            self._clients[loop] = _LoopClient(await anext(lifetime), lifetime, asyncio.Semaphore(limit))
+        return self._clients[loop]
 
 
 async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
@@ -201,7 +200,7 @@ async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a body. The client's own end at U+2028 and its like too, which are part of what a model says."""
+    """Yield the lines of a body. (The official client splits at U+2028 and the like too, which models may write.)"""
     rest = b""
     async for part in _limited(parts):
         *whole, rest = (rest + part).split(b"\n")
@@ -211,7 +210,7 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The parts of a body that is no larger than any reply: a packed one could fill the memory."""
+    """Yield the parts of a body up to a limit: a compressed one could fill the memory."""
     import openai
 
     size = 0
@@ -223,12 +222,12 @@ async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield part
     except (BackendError, TimeoutError, openai.OpenAIError, OSError):
         raise
-    except Exception as e:  # the transport's own errors, which have no public base
+    except Exception as e:  # the transport's own errors have no public base class
         raise BackendDownError(f"the reply broke off: {e!r}") from e
 
 
 def _encodable(value: Any) -> Any:
-    """JSON-able values with U+FFFD for every surrogate that has no other half."""
+    """Return JSON values with U+FFFD in place of lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
@@ -237,40 +236,29 @@ def _encodable(value: Any) -> Any:
 
 
 def _refused(error: openai.APIStatusError) -> BackendError:
-    """The error of a status: whether to wait, to try again or to give up."""
+    """Return the error for a status, whose type says whether to wait, to retry or to give up."""
     status = error.status_code
-    said = f"status {status}: {error.message}" + (f" ({error.code})" if error.code else "")
+    message = f"status {status}: {error.message}" + (f" ({error.code})" if error.code else "")
     if status == 429 and error.code == "insufficient_quota":
-        return BackendRefusedError(said)
+        return BackendRefusedError(message)
     if status == 429 or (status in (503, 529) and "retry-after" in error.response.headers):
-        return BackendBusyError(said)
-    return BackendDownError(said) if status in _RETRIED or status >= 500 else BackendRefusedError(said)
+        return BackendBusyError(message)
+    return BackendDownError(message) if status in _RETRIED or status >= 500 else BackendRefusedError(message)
 
 
-def _asked_pause(error: BackendError) -> float | None:
-    """Seconds the server asks to wait, None where it does not say, or says that the time is over."""
+def _requested_pause(error: BackendError) -> float:
+    """Return the seconds that the server asks to wait, or 0."""
     response = getattr(error.__cause__, "response", None)
-    if response is None:
-        return None
-    try:
-        if "retry-after-ms" in response.headers:
-            seconds = float(response.headers["retry-after-ms"]) / 1000
-        else:
-            text = response.headers.get("retry-after", "")
-            date = not text[:1].isdigit()
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time() if date else float(text)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return seconds if seconds > 0 else None
+    return 0.0 if response is None else retry_after(response.headers)
 
 
 def _pause(attempt: int) -> float:
-    """Seconds before a further attempt, the first being 1."""
+    """Return the seconds to wait before a retry, which count from 1."""
     return min(_FIRST_PAUSE * 2.0 ** (attempt - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
 async def _client_lifetime(**arguments: Any) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-    """Yields one client. An event loop closes its open generators when it shuts down, and the client with them."""
+    """Yield one client. An event loop closes its open generators when it shuts down, and the client with them."""
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
     client = AsyncOpenAI(**arguments, max_retries=0, http_client=DefaultAioHttpClient(timeout=arguments["timeout"]))
@@ -280,13 +268,13 @@ async def _client_lifetime(**arguments: Any) -> AsyncGenerator[openai.AsyncOpenA
         await client.close()
 
 
-def _close_clients(seats: _Seats) -> None:
-    """Close the clients on their loops; those of a loop that no longer runs went with it."""
+def _close_clients(clients: _Clients) -> None:
+    """Close the clients on their loops; those of a loop that no longer runs are closed already."""
     waiting = []
-    for loop, seat in list(seats.items()):
+    for loop, own in list(clients.items()):
         if loop.is_running():
-            waiting.append((loop, asyncio.run_coroutine_threadsafe(_aclose(seat.lifetime), loop)))
-    seats.clear()
+            waiting.append((loop, asyncio.run_coroutine_threadsafe(_aclose(own.lifetime), loop)))
+    clients.clear()
     for loop, future in waiting:
         if asyncio._get_running_loop() is not loop:
             concurrent.futures.wait([future], timeout=_CLOSE_SECONDS)

@@ -1,4 +1,4 @@
-"""A policy behind any server that speaks OpenAI's chat completions: OpenAI, vLLM, SGLang, llama.cpp.
+"""A policy that asks any server with OpenAI's chat-completions API: OpenAI, vLLM, SGLang, llama.cpp.
 
 API: https://platform.openai.com/docs/api-reference/chat/create.
 """
@@ -6,6 +6,7 @@ API: https://platform.openai.com/docs/api-reference/chat/create.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import gymnasium as gym
 
+from agent_envs.checks import choice, integer, number
 from agent_envs.errors import (
     BackendError,
     ConfigError,
@@ -31,63 +33,64 @@ from agent_envs.prompts.conversation import Conversation
 
 __all__ = ["OpenAIPolicy"]
 
-# How servers say that a prompt does not fit: OpenAI's code, then the words of vLLM, SGLang and llama.cpp.
+# How servers report that a prompt does not fit: OpenAI's code, then the words of vLLM, SGLang and llama.cpp.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|maximum context length|model's context length|exceed_context_size"
     r"|exceeds the available context|max_tokens must be at least 1, got -",
     re.IGNORECASE,
 )
 _SHORTEST_KEY = 8
-_CHARACTERS_PER_TOKEN = 4  # where a server does not count
+_CHARACTERS_PER_TOKEN = 4  # if a server does not count tokens
 
 
 class OpenAIPolicy:
     """Asks a chat-completions server for every action.
 
-    The instructions are the system message, observations follow as messages. With ``tool_mode="native"`` the tools go
-    to the server as ``tools=``, and the calls it returns are written in the environment's own wire format, so that
-    the action is text like any other; results go back under the ids of their calls. With ``"text"`` no tools are
-    sent, the system message tells them and how to call them, and the model's raw text is the action.
+    The instructions are the system message; observations follow as messages. With ``tool_mode="native"`` the tools go
+    to the server as ``tools=``, the calls it returns become text in the environment's own wire format, and results go
+    back under the ids of their calls. With ``"text"`` no tools are sent: the system message describes them and how to
+    call them, and the model's raw text is the action.
 
-    One client is made per event loop and closed with it: when ``asyncio.run`` ends, at ``close``, or at exit.
+    Every event loop has a client of its own, closed when ``asyncio.run`` ends, at ``close``, or at exit.
 
     Args:
-        model: The model's name at the server.
+        model: The model's name on the server.
         base_url: The server's address, for example ``"http://localhost:8000/v1"``; by default the environment variable
-            OPENAI_BASE_URL, or OpenAI's own.
-        api_key: The key; by default the environment variable OPENAI_API_KEY. Servers at a ``base_url`` of your own
-            are asked without one where neither is given.
+            OPENAI_BASE_URL, or OpenAI's address.
+        api_key: The key; by default the environment variable OPENAI_API_KEY. Servers at your own
+            ``base_url`` are asked without a key if neither is set.
         temperature: Sampling temperature, or None for the server's default.
-        max_tokens: Tokens of one response at most, or None for no limit of ours.
-        max_episode_tokens: Prompt and response tokens an episode may use; the response that passes it is still played.
-        max_total_tokens: Prompt and response tokens of all episodes together; requests under way are still played.
+        max_tokens: Most tokens of one response, or None for no limit of this policy.
+        max_episode_tokens: Prompt and response tokens that an episode may use; the response that exceeds it is still
+            played.
+        max_total_tokens: Prompt and response tokens of all episodes together; running requests are still played.
         tool_mode: ``"native"`` or ``"text"``.
         logprobs: Whether to ask for the log-probabilities of the sampled tokens.
         token_ids: Whether to ask for the tokens of prompt and response (``return_token_ids``: vLLM, SGLang).
-        keep_reasoning: Whether what the server tells apart as reasoning goes before the action, between ``<think>``
-            and ``</think>``. The model is shown its own words without it, as servers want it.
-        timeout: Seconds one attempt of a request may take.
-        stream: Whether replies are streamed, so that a silence of ``stall_timeout`` seconds ends an attempt. Servers
-            read native calls in streams in their own way: vLLM's Hermes parser leaves out a malformed call, which it
-            returns as text otherwise, and the reply may be empty; ``tool_mode="text"`` has all of it.
+        keep_reasoning: Whether reasoning that the server separates from the text goes before the action, between
+            ``<think>`` and ``</think>``. The model's history never has it, as servers want it.
+        timeout: Seconds that one attempt of a request may take.
+        stream: Whether to stream replies, so that ``stall_timeout`` seconds without a byte end an attempt. Servers may
+            parse native calls differently in streams: vLLM's Hermes parser drops a malformed call, which it otherwise
+            returns as text, and the reply may be empty. ``tool_mode="text"`` avoids that.
         stall_timeout: See ``stream``.
-        max_retries: Further attempts after a connection error, a time-out, a reply that cannot be read, or a status
-            that says to try again.
-        max_wait: Seconds a request waits in all for the end of rate limits, beside the retries. All requests keep a
+        max_retries: Further attempts after a connection error, a time-out, a malformed reply, or a status that allows
+            another attempt.
+        max_wait: Seconds that a request may wait for rate limits in total, besides retries. All requests obey a
             ``Retry-After``.
-        max_in_flight: Requests under way at the same time, or None for no limit of ours.
-        request: Further arguments of each request, for example
+        max_in_flight: Most requests at a time, or None for no limit.
+        request: More arguments for each request, for example
             ``{"top_p": 0.9, "extra_body": {"top_k": 20}}``.
 
     Raises:
         MissingExtraError: The ``openai`` package or its aiohttp transport is not installed.
-        ConfigError: No key for OpenAI's own server, an unknown ``tool_mode``, a ``base_url`` with a password, or a
-            number out of its range.
+        ConfigError: No key for OpenAI's server, an unknown ``tool_mode``, a ``base_url`` with a password, or a
+            number out of range.
 
-    A prompt or response that does not fit the context ends the episode with ``StopReason.CONTEXT_LENGTH``, a response
-    without text and calls with ``StopReason.EMPTY_GENERATION``, used-up tokens with ``TOKEN_LIMIT`` or ``RUN_BUDGET``,
-    and a server that fails after the retries with ``StopReason.ERROR`` (a ``BackendError`` in the traceback). Tokens
-    are counted as the server reports them, four characters a token where it does not.
+    The episode ends with ``StopReason.CONTEXT_LENGTH`` if a prompt or response does not fit the context, with
+    ``EMPTY_GENERATION`` after a response without text and calls, with ``TOKEN_LIMIT`` or ``RUN_BUDGET`` if the tokens
+    are used up, and with ``ERROR`` (a ``BackendError`` in the traceback) if the server fails after the retries. Token
+    counts are the server's; without them, four characters count as a token.
     """
 
     def __init__(
@@ -112,25 +115,25 @@ class OpenAIPolicy:
         max_in_flight: int | None = None,
         request: Mapping[str, Any] | None = None,
     ) -> None:
-        if tool_mode not in ("native", "text"):
-            raise ConfigError(f"tool_mode must be 'native' or 'text', got {tool_mode!r}")
+        choice("tool_mode", tool_mode, ("native", "text"))
         for name, value, least in (
             ("max_tokens", max_tokens, 1),
             ("max_episode_tokens", max_episode_tokens, 1),
             ("max_total_tokens", max_total_tokens, 1),
             ("max_in_flight", max_in_flight, 1),
             ("max_retries", max_retries, 0),
-            ("max_wait", max_wait, 0),
         ):
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}, got {value!r}")
+            if value is not None:
+                integer(name, value, minimum=least)
         for name, seconds in (("timeout", timeout), ("stall_timeout", stall_timeout)):
-            if not seconds > 0:
-                raise ConfigError(f"{name} must be above 0 seconds, got {seconds!r}")
+            if seconds != math.inf:
+                number(name, seconds, above=0)
+        if max_wait != math.inf:
+            number("max_wait", max_wait, minimum=0)
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
-            raise ConfigError("base_url holds a user or a password, which would be written down; pass api_key=")
+            raise ConfigError("base_url contains a user or a password, which would be recorded; pass api_key= instead")
         self.tool_mode = tool_mode
         self.max_episode_tokens = max_episode_tokens
         self.max_total_tokens = max_total_tokens
@@ -139,9 +142,7 @@ class OpenAIPolicy:
         """Prompt and response tokens of all requests so far."""
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
-            raise ConfigError(
-                "no API key: pass api_key= or set OPENAI_API_KEY; for a server of your own pass base_url="
-            )
+            raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
         self._key = key
         self.server = OpenAIServer(
             self.base_url,
@@ -171,16 +172,16 @@ class OpenAIPolicy:
     async def complete(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **more: Any
     ) -> Reply:
-        """One reply of the server to these messages.
+        """Ask the server once.
 
         Args:
             messages: The prompt.
-            tools: Their specs, empty for none.
-            more: Further arguments of this request; they win.
+            tools: Specs of the tools, if any.
+            more: More arguments for this request, which take precedence.
 
         Raises:
-            ContextLengthExceeded: The prompt does not fit, or the response was cut by the end of the context.
-            RunBudgetSpent: All tokens of the run are used.
+            ContextLengthExceeded: The prompt does not fit, or the context cut the response off.
+            RunBudgetSpent: The run has used all its tokens.
             BackendError: The server failed, after the retries.
         """
         if self.max_total_tokens is not None and self.used_tokens >= self.max_total_tokens:
@@ -191,12 +192,12 @@ class OpenAIPolicy:
         try:
             reply = await self.server.ask(request)
         except BackendError as e:
-            said = self._hidden(str(e))
-            cause = e if said == str(e) else None  # a traceback shows its causes
-            if _OVERFLOW.search(said):
-                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {said}") from cause
+            message = self._without_key(str(e))
+            cause = e if message == str(e) else None  # a traceback shows its causes
+            if _OVERFLOW.search(message):
+                raise ContextLengthExceeded(f"the server of model {self.model!r} says: {message}") from cause
             where = self.base_url or "OpenAI"
-            raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {said}") from cause
+            raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {message}") from cause
         self.used_tokens += _token_count(reply, messages)
         if reply.finish_reason == "length":
             limit = request.get("max_completion_tokens", request.get("max_tokens"))
@@ -207,13 +208,13 @@ class OpenAIPolicy:
                 )
         return reply
 
-    def _hidden(self, text: str) -> str:
-        """What a server said without the key, which some repeat; one that is no secret ("none", "EMPTY") stays."""
+    def _without_key(self, text: str) -> str:
+        """Return a server's message without the key, which some repeat; a placeholder ("none", "EMPTY") may stay."""
         return text.replace(self._key, "(the key)") if len(self._key) >= _SHORTEST_KEY else text
 
 
 def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
-    """Prompt and response tokens of one request."""
+    """Return the prompt and response tokens of one request."""
     prompt, response = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
     if prompt is None:
         prompt = sum(len(str(message.get("content", ""))) for message in messages) // _CHARACTERS_PER_TOKEN
@@ -222,15 +223,15 @@ def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
     return prompt + response
 
 
-class _Said(NamedTuple):
+class _Turn(NamedTuple):
     """A response of the server."""
 
-    entry: dict[str, Any]
-    """As message."""
+    message: dict[str, Any]
+    """The response as a message."""
     call_ids: list[str | None]
-    """Ids of its calls; None for one that is shown as text: its arguments are no JSON, or no tools were sent."""
+    """Ids of its calls; None for a call shown as text: its arguments are not JSON, or no tools were sent."""
     calls: str
-    """The calls in the environment's wire format, at the end of the action; "" where one was no JSON."""
+    """The calls in the environment's wire format, at the end of the action; "" if one was not JSON."""
 
 
 class _OpenAIActor:
@@ -240,18 +241,18 @@ class _OpenAIActor:
         self._tools = tools if policy.tool_mode == "native" else []
         self._format_call = env.get_wrapper_attr("format_call") if tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
-        self._said: dict[str, _Said] = {}  # by the action
-        self._used_tokens: list[int] = []  # by each request of the episode; forks add to the same
+        self._turns: dict[str, _Turn] = {}  # by action
+        self._used_tokens: list[int] = []  # of each request of the episode; forks share the list
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
-        said = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
-        instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said)))
+        names = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
+        instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in names)))
         self._conversation = Conversation(instructions)
 
     def fork(self, number: int) -> _OpenAIActor:
-        """See `ForkingActor`; the server draws."""
+        """See `ForkingActor`; the server does the sampling."""
         other = copy.copy(self)
         other._conversation = self._conversation.fork()
-        other._messages, other._call_ids, other._said = [*self._messages], [*self._call_ids], {**self._said}
+        other._messages, other._call_ids, other._turns = [*self._messages], [*self._call_ids], {**self._turns}
         return other
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
@@ -265,7 +266,7 @@ class _OpenAIActor:
         reply = await self._policy.complete(self._messages, self._tools)
         self._used_tokens.append(_token_count(reply, self._messages))
         texts = [reply.text] if reply.text else []
-        said = list(texts)
+        shown = list(texts)
         kept = []
         call_ids: list[str | None] = []
         for call in reply.calls:
@@ -276,23 +277,23 @@ class _OpenAIActor:
                 function = {"name": call.name, "arguments": call.arguments.strip() or "{}"}
                 kept.append({"id": call.id, "type": "function", "function": function})
             else:
-                said.append(text)  # servers refuse a history with arguments that are no JSON, or calls without tools
+                shown.append(text)  # servers reject a history with malformed arguments, or with calls but no tools
             call_ids.append(call.id if restored else None)
         if not texts:
             raise EmptyGeneration(
                 f"model {self._policy.model!r} returned no text and no call (finish_reason {reply.finish_reason!r})"
             )
-        entry: dict[str, Any] = {"role": "assistant", "content": "\n".join(said)}
+        message: dict[str, Any] = {"role": "assistant", "content": "\n".join(shown)}
         if kept:
-            entry["tool_calls"] = kept
+            message["tool_calls"] = kept
         action = "\n".join(texts)
         if self._policy.keep_reasoning and reply.reasoning:
             action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"
         self._conversation.respond(action)
-        self._messages.append(entry)
+        self._messages.append(message)
         self._call_ids = call_ids
         calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
-        self._said[action] = _Said(entry, call_ids, calls)
+        self._turns[action] = _Turn(message, call_ids, calls)
         return Response(action, reply.prompt_ids, reply.response_ids, reply.logprobs, reply.usage or None)
 
     def _show(self, new: Sequence[Message]) -> None:
@@ -309,18 +310,18 @@ class _OpenAIActor:
                 between.append(message)
                 continue
             answer()
-            said = self._recognised(message)
-            self._call_ids = said.call_ids
-            self._messages.append(said.entry)
+            turn = self._own_turn(message)
+            self._call_ids = turn.call_ids
+            self._messages.append(turn.message)
         answer()
 
-    def _recognised(self, message: Message) -> _Said:
-        """An own response among the messages of an environment, also where its reasoning was taken out."""
+    def _own_turn(self, message: Message) -> _Turn:
+        """Return the response that a message of the environment repeats, even without its reasoning."""
         content = message["content"]
-        if content in self._said:
-            return self._said[content]
-        for said in reversed(self._said.values()):
-            if said.calls and content.endswith(said.calls):
-                before = content[: -len(said.calls)].rstrip("\n")
-                return said._replace(entry={**said.entry, "content": before})
-        return _Said({**message}, [], "")
+        if content in self._turns:
+            return self._turns[content]
+        for turn in reversed(self._turns.values()):
+            if turn.calls and content.endswith(turn.calls):
+                text = content[: -len(turn.calls)].rstrip("\n")
+                return turn._replace(message={**turn.message, "content": text})
+        return _Turn({**message}, [], "")

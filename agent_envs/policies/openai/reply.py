@@ -1,7 +1,7 @@
-"""What a chat-completions server answered, checked: no reply that a server can send is trusted to have its fields.
+"""Replies of chat-completions servers, checked field by field: a server may send anything.
 
-Format: https://platform.openai.com/docs/api-reference/chat/object; tokens
-where `agent_envs.policies.openai.token_fields` finds them.
+Format: https://platform.openai.com/docs/api-reference/chat/object; tokens as in
+`agent_envs.policies.openai.token_fields`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from agent_envs.errors import BackendRefusedError, BackendReplyError
 from agent_envs.policies.openai.token_fields import read_tokens
 
-_MOST_TOKENS = 1 << 40  # of one request: what says more counts nothing
+_MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
 
 __all__ = ["Reply", "ServerCall", "StreamedReply", "read_reply"]
 
@@ -25,7 +25,7 @@ class ServerCall:
     """A tool call as a server returned it."""
 
     id: str
-    """Its id; one of ours where the server gave none, or the same twice."""
+    """Its id; a new one if the server sent none, or the same one twice."""
     name: str
     """The tool's name."""
     arguments: str
@@ -39,23 +39,23 @@ class Reply:
     text: str
     """The content, or the refusal."""
     reasoning: str
-    """What the server told apart as the model's reasoning, "" for none."""
+    """The model's reasoning, if the server separates it, else ""."""
     calls: tuple[ServerCall, ...]
     """Native tool calls."""
     finish_reason: str | None
-    """Why it ended: "stop", "length", "tool_calls"..."""
+    """Why generation ended: "stop", "length", "tool_calls"..."""
     prompt_ids: tuple[int, ...] | None
-    """Tokens of the prompt, where the server returned them."""
+    """Tokens of the prompt, if the server returned them."""
     response_ids: tuple[int, ...] | None
-    """Tokens as sampled, where the server returned them."""
+    """Tokens as sampled, if the server returned them."""
     logprobs: tuple[float, ...] | None
-    """Log-probability of each sampled token; None where a server left some out."""
+    """Log-probability of each sampled token, or None if some are missing."""
     usage: dict[str, int]
-    """`prompt_tokens`, `completion_tokens`, `cached_tokens` as far as the server said."""
+    """`prompt_tokens`, `completion_tokens`, `cached_tokens`, as far as the server reported them."""
 
 
 def read_reply(data: Any) -> Reply:
-    """The first choice of a chat completion.
+    """Read the first choice of a chat completion.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "5"}, "finish_reason": "stop"}]})
     >>> reply.text, reply.calls, reply.finish_reason
@@ -65,8 +65,8 @@ def read_reply(data: Any) -> Reply:
         data: The decoded body.
 
     Raises:
-        BackendRefusedError: It is an error that would come again.
-        BackendReplyError: It is no chat completion; says what was expected and what came.
+        BackendRefusedError: It is an error that a retry would not change.
+        BackendReplyError: It is not a chat completion; says what was expected and what came.
     """
     if not isinstance(data, Mapping):
         raise BackendReplyError(f"expected a chat completion as a JSON object, got {data!r:.200}")
@@ -78,11 +78,11 @@ def read_reply(data: Any) -> Reply:
         raise kind(f"expected a chat completion, got the error {error!r:.500}")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise BackendReplyError(f"a completion without choices: {data!r:.200}")
+        raise BackendReplyError(f"expected a completion with choices, got {data!r:.200}")
     choice = choices[0]
     message = choice.get("message")
     if not isinstance(message, Mapping):
-        raise BackendReplyError(f"a choice without a message: {choice!r:.200}")
+        raise BackendReplyError(f"expected a choice with a message, got {choice!r:.200}")
     tokens = read_tokens(data, choice)
     finish = choice.get("finish_reason")
     return Reply(
@@ -98,7 +98,7 @@ def read_reply(data: Any) -> Reply:
 
 
 def _text(value: Any) -> str:
-    """Content as a string; servers may send parts."""
+    """Return content as a string; servers may send parts."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list):
@@ -135,14 +135,14 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _usage(value: Any) -> dict[str, int]:
-    """The counts that can be true."""
-    told = _object(value)
-    cached = _object(told.get("prompt_tokens_details")).get("cached_tokens", told.get("prompt_cache_hit_tokens"))
-    counts = {name: told.get(name) for name in ("prompt_tokens", "completion_tokens")} | {"cached_tokens": cached}
-    usage = {name: n for name, n in counts.items() if type(n) is int and 0 <= n <= _MOST_TOKENS}
-    if "cached_tokens" in usage and usage["cached_tokens"] > usage.get("prompt_tokens", 0):
-        del usage["cached_tokens"]  # more than there were
-    return usage
+    """Return the token counts that are plausible."""
+    usage = _object(value)
+    cached = _object(usage.get("prompt_tokens_details")).get("cached_tokens", usage.get("prompt_cache_hit_tokens"))
+    counts = {name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")} | {"cached_tokens": cached}
+    plausible = {name: n for name, n in counts.items() if type(n) is int and 0 <= n <= _MOST_TOKENS}
+    if plausible.get("cached_tokens", 0) > plausible.get("prompt_tokens", 0):
+        del plausible["cached_tokens"]
+    return plausible
 
 
 class StreamedReply:
@@ -157,10 +157,10 @@ class StreamedReply:
         self._logprobs: list[Any] | None = None
 
     def add(self, chunk: Any) -> None:
-        """Take in one chunk.
+        """Add a chunk.
 
         Raises:
-            BackendReplyError: It is none.
+            BackendReplyError: It is malformed.
         """
         if not isinstance(chunk, Mapping):
             raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
@@ -170,12 +170,12 @@ class StreamedReply:
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             if not {"error", "usage"} & chunk.keys():
-                raise BackendReplyError(f"a chunk without choices: {chunk!r:.200}")
+                raise BackendReplyError(f"expected a chunk with choices, got {chunk!r:.200}")
             return
         for choice in choices:
             delta = choice.get("delta") if isinstance(choice, Mapping) else None
             if not isinstance(choice, Mapping) or not (delta is None or isinstance(delta, Mapping)):
-                raise BackendReplyError(f"a chunk's choice without a delta: {choice!r:.200}")
+                raise BackendReplyError(f"expected a choice with a delta, got {choice!r:.200}")
             if not choice.get("index"):
                 self._add_choice(choice, delta or {})
 
@@ -196,10 +196,10 @@ class StreamedReply:
             raise BackendReplyError(f"expected parts of tool calls, got {calls!r:.200}")
         for entry in calls:
             function = _object(entry.get("function"))
-            place = entry.get("index")
-            if type(place) is not int:  # the next call, or more of the last one
-                place = max(self._calls, default=-1) + bool(entry.get("id") or function.get("name") or not self._calls)
-            call = self._calls.setdefault(place, {"function": {}})
+            index = entry.get("index")
+            if type(index) is not int:  # the next call, or more of the last one
+                index = max(self._calls, default=-1) + bool(entry.get("id") or function.get("name") or not self._calls)
+            call = self._calls.setdefault(index, {"function": {}})
             if entry.get("id"):
                 call["id"] = entry["id"]
             if function.get("name"):
@@ -210,7 +210,7 @@ class StreamedReply:
             call["function"]["arguments"] = call["function"].get("arguments", "") + str(arguments or "")
 
     def completion(self) -> dict[str, Any]:
-        """The whole completion.
+        """Return the whole completion.
 
         Raises:
             BackendReplyError: The stream ended before the model's reply did.

@@ -1,7 +1,7 @@
-"""What chat-completion servers say about tokens: ids and log-probabilities, read from wherever a server puts them.
+"""Token ids and log-probabilities in chat completions, read from wherever a server puts them.
 
 ==========  ===================================  =====================================================================
-server      asked by                             answers in
+server      request fields                       reply fields
 ==========  ===================================  =====================================================================
 vLLM        ``return_token_ids``, ``logprobs``   ``prompt_token_ids`` beside ``choices``, a choice's ``token_ids``
 SGLang      ``return_token_ids``, ``logprobs``   a choice's ``prompt_token_ids``, (``response_``)``token_ids``
@@ -9,7 +9,7 @@ vLLM        ``return_tokens_as_token_ids``       ``logprobs.content[].token`` as
 llama.cpp   ``logprobs``                         ``logprobs.content[].id``
 ==========  ===================================  =====================================================================
 
-All of them put log-probabilities in a choice's ``logprobs.content[].logprob``.
+All of them put log-probabilities into a choice's ``logprobs.content[].logprob``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 __all__ = ["TOKEN_REQUEST", "SampledTokens", "read_tokens"]
 
 TOKEN_REQUEST: Mapping[str, Any] = {"logprobs": True, "return_token_ids": True}
-"""Fields of a request that make a server say which tokens it saw and sampled; OpenAI's own knows the first alone."""
+"""Request fields that make a server report the tokens it saw and sampled; OpenAI's server knows only the first."""
 
 _TOKEN_ID = "token_id:"
 _LARGEST_ID = 1 << 31
-_LARGEST = sys.float_info.max  # NaN and integers of 400 digits are beyond it too
+_LARGEST = sys.float_info.max  # NaN and huge integers do not compare below it
 
 
 class SampledTokens(NamedTuple):
-    """The tokens of one call; None for what the server does not tell."""
+    """The tokens of one call; None for what the server does not report."""
 
     prompt_ids: tuple[int, ...] | None
     """Tokens of the prompt, shape [prompt tokens]."""
@@ -40,9 +40,9 @@ class SampledTokens(NamedTuple):
 
 
 def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> SampledTokens:
-    """The tokens of a choice of a chat completion, both as JSON objects. What is malformed counts as not told.
+    """Read the tokens of a chat completion's choice, both as JSON objects. Malformed fields count as missing.
 
-    Log-probabilities whose number is not that of the ids are left out: nobody could say which token each belongs to.
+    Log-probabilities are dropped if there are not as many as ids: which token each belongs to is unknown then.
 
     >>> choice = {"token_ids": [5, 2], "logprobs": {"content": [{"logprob": -0.5}, {"logprob": 0}]}}
     >>> read_tokens({"prompt_token_ids": [1, 4], "choices": [choice]}, choice)
