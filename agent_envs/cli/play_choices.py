@@ -1,4 +1,4 @@
-"""What a person can choose by a number at a step of an episode: commands as they are, calls with their arguments."""
+"""What a person can choose by number at a step: the available actions, or calls of the tools with their arguments."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Argument", "Choice", "choices", "in_columns"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Something that is asked for before an action is whole."""
+    """A part of an action that the person is asked for."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     kind: str = "string"
-    """Its JSON type; every other than "string" is written as JSON."""
+    """Its JSON type; values of every type but "string" are written as JSON."""
     required: bool = True
-    """Whether nothing is no answer."""
+    """Whether it may not be left out."""
     about: str = ""
-    """What it is for."""
+    """Its description."""
 
     def read(self, text: str) -> Any:
-        """The value a person wrote.
+        """Return the value that a person wrote.
 
         Raises:
-            ValueError: It is none of this kind.
+            ValueError: It has the wrong type.
 
         >>> Argument("n", "integer").read("3"), Argument("q").read("3")
         (3, '3')
@@ -39,8 +39,8 @@ class Argument:
         if self.kind == "string":
             return text
         value = json.loads(text)
-        kinds = {"integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
-        expected: Any = kinds.get(self.kind, object)
+        types = {"integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+        expected: Any = types.get(self.kind, object)
         if not isinstance(value, expected) or (isinstance(value, bool) and self.kind != "boolean"):
             raise ValueError(f"expected a value of type {self.kind}")
         return value
@@ -48,18 +48,18 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the actions on offer."""
+    """One of the actions that can be chosen."""
 
     label: str
-    """What the person is shown."""
+    """What the person sees."""
     write: Callable[[dict[str, Any]], str]
-    """From the values of the arguments to the action's text."""
+    """Makes the action's text from the values of the arguments."""
     arguments: tuple[Argument, ...] = ()
-    """What has to be asked first."""
+    """What the person is asked for first."""
 
 
 def choices(env: gym.Env[Any, str]) -> list[Choice]:
-    """Return the actions that an environment offers: those it lists, or calls of its tools."""
+    """Return what an environment offers: its available actions, or calls of its tools if they cannot be listed."""
     actions = available_actions(env)
     if actions is None:
         return [_call(env, tool["function"]) for tool in offered_tools(env) if env.has_wrapper_attr("format_call")]
@@ -68,7 +68,7 @@ def choices(env: gym.Env[Any, str]) -> list[Choice]:
 
 
 def _command(action: str, write: Callable[[str], str]) -> Choice:
-    before, dots, after = action.partition("...")
+    before, dots, after = action.partition("...")  # free text: TextEnv.available_actions
     if not dots:
         return Choice(action, lambda values: write(action))
     return Choice(action, lambda values: write(f"{before}{values['text']}{after}"), (Argument("text"),))
@@ -91,7 +91,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def in_columns(labels: Sequence[str], width: int, *, most: int = 60) -> str:
-    """Numbered labels in as many columns as fit, numbered down the columns; further ones are counted.
+    """Number labels and arrange them in as many columns as fit, top to bottom; the rest is counted.
 
     >>> print(in_columns(["look", "go north", "go south"], 30))
     1 look      3 go south

@@ -82,7 +82,7 @@ def test_undo_is_exact_over_the_end_of_an_episode(play, tmp_path):
         options=wrapper,
     )
     assert said.count("--- task") == 3 and "There is nothing to take back." in said
-    assert said.count("/undo takes how many actions") == 2
+    assert said.count("/undo takes the number of actions") == 2
     (episode,) = read_episodes(path)
     assert [step.action for step in episode.steps] == ["#### 6"] and episode.reward == -0.25
 
@@ -134,8 +134,8 @@ def test_undo_plays_again_where_there_are_no_snapshots(play):
 def test_lines_that_ask_for_something(play):
     said = play("/help", "/h", "/nope", "/history", "1 1+1", "/hi", "/info", "/more", "/instr", "/act", "", "/say 1")
     for text in (
-        "  take the last action back; /undo N", "It could be /help or /history", "There is no /nope.",
-        "Nothing was done yet.", '"task_id": "gsm8k', "<tool_call> {", "The answer was read as 1.",
+        "  take back the last action; /undo N", "It could be /help or /history", "There is no /nope.",
+        "There are no actions yet.", '"task_id": "gsm8k', "<tool_call> {", "The answer was read as 1.",
     ):  # fmt: skip
         assert text in said
     assert said.count("Solve the problem.") == 2
@@ -200,7 +200,7 @@ def test_what_an_environment_says_does_nothing_to_the_terminal(play):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--seed", "-1"), "--seed must be at least 0"),
+        (("--seed", "-1"), "--seed must be an integer of at least 0, got -1"),
         (("--index", "-5"), "got index -5"),
         (("--save", "."), "--save . is a folder"),
         (("--split", "tets"), "Did you mean 'test'"),
