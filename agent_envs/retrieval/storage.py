@@ -1,10 +1,10 @@
-"""Folders of an index: built aside and moved into place, checksummed, opened read-only by mapping their files.
+"""The folder of an index: built aside and moved into place, checksummed, and opened by mapping its files read-only.
 
     index.json          format, version, settings, and the size and SHA-256 of every other file
-    documents.bin       the rows as JSON, one after the other; documents.offsets says where each begins
+    documents.bin       the rows as JSON, concatenated; documents.offsets says where each begins
     ids.bin             the external ids likewise; ids.order lists documents by id, ids.rank is its inverse
 
-Numbers are little-endian. Offsets are 64-bit and one more than there are items.
+Numbers are little-endian. Offsets are 64-bit; there is one more offset than there are items.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _SMALL_FILE = 1 << 18
 
 
 class FileWriter:
-    """A file that is hashed while it is written.
+    """Writes a file and its checksum.
 
     Args:
-        path: Where to write.
-        keep: How many bytes that are already there to keep; the rest is cut off.
+        path: The file.
+        keep: Number of bytes of an existing file to keep; the rest is cut off.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -66,18 +66,18 @@ class FileWriter:
         self._file = path.open("ab" if keep else "wb")
 
     def write(self, data: bytes | np.ndarray) -> None:
-        """Append bytes, or an array's."""
+        """Append bytes, or the bytes of an array."""
         raw = data.tobytes() if isinstance(data, np.ndarray) else data
         self._file.write(raw)
         self._hash.update(raw)
         self.size += len(raw)
 
     def flush(self) -> None:
-        """Hand what is written to the operating system."""
+        """Pass written data on to the operating system."""
         self._file.flush()
 
     def close(self) -> dict[str, Any]:
-        """Close it; its entry in the manifest."""
+        """Close the file; return its entry for the manifest."""
         self._file.close()
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
@@ -103,47 +103,47 @@ def _own_checksum(manifest: dict[str, Any]) -> str:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write `index.json`, which makes the folder an index."""
+    """Write `index.json`, which turns the folder into an index."""
     manifest = {**manifest, "checksum": _own_checksum(manifest)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True) -> dict[str, Any]:
-    """The manifest of an index, after a look at everything it promises.
+    """Check an index and return its manifest.
 
     Args:
         folder: The index.
-        form: The format it has to have, such as "agent_envs.bm25".
-        version: The version of that format.
-        verify: Also compare every file's SHA-256 (about a second per GB), not only its size.
+        form: The expected format, such as "agent_envs.bm25".
+        version: The expected version of the format.
+        verify: Whether to compare the SHA-256 of every file (about a second per GB), and not only the size.
 
     Raises:
-        DataError: No index, another format or version, or a file that is missing, cut short or changed.
+        DataError: There is no index, it has another format or version, or a file is missing, cut short or changed.
     """
     again = "build it again with: agentr1 index"
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as e:
-        raise DataError(f"{folder} is not an index: it has no {MANIFEST}; {again}") from e
+        raise DataError(f"{folder} is not an index: {MANIFEST} is missing; {again}") from e
     except (OSError, ValueError) as e:
         raise DataError(f"{folder / MANIFEST} cannot be read ({e}); {again}") from e
     if not isinstance(manifest, dict) or manifest.get("format") != form:
         found = manifest.get("format") if isinstance(manifest, dict) else manifest
-        raise DataError(f"{folder} is not an index of the format {form!r}, but {found!r}")
+        raise DataError(f"{folder} is not an index of the format {form!r}; its format is {found!r}")
     if manifest.get("version") != version:
         raise DataError(
-            f"{folder} has version {manifest.get('version')!r} of {form}, this is version {version}; {again}"
+            f"{folder} has version {manifest.get('version')!r} of {form}; expected version {version}; {again}"
         )
     if manifest.get("checksum") != _own_checksum(manifest):
-        raise DataError(f"{folder / MANIFEST} was changed: its checksum does not fit; {again}")
+        raise DataError(f"{folder / MANIFEST} was changed: its checksum does not match; {again}")
     for name, entry in manifest["files"].items():
         path = folder / name
         try:
             size = path.stat().st_size
             if size != entry["bytes"]:
-                raise DataError(f"{path} has {size} bytes instead of {entry['bytes']}; {again}")
+                raise DataError(f"{path} has {size} bytes, expected {entry['bytes']}; {again}")
             if verify and _hash_file(path, hashlib.sha256()) != entry["sha256"]:
-                raise DataError(f"{path} was changed: its checksum does not fit; {again}")
+                raise DataError(f"{path} was changed: its checksum does not match; {again}")
         except OSError as e:
             raise DataError(f"{path} cannot be read ({e}); {again}") from e
     return manifest
@@ -151,14 +151,13 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
 
 @contextmanager
 def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
-    """A folder to build an index in, which is moved to `path` at the end of the block and not before.
+    """Yield a folder to build an index in, and move it to `path` at the end of the block.
 
-    It stands beside `path` under the name `PATH.partial` and is locked, so that two builds do not meet. After an error
-    it is removed, unless `resume`. Without a path it is a temporary folder, removed in any case: map its files within
-    the block.
+    The folder is `PATH.partial`, which is locked against other builds. After an error it is removed, unless `resume`.
+    Without a path it is a temporary folder that is always removed: map its files within the block.
 
     Raises:
-        ConfigError: `path` exists, and `overwrite` is false or it is no index.
+        ConfigError: `path` exists, and either `overwrite` is false or `path` is not an index.
         BackendError: Another process is building there.
     """
     if path is None:
@@ -167,14 +166,14 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
         return
     if path.exists() or path.is_symlink():
         if not overwrite:
-            raise ConfigError(f"{path} exists already; name another folder, or ask for it to be overwritten")
+            raise ConfigError(f"{path} already exists; choose another folder, or set overwrite")
         if not (path / MANIFEST).is_file():
-            raise ConfigError(f"{path} is not an index and is not overwritten")
+            raise ConfigError(f"{path} is not an index, so it is not overwritten")
     partial = path.with_name(path.name + ".partial")
     try:
         partial.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise ConfigError(f"an index cannot be written to {path}: {e.strerror}; name another folder") from e
+        raise ConfigError(f"an index cannot be written to {path}: {e.strerror}") from e
     with _locked(partial):
         if not resume:
             _empty(partial)
@@ -211,7 +210,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
-    """The bytes of a file, mapped unless it is small: a mapping keeps a file open, of which a process may have few."""
+    """Return the bytes of a file, mapped unless it is small: mappings count towards the limit of open files."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size <= _SMALL_FILE:
             return file.read()
@@ -219,16 +218,16 @@ def _map(path: Path) -> mmap.mmap | bytes:
 
 
 def map_array(path: Path, dtype: str) -> np.ndarray:
-    """A file's numbers, mapped read-only."""
+    """Map a file as a read-only array."""
     return np.frombuffer(_map(path), dtype)
 
 
 class Blob:
-    """Byte strings of a file, by number.
+    """The byte strings of a file, by number.
 
     Args:
         folder: The index.
-        name: `NAME.bin` holds them, `NAME.offsets` where each begins.
+        name: `NAME.bin` contains them, `NAME.offsets` says where each begins.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -243,14 +242,14 @@ class Blob:
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Where each of some consecutive pieces begins, and where the last one ends, int64."""
+    """Return where each of some consecutive pieces begins, and where the last one ends, as int64."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def write_array(folder: Path, name: str, values: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Write one file; its entry in the manifest."""
+    """Write an array to a file; return its entry for the manifest."""
     with FileWriter(folder / name) as writer:
         writer.write(values)
         return {name: writer.close()}
@@ -260,11 +259,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_row(row: Mapping[str, Any], where: object) -> bytes:
-    """A row as it is kept; raises DataError, which names `where`, if JSON cannot hold it."""
+    """Encode a row as JSON. Raises DataError, which names `where`, if that is impossible."""
     try:
         return _encode(row).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as e:
-        raise DataError(f"{where}: the row cannot be kept as JSON ({e})") from e
+        raise DataError(f"{where}: the row cannot be written as JSON ({e})") from e
 
 
 class RowWriter:
@@ -280,7 +279,7 @@ class RowWriter:
         self._lengths = {name: array("q") for name in self._writers}
 
     def add(self, doc_id: str, row: Mapping[str, Any], where: object) -> None:
-        """Keep a row; raises DataError, which names `where`, if JSON cannot hold it."""
+        """Add a row. Raises DataError, which names `where`, if it cannot be written as JSON."""
         for name, data in (("documents", encode_row(row, where)), ("ids", doc_id.encode("utf-8", "surrogatepass"))):
             self._writers[name].write(data)
             self._lengths[name].append(len(data))
@@ -292,11 +291,11 @@ class RowWriter:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._lengths["ids"])
 
     def finish(self) -> dict[str, dict[str, Any]]:
-        """Close the files; their entries in the manifest. Raises DataError if an id occurs twice."""
+        """Close the files; return their entries for the manifest. Raises DataError if an id occurs twice."""
         files = {f"{name}.bin": writer.close() for name, writer in self._writers.items()}
         for name, lengths in self._lengths.items():
             offsets = offsets_of(np.array(lengths, np.int64))
@@ -305,7 +304,7 @@ class RowWriter:
 
 
 def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
-    """Sort the ids that are there, as strings; the entries of the two files in the manifest.
+    """Sort the written ids as strings; return the entries of the two new files for the manifest.
 
     Raises:
         DataError: An id occurs twice.
@@ -315,7 +314,7 @@ def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
     lengths = np.diff(offsets)
     width = int(lengths.max(initial=0))
     if 0 < width <= 64 and not (raw == 0).any():
-        # documents x bytes, filled up with zeros, which sort before everything else
+        # [documents, bytes], padded with zeros, which sort first
         padded = np.zeros((len(lengths), width), np.uint8)
         padded[np.arange(width) < lengths[:, None]] = raw
         ids: Any = padded.view(f"S{width}").ravel()
@@ -329,7 +328,7 @@ def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
     if len(same):
         first, second = order[same[0]], order[same[0] + 1]
         twice = bytes(ids[first]).decode("utf-8", "surrogatepass")
-        raise DataError(f"the id {twice!r} occurs twice: in documents {first} and {second} (from 0)")
+        raise DataError(f"the id {twice!r} occurs twice: in documents {first} and {second} (counted from 0)")
     rank = np.empty(len(order), "<i4")
     rank[order] = np.arange(len(order))
     return write_array(folder, "ids.order", order.astype("<i4")) | write_array(folder, "ids.rank", rank)
@@ -352,7 +351,7 @@ class DocumentStore:
         return len(self._ids)
 
     def ids(self, numbers: Sequence[int]) -> list[str]:
-        """The external ids of documents, which are then found sooner."""
+        """Return the external ids of documents, and remember them for `number`."""
         ids = [self._ids[number].decode("utf-8", "surrogatepass") for number in numbers]
         if len(self._recent) > _REMEMBERED_IDS:
             self._recent.clear()
@@ -360,7 +359,7 @@ class DocumentStore:
         return ids
 
     def number(self, doc_id: str) -> int:
-        """The number of a document.
+        """Return the number of a document.
 
         Raises:
             ConfigError: No document has this id.
@@ -383,14 +382,14 @@ class DocumentStore:
         raise ConfigError(f"no document has the id {doc_id!r}")
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id, as it was given to the index."""
+        """Return the row with this id, as it was indexed."""
         return self.row(self.number(doc_id))
 
     def row(self, number: int) -> dict[str, Any]:
-        """The row of a document, by its number."""
+        """Return the row of a document by its number."""
         row: dict[str, Any] = json.loads(self.raw(number))
         return row
 
     def raw(self, number: int) -> bytes:
-        """The row of a document as it is kept: the JSON that was given beside it, if any was."""
+        """Return the JSON of a document's row, as it was indexed."""
         return self._documents[number]

@@ -318,7 +318,7 @@ def test_a_flipped_byte_in_any_file_is_seen(tmp_path):
 
 def test_nothing_is_overwritten_unasked(tmp_path):
     BM25Retriever.build(ROWS, tmp_path / "index")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         BM25Retriever.build(ROWS[:1], tmp_path / "index")
     (tmp_path / "mine").mkdir()
     with pytest.raises(ConfigError, match="not an index"):
@@ -459,7 +459,7 @@ def test_command_line(tmp_path, capsys):
     assert main(arguments) == 0
     assert "4 documents" in capsys.readouterr().out
     assert main(arguments) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main([*arguments, "--force", "--k1", "1.2", "--b", "0.75"]) == 0
     assert BM25Retriever.open(tmp_path / "index").k1 == 1.2
     assert main(["index", str(tmp_path / "missing"), "--out", str(tmp_path / "other")]) == 2

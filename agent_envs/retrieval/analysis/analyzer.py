@@ -1,7 +1,7 @@
-"""Text to terms, as Lucene's English analyzer with the Porter stemmer does it, which is Anserini's default.
+"""Turns text into terms like Lucene's English analyzer with the Porter stemmer, Anserini's default.
 
-StandardTokenizer (UAX #29), the English possessive taken off, lower case, 33 stop words, Porter's stemmer. Two regular
-expressions stand in for the tokenizer: a short one for plain ASCII, one with Unicode's word-break classes for the rest.
+Its steps: StandardTokenizer (UAX #29), removal of the English possessive, lower case, 33 stop words, Porter's stemmer.
+Two regular expressions replace the tokenizer: a short one for ASCII, and one with Unicode's word-break classes.
 
 >>> analyze("The U.S. President's 1,000 e-mails weren't _archived_ by O'Neil")
 ['u.', 'presid', '1,000', 'e', 'mail', "weren't", '_archived_', "o'neil"]
@@ -18,62 +18,30 @@ from agent_envs.retrieval.analysis.word_break import RANGES
 __all__ = ["ANALYZER", "MAX_TOKEN_LENGTH", "STOP_WORDS", "analyze", "term_of", "tokenize"]
 
 ANALYZER = "lucene-english-porter-1"
-"""Name of what this module does; an index built with another analyzer is not opened."""
+"""The name of this analyzer; an index built with another one cannot be opened."""
 
 MAX_TOKEN_LENGTH = 255
-"""Longer runs are cut into pieces of this many characters."""
+"""Longer tokens are cut into pieces of this many characters."""
 
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    ]
-)
+_STOP_WORDS = """
+    a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to
+    was will with
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# A run of letters, digits and underscores, continued over a mark between two letters or between two digits.
+# A run of letters, digits and underscores, which may go on after a mark between two letters or two digits.
 _ASCII = re.compile(
     r"""\w++(?:(?:[.:'](?<=[^\W\d_].)(?=[^\W\d_])|[.,;'](?<=\d.)(?=\d))\w++)*+""",
     re.ASCII,
 )
 
 
-# A word, in the sense of what stands between blanks, with a character outside ASCII.
+# Text between blanks with a character outside ASCII.
 _BEYOND_ASCII = re.compile(r"(?<![^ \n])[\x00-\x09\x0b-\x1f!-\x7f]*+[^\x00-\x7f][^ \n]*+")
 
 
 def tokenize(text: str) -> list[str]:
-    """The tokens of a text, as they are written. Runs of underscores alone, which are no token, may be among them.
+    """Return the tokens of a text as written. Runs of underscores, which are not tokens, may be among them.
 
     >>> tokenize("3.14, e.g. l'été à 東京")
     ['3.14', 'e.g', "l'été", 'à', '東', '京']
@@ -89,7 +57,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def term_of(token: str) -> str:
-    """The term a token is indexed under, or "" where it is not indexed.
+    """Return the term under which a token is indexed, or "" if it is not indexed.
 
     >>> [term_of(t) for t in ("Running", "John's", "The", "__")]
     ['run', 'john', '', '']
@@ -103,12 +71,12 @@ def term_of(token: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """The terms of a text, in order, repeated where they repeat."""
+    """Return the terms of a text in order, with repetitions."""
     return [term for term in map(term_of, tokenize(text)) if term]
 
 
 def _lower(character: str) -> str:
-    """One character in lower case by itself: no final sigma, a dotted I is an i."""
+    """Lower-case one character by itself: there is no final sigma, and a dotted I becomes i."""
     return "i" if character == "\u0130" else character.lower()
 
 
@@ -120,10 +88,10 @@ def _find(pattern: re.Pattern[str], text: str) -> list[str]:
 
 
 def _cut(pattern: re.Pattern[str], text: str) -> list[str]:
-    """Tokens where some are too long: the tokenizer sees no further than its buffer, and goes on from there."""
+    """Return the tokens of a text with overlong ones: like the tokenizer, look no further than its buffer."""
     tokens, position = [], 0
     while position < len(text):
-        end = position + 4 * MAX_TOKEN_LENGTH  # looking further than that would make long texts quadratic
+        end = position + 4 * MAX_TOKEN_LENGTH  # looking further would take quadratic time
         match = pattern.search(text, position, end)
         if match is None:
             position = end
@@ -132,7 +100,7 @@ def _cut(pattern: re.Pattern[str], text: str) -> list[str]:
             tokens.append(match.group())
             position = match.end()
         elif match.start() > position and end - match.start() <= 2 * MAX_TOKEN_LENGTH and end < len(text):
-            position = match.start()  # too close to the end to be sure of it
+            position = match.start()  # too close to the end to be certain
         else:
             tokens.append(match.group())
             position = match.end()
@@ -141,7 +109,7 @@ def _cut(pattern: re.Pattern[str], text: str) -> list[str]:
 
 @cache
 def _classes() -> dict[str, str]:
-    """Name of a word-break class -> what stands between the brackets of a regular expression."""
+    """Return the content of a regular expression's brackets for each word-break class."""
     classes = {}
     for name, ranges in RANGES.items():
         ends = [[f"\\U{int(end, 16):08x}" for end in r.split("-")] for r in ranges.split()]
@@ -151,14 +119,14 @@ def _classes() -> dict[str, str]:
 
 @cache
 def _joint() -> re.Pattern[str]:
-    """Connectors alone, which the tokenizer's pattern finds and which are no token."""
+    """Match connectors alone, which the tokenizer's pattern finds but which are not tokens."""
     c = _classes()
     return re.compile(f"[{c['CONNECTOR']}][{c['CONNECTOR']}{c['EXTEND']}{c['MARK']}]*+")
 
 
 @cache
 def _unicode() -> re.Pattern[str]:
-    """The tokenizer's grammar over all of Unicode; built when the first text needs it."""
+    """Return the tokenizer's grammar for all of Unicode."""
     c = _classes()
     extend = c["EXTEND"] + c["MARK"]
     letter = c["LETTER"] + c["HEBREW"]

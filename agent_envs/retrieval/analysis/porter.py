@@ -1,8 +1,8 @@
-"""The Porter stemmer as Lucene runs it: the algorithm of 1980 with its author's later departures.
+"""The Porter stemmer as in Lucene: the algorithm of 1980 with its author's later changes.
 
-Those are in step 2 ("bli" to "ble" instead of "abli" to "able", and "logi" to "log") and in leaving words of one or two
-letters alone (https://tartarus.org/martin/PorterStemmer/). Nothing is lower-cased; whatever is not one of a, e, i, o, u
-and y counts as a consonant, as it does in Lucene.
+They are in step 2 ("bli" to "ble" instead of "abli" to "able", and "logi" to "log") and leave words of one or two
+letters unchanged (https://tartarus.org/martin/PorterStemmer/). Case is kept. As in Lucene, all characters except a, e,
+i, o, u and y count as consonants.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 __all__ = ["stem"]
 
-# suffix -> replacement, by the step's number; the first that fits is the only one tried.
+# (suffix, replacement) by step; only the first suffix that matches is tried.
 _STEP_2 = (
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
     ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
@@ -31,7 +31,7 @@ _Rules = dict[str, list[tuple[str, str]]]
 
 
 def _by_letter(rules: Iterable[tuple[str, str]], position: int) -> _Rules:
-    """Rules by the letter of their suffix at a position, so that few are tried on a word."""
+    """Group rules by the letter at a position of their suffix, so that few are tried on a word."""
     groups: _Rules = {}
     for suffix, replacement in rules:
         groups.setdefault(suffix[position], []).append((suffix, replacement))
@@ -44,7 +44,7 @@ _RULES_4 = _by_letter(((suffix, "") for suffix in _STEP_4), -2)
 
 
 def stem(word: str) -> str:
-    """The stem of a word in lower case.
+    """Return the stem of a lower-case word.
 
     >>> [stem(w) for w in ("relational", "caresses", "hopping", "hoping", "possibly", "archaeology", "is", "skies")]
     ['relat', 'caress', 'hop', 'hope', 'possibl', 'archaeolog', 'is', 'ski']
@@ -63,7 +63,7 @@ def stem(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """Every letter as "c" or "v"; y is a vowel after a consonant."""
+    """Return "c" or "v" for each letter; y is a vowel after a consonant."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
@@ -72,12 +72,12 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """How often a consonant follows a vowel: the m of the paper."""
+    """Return how often a consonant follows a vowel: the paper's m."""
     return _shape(word).count("vc")
 
 
 def _short_end(word: str) -> bool:
-    """Whether it ends in consonant, vowel, consonant, the last not w, x or y: the paper's *o."""
+    """Return whether a word ends in consonant, vowel and a consonant other than w, x and y: the paper's *o."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -104,7 +104,7 @@ def _step_1(word: str) -> str:
 
 
 def _repair(word: str) -> str:
-    """Step 1b's second half: give back what a lost "ed" or "ing" had changed."""
+    """Do the second half of step 1b: undo what a removed "ed" or "ing" had changed."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _double_end(word):

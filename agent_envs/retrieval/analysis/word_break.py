@@ -1,7 +1,7 @@
 """Word-break classes of Unicode characters as Lucene's StandardTokenizer has them (UAX #29, Unicode 12.1).
 
-Every class is a list of ranges of code points in hexadecimal. Found by giving Lucene 10 each character alone and
-between letters, digits and other characters, and looking at what it joined.
+Each class is a list of hexadecimal ranges of code points. They were measured by giving Lucene 10 each character
+alone and between letters, digits and other characters.
 """
 
 from __future__ import annotations

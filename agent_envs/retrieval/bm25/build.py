@@ -1,18 +1,18 @@
-"""Building a BM25 index: one pass over the rows in segments of bounded size, then one merge over the terms.
+"""Builds a BM25 index: one pass over the rows writes segments of bounded size, then one merge goes over the terms.
 
-A segment holds the postings of some documents, sorted by term. After each segment what was done is written down, so
-that a build that was stopped goes on from there. The merge reads every segment once, in the order of the terms, and
-writes, for each posting, the score it adds: the float32 number that Lucene's BM25Similarity computes as it searches.
+A segment holds the postings of some documents, sorted by term. Progress is recorded after each segment, so that an
+interrupted build can resume. The merge reads every segment once, in the order of the terms, and writes for each posting
+the score that it adds: the float32 number that Lucene's BM25Similarity computes while searching.
 
-Files of an index besides those of `storage`:
+The files of an index, besides those of `storage`:
 
     terms.bin, terms.offsets        terms in the order of their UTF-8 bytes
     terms.idf, terms.max            float32 each: inverse document frequency, the largest impact among the postings
     postings.offsets                where each term's postings begin
     postings.docs                   int32 document numbers, ascending within a term
-    postings.impacts                float32 scores of a query that names the term once
-    postings.frequencies            how often the term occurs in the document; unsigned, of the width the manifest says
-    documents.norms                 a byte for each document: its length as Lucene keeps it
+    postings.impacts                float32 scores for a query that contains the term once
+    postings.frequencies            how often the term occurs in the document; unsigned, see the manifest for the width
+    documents.norms                 a byte for each document: its length as Lucene encodes it
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ VERSION = 1
 _SEGMENT_CHARACTERS = 8_000_000
 _GROUP_POSTINGS = 4_000_000
 _STATE = "state.json"
-_TINY = np.float32(1e-30)  # no impact is 0, so that a score of 0 means that a document was not met
+_TINY = np.float32(1e-30)  # no impact is 0, so a score of 0 means that no term occurs in the document
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Raise ConfigError unless k1 is finite and not negative and b lies in 0..1, which is what Lucene takes."""
+    """Raise ConfigError unless k1 is finite and not negative and b is from 0 to 1, as in Lucene."""
     if not (isinstance(k1, Real) and isinstance(b, Real) and 0 <= k1 < float("inf") and 0 <= b <= 1):
         raise ConfigError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, got k1={k1!r}, b={b!r}")
 
 
 def norm_lengths() -> np.ndarray:
-    """Length of a document for each of the 256 norms (Lucene's SmallFloat.byte4ToInt), int64."""
+    """Return the document length of each of the 256 norms (Lucene's SmallFloat.byte4ToInt), int64."""
 
     def decoded(code: int) -> int:
         bits, shift = code & 7, (code >> 3) - 1
@@ -73,7 +73,7 @@ def norm_lengths() -> np.ndarray:
 
 
 def inverse_norms(k1: float, b: float, average_length: float) -> np.ndarray:
-    """1 / (k1 * (1 - b + b * length / average)) for each of the 256 norms, float32 at every step as in Lucene."""
+    """Return 1 / (k1 * (1 - b + b * length / average)) for each of the 256 norms, in float32 as in Lucene."""
     f = np.float32
     with np.errstate(divide="ignore"):
         norms = f(1) / (f(k1) * ((f(1) - f(b)) + f(b) * norm_lengths().astype(f) / f(average_length)))
@@ -81,15 +81,15 @@ def inverse_norms(k1: float, b: float, average_length: float) -> np.ndarray:
 
 
 class IndexBuilder:
-    """Builds an index in a folder of its own.
+    """Builds an index in a folder.
 
     Args:
-        folder: An empty folder, or one that a stopped build of the same rows has left.
-        k1: How slowly repeated terms stop counting.
-        b: How much long documents are marked down.
-        source: What the rows are, as JSON; a stopped build goes on only where this is what it was.
-        processes: Helper processes to use; 0 for none.
-        segment_characters: Characters of text in a segment; memory is about 15 bytes for each, and process.
+        folder: An empty folder, or that of an interrupted build of the same rows.
+        k1: BM25's k1: how slowly repeated terms saturate.
+        b: BM25's b: how much document length counts.
+        source: Identifies the rows, as JSON; an interrupted build resumes only if it is unchanged.
+        processes: Number of helper processes; 0 for none.
+        segment_characters: Characters of text in a segment. Each process needs about 15 bytes of memory for each.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class IndexBuilder:
         self.folder, self.k1, self.b = folder, float(k1), float(b)
         self._segment_characters = segment_characters
         self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
-        # Names of the segments begin with `build`, so that no process left over from another build meets this one.
+        # Segment names begin with `build`, so that a process left over from another build cannot overwrite them.
         self._state: dict[str, Any] = {"settings": self._settings, "build": uuid.uuid4().hex[:8], "segments": 0}
         self._state |= {"documents": 0, "bytes": {}} | self._read_state()
         self._segments, self.documents = self._state["segments"], self._state["documents"]
@@ -114,10 +114,10 @@ class IndexBuilder:
         self._rows = {name: FileWriter(folder / name, sizes.get(name, 0)) for name in ("documents.bin", "ids.bin")}
         self._segment_writer = SegmentWriter(processes)
         self._waiting = processes + 1
-        self._begun: deque[tuple[Future[None], dict[str, Any]]] = deque()  # segments, and the state after each
+        self._begun: deque[tuple[Future[None], dict[str, Any]]] = deque()  # pending segments, and the state after each
 
     def close(self) -> None:
-        """Close the files it writes to, end the processes it uses."""
+        """Close the files and end the helper processes."""
         self._segment_writer.close()
         for writer in self._rows.values():
             writer.close()
@@ -130,14 +130,14 @@ class IndexBuilder:
         return state if state["settings"] == self._settings else {}
 
     def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
-        """Index rows; a builder that goes on from a stopped build has to be given what follows `documents`.
+        """Index rows. When a build is resumed, skip the first `documents` rows.
 
         Args:
-            rows: Each with the JSON it was read from, or None.
+            rows: Each with the JSON that it was read from, or None.
             progress: Whether to show a progress bar.
 
         Raises:
-            DataError: A row without id or text, or one that JSON cannot hold.
+            DataError: A row has no id or text, or cannot be written as JSON.
             BackendError: A helper process failed.
         """
         ids: list[bytes] = []
@@ -178,14 +178,14 @@ class IndexBuilder:
             self._end_segment()
 
     def _end_segment(self) -> None:
-        """Wait for the oldest segment, and write down that it is written."""
+        """Wait for the oldest segment, then record that it is written."""
         done, state = self._begun.popleft()
         done.result()
         (self.folder / f"{_STATE}.new").write_text(json.dumps(state), encoding="utf-8")
         os.replace(self.folder / f"{_STATE}.new", self.folder / _STATE)
 
     def finish(self, *, progress: bool = False) -> None:
-        """Merge the segments, write the manifest, remove the segments.
+        """Merge the segments, write the manifest, and remove the segments.
 
         Raises:
             DataError: There are no documents, or an id occurs twice.
@@ -204,7 +204,7 @@ class IndexBuilder:
         lengths = self._all("lengths.npy").astype(np.int64)
         norms = (np.searchsorted(norm_lengths(), lengths, side="right") - 1).astype(np.uint8)
         save("documents.norms", norms)
-        # Documents without a term are not there for Lucene's statistics.
+        # Lucene's statistics ignore documents without a term.
         field_documents, tokens = int((lengths > 0).sum()), int(lengths.sum())
         average = float(np.float32(tokens / field_documents)) if field_documents else 1.0
 
@@ -246,9 +246,9 @@ class IndexBuilder:
         return np.concatenate([np.load(self._part(name, s)) for s in range(self._segments)])
 
     def _vocabulary(self, files: dict[str, Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Write the terms of all segments; their lengths, and for each segment the numbers of its terms.
+        """Write the terms of all segments; return their lengths, and for each segment the numbers of its terms.
 
-        All segments are read side by side, so much of each at a time that the terms up to some term are complete.
+        All segments are read in parallel, in portions that make the terms up to some term complete.
         """
         lengths = array("q")
         with ExitStack() as files_open:
@@ -278,7 +278,7 @@ class IndexBuilder:
         files: dict[str, Any],
         progress: bool,
     ) -> str:
-        """Merge postings, some terms at a time; the dtype of the frequencies."""
+        """Merge postings, some terms at a time; return the dtype of the frequencies."""
         segments = range(self._segments)
         starts = [offsets_of(count) for count in counts]
         docs = [np.load(self._part("docs.npy", s), mmap_mode="r") for s in segments]
@@ -318,6 +318,6 @@ class IndexBuilder:
 
 
 def impacts_of(weight: np.ndarray | np.float32, frequencies: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """What postings add to a score: weight - weight / (1 + frequency * inverse norm), float32 at every step."""
+    """Return weight - weight / (1 + frequency * inverse norm), what postings add to a score, in float32 throughout."""
     one = np.float32(1)
     return np.maximum(weight - weight / (one + frequencies.astype(np.float32) * inverse), _TINY)

@@ -1,10 +1,10 @@
-"""The search of `BM25Retriever` as one compiled loop; imported only where the package numba is used.
+"""The search of `BM25Retriever` as one compiled loop; imported only if numba is used.
 
 MaxScore over windows of documents (Turtle and Flood 1995; windows as in Mackenzie, Petri and Moffat 2021). A window's
-bound is the sum of the largest impacts of the terms that occur in it; windows are visited in the order of their bounds,
-and none after the first whose bound the k-th best score beats. Within a window, terms add to an array of scores in the
-order of their bounds, until the terms left cannot lift a new document among the best; these are then looked up for the
-documents that still can. Sums are float64 over float32 impacts, as in Lucene, and a document is given up only when it
+bound is the sum of the largest impacts of the terms that occur in it. Windows are visited in the order of their bounds,
+until the k-th best score beats a bound. Within a window, terms add to an array of scores in the order of their bounds,
+until the remaining terms cannot lift a new document among the best k; these terms are then looked up only for documents
+that still can reach them. Sums are float64 over float32 impacts, as in Lucene, and a document is dropped only if it
 stays behind by more than rounding.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 __all__ = ["WINDOW", "top_documents"]
 
 WINDOW = 8192
-"""Documents in a window: their scores stay in the processor's first two caches."""
+"""Documents in a window; their scores fit the processor's first two caches."""
 
 _SLACK = 1.0 - 1e-6
 
@@ -26,7 +26,7 @@ _SLACK = 1.0 - 1e-6
 def _compiled(function: Any) -> Any:
     try:
         return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # nowhere to keep the compiled code
+    except RuntimeError:  # no place to cache the compiled code
         return numba.njit(nogil=True)(function)
 
 
@@ -37,7 +37,7 @@ def _worse(score_a, rank_a, score_b, rank_b):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _sift_down(scores, ranks, found, size):  # type: ignore[no-untyped-def]
-    """Let the root of a heap, whose root is the worst, sink to where it belongs."""
+    """Sift down the root of a heap; the root is the worst entry."""
     score, rank, document = scores[0], ranks[0], found[0]
     at = 0
     while True:
@@ -80,14 +80,14 @@ def _first_at_least(docs, low, high, document):  # type: ignore[no-untyped-def]
 def top_documents(  # type: ignore[no-untyped-def]
     terms, boosts, offsets, docs, impacts, largest, ranks, k, accumulator, touched, candidates
 ):
-    """The best k documents, best first.
+    """Return the best k documents, best first.
 
     Args:
         terms: int64 numbers of the terms.
-        boosts: float64, how often the query names each; powers of two, which scale a float32 exactly.
+        boosts: float64, how often each occurs in the query; powers of two, which scale a float32 exactly.
         offsets, docs, impacts, largest, ranks: Arrays of the index.
-        k: How many documents to find.
-        accumulator: float64 zeros, WINDOW of them; zeros again afterwards.
+        k: Number of documents to find.
+        accumulator: float64 zeros, WINDOW of them; zeros again on return.
         touched, candidates: int32 scratch, WINDOW + 1 each.
 
     Returns:
@@ -121,7 +121,7 @@ def top_documents(  # type: ignore[no-untyped-def]
 
     scores, heap_ranks, found = np.empty(k, np.float32), np.empty(k, np.int32), np.empty(k, np.int32)
     size = 0
-    limit = 0.0  # a document below it is not among the best
+    limit = 0.0  # a document below this score is not among the best
     for w in window_order:
         rest = window_bounds[w]
         if rest == 0.0 or (size == k and rest < limit):

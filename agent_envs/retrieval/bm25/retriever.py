@@ -1,12 +1,12 @@
-"""BM25 with Lucene's results, to the bit of the score and the order of ties, without Java.
+"""BM25 without Java, with exactly Lucene's scores and order of ties.
 
-What Lucene computes (BM25Similarity of Lucene 10, as Anserini and pyserini use it): the score of a document is the
-float64 sum, rounded to float32, of one float32 number per term of the query,
+In Lucene 10 (BM25Similarity, as Anserini and pyserini use it), the score of a document is the float64 sum, rounded to
+float32, of one float32 number per term of the query,
 
     w - w / (1 + f * n),    w = boost * idf,    idf = ln(1 + (N - df + 0.5) / (df + 0.5)),
                             n = 1 / (k1 * (1 - b + b * length / average length)),
 
-where boost is how often the query names the term, f how often the document does, and lengths have lost all but four
+where boost and f are the numbers of times the term occurs in the query and in the document, and lengths keep only four
 bits. Equal scores are ordered by external id. For boost 1 these numbers are computed when the index is built.
 """
 
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.checks import choice
+from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import corpus_files, read_lines
@@ -33,14 +34,14 @@ from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_fol
 __all__ = ["BM25Retriever"]
 
 _ENGINES = ("auto", "numba", "numpy")
-_NUMBA_FROM = 50_000  # documents; below it loading numba costs more than it saves
+_NUMBA_FROM = 50_000  # documents; with fewer, loading numba costs more than it saves
 _SMALL_CORPUS = 16 << 20  # bytes
 _REMEMBERED_TOKENS = 1 << 17
 _SLACK = 1.0 - 1e-6
 
 
 class _Postings(NamedTuple):
-    """One term of a query: documents, what each gets for it, and the largest of that."""
+    """One term of a query: its documents, their impacts, and the largest impact."""
 
     docs: np.ndarray
     impacts: np.ndarray
@@ -48,7 +49,7 @@ class _Postings(NamedTuple):
 
 
 class _Tokens(dict[str, int]):
-    """Token as written -> number of its term in the index, or -1."""
+    """Token -> number of its term in the index, or -1."""
 
     def __init__(self, terms: Blob) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ class _Tokens(dict[str, int]):
 
 
 class BM25Retriever:
-    """Searches an index in a folder, which is mapped into memory and shared by all threads and processes that open it.
+    """Searches an index in a folder, which is mapped into memory and shared by all threads and processes.
 
     Make one with `build` or `open`.
 
@@ -85,21 +86,20 @@ class BM25Retriever:
 
     Args:
         folder: The index.
-        engine: "numba" (the extra `search`), "numpy", or "auto": numba where it is installed and the corpus is large
+        engine: "numba" (the extra `search`), "numpy", or "auto": numba if it is installed and the corpus is large
             enough to gain from it. Results are the same.
-        verify: Whether to compare the checksums of all files, which reads them once (about a second per GB).
+        verify: Whether to compare the checksums of all files (about a second per GB).
 
     Raises:
-        DataError: No index, one of another version, or one that was changed.
+        DataError: There is no index, or it has another version or was changed.
     """
 
     def __init__(self, folder: str | Path, *, engine: str = "auto", verify: bool = True) -> None:
-        if engine not in _ENGINES:
-            raise ConfigError(f"no engine {engine!r}.{did_you_mean(engine, _ENGINES)}")
+        choice("engine", engine, _ENGINES)
         folder = Path(folder)
         manifest = read_manifest(folder, FORMAT, VERSION, verify=verify)
         if manifest["analyzer"] != ANALYZER:
-            raise DataError(f"{folder} was built with the analyzer {manifest['analyzer']!r}, this is {ANALYZER!r}")
+            raise DataError(f"{folder} was built with the analyzer {manifest['analyzer']!r}; expected {ANALYZER!r}")
         self.path: Path | None = folder
         self.k1: float = manifest["k1"]
         self.b: float = manifest["b"]
@@ -116,14 +116,14 @@ class BM25Retriever:
         self._inverse = inverse_norms(self.k1, self.b, manifest["average_length"])
         self._engine = engine
         self._compiled: Any = None  # top_documents, once loaded
-        self._free: list[np.ndarray] = []  # scores, all 0, not in use; append and pop are atomic
-        self._free_windows: list[tuple[np.ndarray, ...]] = []  # what the compiled search wants, not in use
+        self._free: list[np.ndarray] = []  # unused score arrays, all 0; append and pop are atomic
+        self._free_windows: list[tuple[np.ndarray, ...]] = []  # unused scratch arrays of the compiled search
         if engine == "numba":
             self._load_numba()
 
     @classmethod
     def open(cls, path: str | Path, *, engine: str = "auto", verify: bool = True) -> BM25Retriever:
-        """Open the index at `path`; for the arguments see the class."""
+        """Open the index at `path`; the arguments are those of the class."""
         return cls(path, engine=engine, verify=verify)
 
     @classmethod
@@ -141,17 +141,17 @@ class BM25Retriever:
         """Index rows and open the index.
 
         Args:
-            docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}; read once, never held at once.
+            docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}, read as a stream.
             path: The index's folder; None for one that lives as long as the retriever.
-            k1: How slowly repeated terms stop counting.
-            b: How much long documents are marked down.
-            overwrite: Whether to replace an index that is there.
+            k1: BM25's k1: how slowly repeated terms saturate.
+            b: BM25's b: how much document length counts.
+            overwrite: Whether to replace an existing index.
             progress: Whether to show a progress bar.
             engine: As in the class.
 
         Raises:
-            ConfigError: `path` exists, or k1 or b lies outside its range.
-            DataError: A row that cannot be used, an id that occurs twice, or no rows.
+            ConfigError: `path` exists, or k1 or b is out of range.
+            DataError: A row is invalid, an id occurs twice, or there are no rows.
         """
         check_parameters(k1, b)
         target = None if path is None else Path(path)
@@ -178,20 +178,20 @@ class BM25Retriever:
         processes: int = 2,
         engine: str = "auto",
     ) -> BM25Retriever:
-        """Index a .jsonl file or a folder of them; a build that was stopped goes on where it was.
+        """Index a .jsonl file or a folder of them. An interrupted build resumes where it stopped.
 
-        For most arguments and errors see `build`.
+        The other arguments and errors are those of `build`.
 
         Args:
             source: The file or folder.
-            processes: Helper processes that make the postings of a corpus that is not small; 0 for none.
+            processes: Number of helper processes for a corpus that is not small; 0 for none.
 
         Raises:
             BackendError: A helper process failed.
         """
         check_parameters(k1, b)
         if sum(p.stat().st_size for p in corpus_files(source)) < _SMALL_CORPUS:
-            processes = 0  # they would hardly have started
+            processes = 0  # it would take as long to start them
         files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
         with (
             new_folder(Path(path), overwrite=overwrite, resume=True) as folder,
@@ -202,11 +202,11 @@ class BM25Retriever:
         return cls(path, engine=engine, verify=False)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """Return the number of documents."""
         return len(self.documents)
 
     def __deepcopy__(self, memo: object) -> BM25Retriever:
-        return self  # nothing in it changes: copies of an environment share it
+        return self  # it never changes, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:
@@ -214,25 +214,25 @@ class BM25Retriever:
         return partial(type(self), engine=self._engine, verify=False), (self.path.resolve(),)
 
     def document(self, doc_id: str) -> dict[str, Any]:
-        """The row with this id, as it was given to `build`."""
+        """Return the row with this id, as it was indexed."""
         return self.documents.document(doc_id)
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """The results of each query."""
+        """Return the results of each query."""
         return [self.search(query, k) for query in queries]
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The best k documents, or fewer where fewer have a term of the query.
+        """Return the best k documents, or fewer if fewer contain a term of the query.
 
         Args:
-            query: Any text; there are no operators.
-            k: How many, at least 1.
+            query: Any text; it has no operators.
+            k: Number of documents, at least 1.
         """
         numbers, scores = self.search_numbers(query, k)
         return list(zip(self.documents.ids(numbers.tolist()), scores.tolist(), strict=True))
 
     def search_numbers(self, query: str, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """What `search` finds, as numbers of documents in the order they were indexed (from 0) and their scores."""
+        """Search; return the numbers of the documents, in the order of indexing from 0, and their scores."""
         check_request(query, k)
         terms = [number for number in map(self._numbers.__getitem__, tokenize(query)) if number >= 0]
         if not terms:
@@ -249,7 +249,7 @@ class BM25Retriever:
                 self._engine = "numpy"
                 return False
             self._load_numba()
-        if len(counts) * len(self) > 1 << 34:  # a table of terms and windows that would not fit
+        if len(counts) * len(self) > 1 << 34:  # the table of terms and windows would be too large
             return False
         return max(counts.values()) <= 2 or all(n & (n - 1) == 0 for n in counts.values())
 
@@ -288,8 +288,8 @@ class BM25Retriever:
     def _search_numpy(self, counts: Counter[int], k: int) -> tuple[np.ndarray, np.ndarray]:
         """MaxScore over whole lists of postings (Turtle and Flood 1995).
 
-        Terms add to an array of scores in the order of their bounds, until the terms left cannot lift a new document
-        among the best k; those are then looked up for the documents that still can.
+        Terms add to an array of scores in the order of their bounds, until the remaining terms cannot lift a new
+        document among the best k; these are then looked up only for the documents that still can reach them.
         """
         postings = sorted((self._postings(t, n) for t, n in counts.items()), key=lambda p: -p.bound)
         rest = sum(p.bound for p in postings)
@@ -298,10 +298,10 @@ class BM25Retriever:
         except IndexError:
             scores = np.zeros(len(self))
         met = np.empty(0, np.int32)
-        limit = 0.0  # a document below it is not among the best
+        limit = 0.0  # a document below this score is not among the best
         used = 0
         for docs, impacts, bound in postings:
-            if len(met) >= k and len(docs) > 500:  # worth a look
+            if len(met) >= k and len(docs) > 500:  # long enough to gain from a limit
                 limit = np.partition(scores[met], len(met) - k)[len(met) - k] * _SLACK
                 if rest < limit:
                     break
@@ -329,7 +329,7 @@ class BM25Retriever:
 def _look_up(
     docs: np.ndarray, scores: np.ndarray, postings: Sequence[_Postings], rest: float, limit: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Add what some terms give to some documents, leaving those that can no longer reach the limit.
+    """Add the impacts of some terms to the scores of documents, and drop documents that cannot reach the limit.
 
     Args:
         docs: Candidates, each once.

@@ -1,7 +1,8 @@
-"""Segments of a BM25 index: the postings of some documents, made here or by helper processes, and read back in order.
+"""Segments of a BM25 index: the postings of some documents, written here or by helper processes.
 
-A segment's files, NAME standing for its number: NAME.terms, the terms in order, one a line; NAME.counts.npy, documents
-of each term; NAME.docs.npy and NAME.frequencies.npy, the postings; NAME.lengths.npy, terms of each document.
+The files of a segment, with its number as NAME: NAME.terms, the sorted terms, one a line; NAME.counts.npy, the number
+of documents of each term; NAME.docs.npy and NAME.frequencies.npy, the postings; NAME.lengths.npy, the number of terms
+of each document.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from agent_envs.retrieval.analysis.analyzer import term_of, tokenize
 
 __all__ = ["SegmentWriter", "TermReader", "frequency_type", "serve_segments", "write_segment"]
 
-_TERMS_BYTES = 1 << 20  # of each segment's terms in memory while they are merged
+_TERMS_BYTES = 1 << 20  # of each segment's terms that are in memory during the merge
 
 _term_of = lru_cache(1 << 19)(term_of)
 
 
 def frequency_type(largest: int) -> str:
-    """The narrowest type for numbers up to `largest`."""
+    """Return the narrowest dtype for numbers up to `largest`."""
     return "<u1" if largest < 1 << 8 else "<u2" if largest < 1 << 16 else "<u4"
 
 
 class _TermNumbers(dict[str, int]):
-    """Token as written -> number of its term in this segment, -1 where it is not indexed."""
+    """Token -> number of its term in this segment, or -1 if it is not indexed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,9 +55,9 @@ def write_segment(name: str, contents: Sequence[str], first: int) -> None:
     """Write the files of a segment.
 
     Args:
-        name: What their names begin with.
-        contents: The texts.
-        first: Number of the first document.
+        name: The prefix of their names.
+        contents: The texts of the documents.
+        first: The number of the first document.
     """
     numbers = _TermNumbers()
     tokens: list[int] = []  # numbers of terms, -1 for what is not indexed
@@ -89,10 +90,10 @@ def write_segment(name: str, contents: Sequence[str], first: int) -> None:
 
 
 class SegmentWriter:
-    """Writes segments, at most so many at a time, in helper processes, which start with the first segment.
+    """Writes segments in helper processes, which start with the first segment.
 
     Args:
-        processes: How many; 0 writes segments on the spot.
+        processes: Number of processes; with 0, segments are written in this one.
     """
 
     def __init__(self, processes: int) -> None:
@@ -102,7 +103,7 @@ class SegmentWriter:
         self._threads = ThreadPoolExecutor(max(processes, 1))
 
     def write(self, name: str, contents: list[str], first: int) -> Future[None]:
-        """Begin to write a segment; for the arguments see `write_segment`."""
+        """Start to write a segment; the arguments are those of `write_segment`."""
         if not self._limit:
             done: Future[None] = Future()
             write_segment(name, contents, first)
@@ -113,7 +114,7 @@ class SegmentWriter:
         return self._threads.submit(self._hand_over, (name, contents, first))
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """Kill the processes."""
         for process in self._processes:
             process.kill()
         self._threads.shutdown(cancel_futures=True)
@@ -129,7 +130,7 @@ class SegmentWriter:
             [sys.executable, "-c", code, json.dumps([os.path.abspath(p) for p in sys.path])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # an interrupt is for this process, which then ends the others
+            start_new_session=True,  # only this process gets interrupts, and it ends the others
         )
         self._processes.append(process)
         self._idle.put(process)
@@ -142,14 +143,14 @@ class SegmentWriter:
             process.stdin.flush()
             answer = process.stdout.readline()
         except OSError as e:
-            raise BackendError(f"a process that was building the index ended: {e}") from e
+            raise BackendError(f"a helper process of the index build ended: {e}") from e
         if answer != b"done\n":
-            raise BackendError("a process that was building the index ended; its error stands above")
+            raise BackendError("a helper process of the index build ended; see its error above")
         self._idle.put(process)
 
 
 def serve_segments() -> None:
-    """Write the segments that standard input asks for, until it ends: what a helper process does."""
+    """Run a helper process: write the segments that standard input asks for, until it ends."""
     while True:
         try:
             task: tuple[str, list[str], int] = pickle.load(sys.stdin.buffer)
@@ -161,16 +162,16 @@ def serve_segments() -> None:
 
 
 class TermReader:
-    """Sorted terms of a segment, some at a time.
+    """Reads the sorted terms of a segment in portions.
 
     Args:
-        path: A segment's file of terms.
+        path: The segment's file of terms.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        self.terms: list[bytes] = []  # read and not yet taken
-        self.more = True  # whether the file may have more
+        self.terms: list[bytes] = []  # read but not yet taken
+        self.more = True  # whether the file may contain more
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +180,7 @@ class TermReader:
         self._file.close()
 
     def fill(self) -> bool:
-        """Read on if there is nothing left; whether there is something."""
+        """Read on if no terms are left; return whether there are terms."""
         if not self.terms and self.more:
             self.terms = self._file.read(_TERMS_BYTES).split(b"\n")
             self.terms[-1] += self._file.readline().removesuffix(b"\n")
@@ -189,7 +190,7 @@ class TermReader:
         return bool(self.terms)
 
     def take(self, last: bytes | None) -> list[bytes]:
-        """The terms up to and including `last`, or all of them."""
+        """Remove and return the terms up to and including `last`, or all terms."""
         end = len(self.terms) if last is None else bisect_right(self.terms, last)
         taken, self.terms = self.terms[:end], self.terms[end:]
         return taken

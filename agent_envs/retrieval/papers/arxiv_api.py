@@ -1,8 +1,8 @@
-"""arXiv: search through its API. Its papers' citations come from Semantic Scholar, since arXiv has none.
+"""Search through arXiv's API; citations come from Semantic Scholar, since arXiv has none.
 
-A query's words are sent without the operators of arXiv's query language, sorted by relevance: first for papers with all
-of them, then, where these are too few, for papers with any. The time filter is arXiv's own `submittedDate`, the day of
-the first version. See https://info.arxiv.org/help/api/user-manual.html
+A query's words are sent without operators of arXiv's query language, sorted by relevance: first for papers with all
+words, then, if these are too few, for papers with any. Dates are filtered by arXiv's `submittedDate`, the day of the
+first version. See https://info.arxiv.org/help/api/user-manual.html
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import xml.etree.ElementTree as ET
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
+from agent_envs.checks import integer
+from agent_envs.errors import BackendReplyError, DataError, UnknownPaperError
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, plain_arxiv_id, within_date
@@ -34,29 +35,28 @@ _OPTIONS = {**SERVICE_OPTIONS, "page_size": int, "url": str, "s2_url": str}
 
 
 class _EmptyPageError(BackendReplyError):
-    """A page without results in the midst of them."""
+    """A page without results although there are more."""
 
 
 class ArxivAPI:
-    """The papers of arXiv.
+    """arXiv's papers.
 
     Args:
         service: arXiv's API.
-        citations: What `expand` asks, and `get` for papers that are not on arXiv.
-        page_size: Results per request, at most 2,000.
+        citations: Used by `expand`, and by `get` for papers that are not on arXiv.
+        page_size: Number of results per request, at most 2,000.
     """
 
     def __init__(self, service: Service, citations: SemanticScholar, *, page_size: int = 100) -> None:
-        if not 1 <= page_size <= 2000:
-            raise ConfigError(f"arxiv: page_size must be from 1 to 2000, got {page_size}")
-        self._service, self._citations, self._page_size = service, citations, page_size
+        self._service, self._citations = service, citations
+        self._page_size = integer("page_size", page_size, minimum=1, maximum=2000)
         self.blocking = not service.offline
 
     def __deepcopy__(self, memo: object) -> ArxivAPI:
         return self  # shared by all environments
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """The best k papers; one whose versions are found several times counts once. At most 1,000."""
+        """Return the best k papers, at most 1,000. Several versions of a paper count once."""
         found: dict[str, Paper] = {}
         k = min(k, _MAX_K)
         for text in dict.fromkeys(search_text(query, before, operator) for operator in ("AND", "OR")):
@@ -65,7 +65,7 @@ class ArxivAPI:
         return list(found.values())[:k]
 
     def _collect(self, text: str, k: int, before: str | None, found: dict[str, Paper]) -> None:
-        """Add results of a query in arXiv's language until there are k."""
+        """Add the results of a query in arXiv's language until there are k."""
         size = min(self._page_size, k)
         start, total = 0, 1
         while len(found) < k and start < min(total, _MAX_K):
@@ -77,11 +77,11 @@ class ArxivAPI:
             start += entries
 
     def expand(self, paper_id: str) -> list[Paper]:
-        """Semantic Scholar's references and citations of a paper."""
+        """Return a paper's references and citations, from Semantic Scholar."""
         return self._citations.expand(arxiv_id(paper_id) or paper_id)
 
     def get(self, paper_id: str) -> Paper:
-        """The paper with an arXiv id, or with one of the ids that `expand` gave."""
+        """Return the paper with an arXiv id, or with an id from `expand`."""
         name = arxiv_id(paper_id)
         if not name:
             return self._citations.get(paper_id)
@@ -103,13 +103,13 @@ class ArxivAPI:
         for _ in range(_EMPTY_PAGES):
             try:
                 return self._service.get("/query", query, read)
-            except _EmptyPageError as e:  # it sends one now and then, and the whole page when asked again
+            except _EmptyPageError as e:  # arXiv sends one now and then, and the full page on the next request
                 failure = e
         raise failure
 
 
 def search_text(query: str, before: str | None = None, operator: str = "AND") -> str:
-    """A query in arXiv's language; "" where there is nothing to search for.
+    """Write a query in arXiv's language, or "" if there is nothing to search for.
 
     >>> search_text('ti:"graph" AND the (deep-learning OR\\nC++)')
     'ti AND graph AND deep-learning AND C'
@@ -119,7 +119,7 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
     Args:
         query: Any text.
         before: A date as in `Paper.date`.
-        operator: "AND" or "OR": whether a paper needs all words or any.
+        operator: "AND" or "OR": whether papers must contain all words or any.
     """
     words = dict.fromkeys(word for word in _WORD.findall(query) if word.lower() not in _EMPTY_WORDS)
     text = f" {operator} ".join(list(words)[:_MAX_WORDS])
@@ -132,15 +132,15 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
 
 
 def read_feed(reply: HTTPReply, wanted: str = "") -> tuple[list[Paper], int, int]:
-    """The papers of an Atom feed, how many there are in all, and how many entries this feed has.
+    """Return the papers of an Atom feed, the total number of results, and the number of entries in this feed.
 
     Args:
-        reply: arXiv's answer.
-        wanted: The id that was asked for; an answer that calls it no id means that there is no such paper.
+        reply: arXiv's reply.
+        wanted: The requested id; an error about the id's format then means that there is no such paper.
 
     Raises:
-        BackendReplyError: It is no such feed, or an error.
-        UnknownPaperError: As said.
+        BackendReplyError: The reply is not such a feed, or is an error.
+        UnknownPaperError: There is no paper with the requested id.
     """
     if reply.status not in (200, 400):
         raise BackendReplyError(f"arXiv answered with status {reply.status}: {short(reply.content)}")
@@ -148,7 +148,7 @@ def read_feed(reply: HTTPReply, wanted: str = "") -> tuple[list[Paper], int, int
         root = ET.fromstring(reply.content, parser=ET.XMLParser(target=_Builder()))
         if root.tag != f"{_ATOM}feed":
             raise ValueError(f"the root is <{root.tag}>")
-        total = int(root.findtext(_TOTAL) or "no number of results")
+        total = int(root.findtext(_TOTAL) or "no total number of results")
         entries = root.findall(f"{_ATOM}entry")
         for entry in entries:
             if "/api/errors" in (entry.findtext(f"{_ATOM}id") or ""):
@@ -165,10 +165,10 @@ def read_feed(reply: HTTPReply, wanted: str = "") -> tuple[list[Paper], int, int
 
 
 class _Builder(ET.TreeBuilder):
-    """Refuses documents that define entities: those can be small files and huge trees."""
+    """Rejects document types: with entities, a small document can expand to a huge tree."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise ValueError("a document type, which a feed does not have")
+        raise ValueError("unexpected document type")
 
 
 def _paper(entry: ET.Element) -> Paper:
@@ -185,15 +185,15 @@ def _line(text: str | None) -> str:
 
 
 def arxiv_backend(text: str = "", *, store: ReplyStore | None = None, recording: bool = False) -> ArxivAPI:
-    """The backend "arxiv", with the options written after it: "arxiv:cache=replies&timeout=20".
+    """Return the backend "arxiv", with options behind its name: "arxiv:cache=replies&timeout=20".
 
     Args:
         text: The options: `SERVICE_OPTIONS`, page_size, url and s2_url (other addresses of arXiv and Semantic Scholar).
-        store: Where replies are kept; the folder under `cache` otherwise, one in the cache of this project by default.
+        store: The cache of replies; without it, the folder in the option `cache` or the default folder.
         recording: See `Service`.
 
     Raises:
-        ConfigError: An option is wrong.
+        ConfigError: An option is invalid.
     """
     options = parse_options(text, _OPTIONS, what="arxiv")
     if store is None and options.get("cache") is None:

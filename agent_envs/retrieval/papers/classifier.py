@@ -1,10 +1,10 @@
-"""Scores by a served classifier: a vLLM pooling server, or another with its `/classify`.
+"""Scores papers with a served classifier: a vLLM pooling server, or another server with its `/classify`.
 
     POST /classify {"model": "...", "input": ["a text", ...]}
         -> {"data": [{"index": 0, "label": "...", "probs": [0.9, 0.1], "num_classes": 2}, ...]}
 
-A text is a query and a paper. The score is what the last class leaves over, 1 - probs[-1], as released: that class says
-that the paper does not fit; a single class is the one that says so. `label=N` takes the probability of class N instead.
+A text contains a query and a paper. As released, the score is 1 - probs[-1]: the last class, or the only one, means
+that the paper does not fit. With `label=N` the score is the probability of class N.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper
-from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
+from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json, take_options
 
 __all__ = ["PROMPT_FIELDS", "ClassifierSelector", "classifier_selector", "fill_prompt", "read_prompt"]
 
@@ -39,47 +40,45 @@ _OPTIONS = {**SERVICE_OPTIONS, "model": str, "label": int, "prompt": str, "batch
 
 
 class ClassifierSelector:
-    """The scores that a classifier gives.
+    """Scores papers with a classifier.
 
     Args:
         service: The server.
-        model: The served model's name; "" leaves it to the server.
-        label: The class whose probability is the score; None for 1 - the last one's.
-        prompt: A text with {query}, {title} and {abstract}. A classifier that was trained on other words needs those.
-        batch: Texts per request.
+        model: The served model's name; "" for the server's default.
+        label: The class whose probability is the score; None for 1 minus that of the last class.
+        prompt: A text with {query}, {title} and {abstract}; use the one that the classifier was trained on.
+        batch: Number of texts per request.
     """
 
     def __init__(
         self, service: Service, *, model: str = "", label: int | None = None, prompt: str = PROMPT, batch: int = 32
     ) -> None:
-        if batch < 1:
-            raise ConfigError(f"classify: batch must be at least 1, got {batch}")
-        self._service, self._model, self._label, self._prompt, self._batch = service, model, label, prompt, batch
+        self._service, self._model, self._label, self._prompt = service, model, label, prompt
+        self._batch = integer("batch", batch, minimum=1)
 
     def __deepcopy__(self, memo: object) -> ClassifierSelector:
         return self  # shared by all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """The score of each paper."""
+        """Return the score of each paper."""
         texts = [fill_prompt(self._prompt, query, paper) for paper in papers]
         kept = [self._service.kept(_PATH, self._body([text]), self._reader(1)) for text in texts]
         scores = [None if found is None else found[0][1] for found in kept]
-        missing = [place for place, score in enumerate(scores) if score is None]
+        missing = [i for i, score in enumerate(scores) if score is None]
         for begin in range(0, len(missing), self._batch):
-            places = missing[begin : begin + self._batch]
-            body = self._body([texts[place] for place in places])
-            for place, (item, score) in zip(
-                places, self._service.post(_PATH, body, self._reader(len(places)), keep=False), strict=True
-            ):
-                self._service.keep(_PATH, self._body([texts[place]]), {"data": [{**item, "index": 0}]})
-                scores[place] = score
+            indices = missing[begin : begin + self._batch]
+            body = self._body([texts[i] for i in indices])
+            results = self._service.post(_PATH, body, self._reader(len(indices)), keep=False)
+            for i, (item, score) in zip(indices, results, strict=True):
+                self._service.keep(_PATH, self._body([texts[i]]), {"data": [{**item, "index": 0}]})
+                scores[i] = score
         return [score for score in scores if score is not None]
 
     def _body(self, texts: list[str]) -> dict[str, Any]:
         return {"input": texts, **({"model": self._model} if self._model else {})}
 
     def _reader(self, count: int) -> Callable[[HTTPReply], list[tuple[dict[str, Any], float]]]:
-        """Understands a reply to so many texts: each one's result and score, in the order of the texts."""
+        """Return a reader of the reply to `count` texts, which returns each text's result and score, in order."""
 
         def read(reply: HTTPReply) -> list[tuple[dict[str, Any], float]]:
             payload = read_json(reply, self._service.url)
@@ -87,12 +86,12 @@ class ClassifierSelector:
             if not isinstance(data, list) or len(data) != count:
                 raise BackendReplyError(f"{self._service.url} sent {short(payload)} instead of {count} results")
             results: dict[int, tuple[dict[str, Any], float]] = {}
-            for place, item in enumerate(data):
-                where = item.get("index", place) if isinstance(item, dict) else None
-                if not isinstance(where, int) or where not in range(count) or where in results:
-                    raise BackendReplyError(f"{self._service.url} sent a result out of place: {short(item)}")
-                results[where] = (item, self._score(item))
-            return [results[place] for place in range(count)]
+            for position, item in enumerate(data):
+                index = item.get("index", position) if isinstance(item, dict) else None
+                if not isinstance(index, int) or index not in range(count) or index in results:
+                    raise BackendReplyError(f"{self._service.url} sent a result with a wrong index: {short(item)}")
+                results[index] = (item, self._score(item))
+            return [results[index] for index in range(count)]
 
         return read
 
@@ -106,13 +105,13 @@ class ClassifierSelector:
             raise BackendReplyError(f"{self._service.url} sent a result without probabilities: {short(item)}") from e
         if not -1e-6 <= score <= 1 + 1e-6:
             raise BackendReplyError(
-                f"{self._service.url} sent {score!r}, which is no probability; serve the model with its activation"
+                f"{self._service.url} sent {score!r}, which is not a probability; serve the model with its activation"
             )
         return min(max(float(score), 0.0), 1.0)
 
 
 def fill_prompt(prompt: str, query: str, paper: Paper) -> str:
-    """A prompt for a query and a paper; what stands in braces in these stays as it is.
+    """Fill in a prompt. Braces in the query and the paper stay as they are.
 
     >>> fill_prompt("{query}|{title}|{abstract}|{x}", "{title}", Paper("1", "A"))
     '{title}|A|(none)|{x}'
@@ -125,11 +124,11 @@ def fill_prompt(prompt: str, query: str, paper: Paper) -> str:
 
 
 def read_prompt(path: str) -> str:
-    """A prompt from a file.
+    """Read a prompt from a file.
 
     Raises:
-        DataError: It cannot be read.
-        ConfigError: It lacks {query} or {title}.
+        DataError: The file cannot be read.
+        ConfigError: The prompt lacks {query} or {title}.
     """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
@@ -137,32 +136,26 @@ def read_prompt(path: str) -> str:
         raise DataError(f"the prompt {path!r} cannot be read: {e}") from e
     missing = [name for name in PROMPT_FIELDS[:2] if f"{{{name}}}" not in text]
     if missing:
-        raise ConfigError(f"the prompt {path!r} lacks {{{missing[0]}}}; it has {{query}}, {{title}} and {{abstract}}")
+        raise ConfigError(f"the prompt {path!r} lacks {{{missing[0]}}}; expected {{query}}, {{title}} and {{abstract}}")
     return text
 
 
 def classifier_selector(address: str) -> ClassifierSelector:
-    """The classifier at an address, with options behind a #: "http://localhost:8000#model=selector-qwen-8b".
+    """Return the classifier at an address, with options behind a #: "http://localhost:8000#model=selector-qwen-8b".
 
     Args:
         address: The address and the options: `SERVICE_OPTIONS`, model, label, batch, and prompt: a file.
 
     Raises:
-        ConfigError: The address or an option is wrong.
+        ConfigError: The address or an option is invalid.
         DataError: The prompt cannot be read.
     """
     url, _, text = address.partition("#")
     options = parse_options(text, _OPTIONS, what=f"classify:{url}")
-    own: dict[str, Any] = {name: options.pop(name) for name in ("model", "label", "batch") if name in options}
+    own = take_options(options, "model", "label", "batch")
     if "prompt" in options:
         own["prompt"] = read_prompt(options.pop("prompt"))
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    service = Service.from_options(
-        url.removesuffix("/").removesuffix("/classify"),
-        options,
-        store=None,
-        recording=False,
-        timeout=30.0,
-        headers=headers,
-    )
+    url = url.removesuffix("/").removesuffix("/classify")
+    service = Service.from_options(url, options, timeout=30.0, headers=headers)
     return ClassifierSelector(service, **own)

@@ -1,9 +1,9 @@
-"""Scores by a language model behind an OpenAI-compatible server, which is asked for a number from 0 to 100 per paper.
+"""Scores papers with a language model on an OpenAI-compatible server, asked for a number from 0 to 100 for each paper.
 
     POST /chat/completions {"model", "messages", "temperature": 0}
         -> {"choices": [{"message": {"content": "... Score: 85"}}]}
 
-What a paper says of itself is part of the prompt: a judge can be talked into a score, so trust it as far as the papers.
+The prompt contains the paper's own words, which may talk the judge into a score: trust it no further than the papers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
+from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.classifier import fill_prompt, read_prompt
 from agent_envs.retrieval.papers.paper import Paper
-from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json
+from agent_envs.retrieval.papers.service import (
+    SERVICE_OPTIONS,
+    Service,
+    parse_options,
+    read_json,
+    take_key,
+    take_options,
+)
 
 __all__ = ["JudgeSelector", "judge_selector", "read_score"]
 
@@ -40,29 +47,28 @@ _OPTIONS = {**SERVICE_OPTIONS, "model": str, "prompt": str, "max_tokens": int, "
 
 
 class JudgeSelector:
-    """The scores that a language model gives.
+    """Scores papers with a language model.
 
     Args:
         service: The server.
         model: The model's name.
         prompt: A text with {query}, {title} and {abstract} that asks for a score from 0 to 100.
         max_tokens: Most tokens of an answer.
-        parallel: Papers asked about at the same time.
+        parallel: Number of parallel requests.
     """
 
     def __init__(
         self, service: Service, *, model: str, prompt: str = PROMPT, max_tokens: int = 512, parallel: int = 8
     ) -> None:
-        if max_tokens < 1 or parallel < 1:
-            raise ConfigError(f"judge: max_tokens and parallel must be at least 1, got {max_tokens}, {parallel}")
         self._service, self._model, self._prompt = service, model, prompt
-        self._max_tokens, self._parallel = max_tokens, parallel
+        self._max_tokens = integer("max_tokens", max_tokens, minimum=1)
+        self._parallel = integer("parallel", parallel, minimum=1)
 
     def __deepcopy__(self, memo: object) -> JudgeSelector:
         return self  # shared by all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """The score of each paper."""
+        """Return the score of each paper."""
         texts = [fill_prompt(self._prompt, query, paper) for paper in papers]
         if len(texts) < 2:
             return [self._score(text) for text in texts]
@@ -86,21 +92,21 @@ class JudgeSelector:
             raise BackendReplyError(f"{self._service.url} sent {short(payload)} instead of a completion") from e
         score = read_score(content) if isinstance(content, str) else None
         if score is None:
-            raise BackendReplyError(f"the judge {self._model!r} gave no score from 0 to 100: {short(content)}")
+            raise BackendReplyError(f"the judge {self._model!r} returned no score from 0 to 100: {short(content)}")
         return score
 
 
 def read_score(text: str) -> float | None:
-    """The score in a judge's answer, from 0 to 1; None where there is none.
+    """Return the score in a judge's answer, from 0 to 1, or None.
 
     >>> read_score("It fits.\\nScore: 85"), read_score("7/10"), read_score("**Score:** 0"), read_score("40%")
     (0.85, 0.7, 0.0, 0.4)
     >>> read_score("<think>Score: 90?</think>Score: 10"), read_score("Score: 400"), read_score("no idea, 3 of them")
     (0.1, None, None)
     """
-    said = _THOUGHT.sub("", text)
-    matches = list(_SCORE.finditer(said))
-    match = matches[-1] if matches else _NUMBER.fullmatch(said)
+    answer = _THOUGHT.sub("", text)
+    matches = list(_SCORE.finditer(answer))
+    match = matches[-1] if matches else _NUMBER.fullmatch(answer)
     if match is None:
         return None
     value, top = float(match[1]), float(match[2] or 100)
@@ -108,34 +114,25 @@ def read_score(text: str) -> float | None:
 
 
 def judge_selector(address: str) -> JudgeSelector:
-    """The judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
+    """Return the judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
 
     Args:
         address: The address, with the server's /v1, and the options: `SERVICE_OPTIONS`, model, max_tokens, parallel,
-            prompt (a file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if it is set).
+            prompt (a file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set).
 
     Raises:
-        ConfigError: The address or an option is wrong, or there is no model.
+        ConfigError: The address or an option is invalid, or the model is missing.
         DataError: The prompt cannot be read.
     """
     url, _, text = address.partition("#")
     options = parse_options(text, _OPTIONS, what=f"judge:{url}")
     if not options.get("model"):
         raise ConfigError(f"a judge needs a model: judge:{url or 'http://localhost:8000/v1'}#model=NAME")
-    variable = options.pop("key_env", None)
-    if variable and not os.environ.get(variable):
-        raise ConfigError(f"judge:{url}: key_env names the environment variable {variable!r}, which is not set")
-    key = os.environ.get(variable or "OPENAI_API_KEY")
+    key = take_key(options, f"judge:{url}") or os.environ.get("OPENAI_API_KEY")
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    own: dict[str, Any] = {name: options.pop(name) for name in ("model", "max_tokens", "parallel") if name in options}
+    own = take_options(options, "model", "max_tokens", "parallel")
     if "prompt" in options:
         own["prompt"] = read_prompt(options.pop("prompt"))
-    service = Service.from_options(
-        url.removesuffix("/").removesuffix("/chat/completions"),
-        options,
-        store=None,
-        recording=False,
-        timeout=60.0,
-        headers=headers,
-    )
+    url = url.removesuffix("/").removesuffix("/chat/completions")
+    service = Service.from_options(url, options, timeout=60.0, headers=headers)
     return JudgeSelector(service, **own)

@@ -1,11 +1,11 @@
-"""Papers of a corpus on disk: BM25 with Lucene's results for search, arrays of neighbours for citations.
+"""A corpus of papers on disk: BM25 with Lucene's results for search, arrays of neighbours for citations.
 
     index.json              format, version, and size and checksum of the files beside it
     index/                  an index of title and abstract (`agent_envs.retrieval.BM25Retriever`)
-    graph.offsets, .papers  the neighbours of each paper by number: what it refers to, then what cites it
-    dates                   yyyymmdd of each paper, 0 where it is unknown
+    graph.offsets, .papers  the neighbours of each paper by number: the papers it cites, then those that cite it
+    dates                   yyyymmdd of each paper, 0 if it is unknown
 
-The files are mapped into memory: processes that open the same folder share them.
+The files are mapped into memory, so processes that open the same folder share them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEMBERED_QUERIES = 1 << 12
 
 
 class LocalPapers:
-    """A corpus of papers, searched and expanded in this process. Make one with `build`, or open a folder of one.
+    """A corpus of papers, searched and expanded in this process. Make one with `build`, or open its folder.
 
     >>> rows = [
     ...     PaperRow(Paper("a", "Deep parsing", "", "2020")),
@@ -46,11 +46,11 @@ class LocalPapers:
     (['b'], 'Deeper parsing')
 
     Args:
-        folder: What `build` made.
-        verify: Whether to compare the checksums of all files, which reads them once.
+        folder: A folder that `build` made.
+        verify: Whether to compare the checksums of all files.
 
     Raises:
-        DataError: There is no such corpus, one of another version, or one that was changed.
+        DataError: There is no corpus, or it has another version or was changed.
     """
 
     blocking = False
@@ -60,7 +60,7 @@ class LocalPapers:
         read_manifest(folder, FORMAT, VERSION, verify=verify)
         self.path: Path | None = folder
         self.retriever = BM25Retriever.open(folder / "index", verify=verify)
-        self._offsets = map_array(folder / "graph.offsets", "<i8")
+        self._nodefsets = map_array(folder / "graph.offsets", "<i8")
         self._neighbours = map_array(folder / "graph.papers", "<i4")
         self._dates = map_array(folder / "dates", "<i4")
         self._papers: dict[int, Paper] = {}
@@ -75,21 +75,21 @@ class LocalPapers:
         overwrite: bool = False,
         progress: bool = False,
     ) -> LocalPapers:
-        """Index papers, read once and never held at once, and open what was made.
+        """Index a stream of papers and open the corpus.
 
-        Of several rows with the same id the first gives the text, all give edges. Edges to papers that are not there,
-        to the paper itself and repeated ones are left out.
+        Of several rows with the same id, the first gives the text and all give edges. Edges to papers outside the
+        corpus or to the paper itself, and repeated edges, are left out.
 
         Args:
             rows: The papers.
             path: The folder to make; None for one that lives as long as the object.
-            overwrite: Whether to replace one that is there.
+            overwrite: Whether to replace an existing corpus.
             progress: Whether to show a progress bar.
 
         Raises:
             ConfigError: `path` exists.
             BackendError: Another process is building there.
-            DataError: A row that cannot be used, or no rows.
+            DataError: A row is invalid, or there are no rows.
         """
         target = None if path is None else Path(path)
         with new_folder(target, overwrite=overwrite) as folder:
@@ -104,7 +104,7 @@ class LocalPapers:
         return len(self.retriever)
 
     def __deepcopy__(self, memo: object) -> LocalPapers:
-        return self  # nothing in it changes: copies of an environment share it
+        return self  # it never changes, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:
@@ -112,7 +112,7 @@ class LocalPapers:
         return partial(type(self)), (self.path.resolve(),)
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """The best k papers by BM25 of title and abstract, equal ones by id; none for a query without a known word."""
+        """Return the best k papers by BM25 of title and abstract, ties by id; none if no word of the query is known."""
         return [self._paper(number) for number in self._found(query, k, before)]
 
     def _search(self, query: str, k: int, before: str | None) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ class LocalPapers:
             return tuple(self.retriever.search_numbers(query, k)[0].tolist())
         latest, wanted = date_number(normal_date(before), latest=True), k
         while True:
-            # More than asked for, until enough of them are early enough.
+            # Search for more and more until enough of them are early enough.
             wanted *= 2
             numbers, _ = self.retriever.search_numbers(query, wanted)
             early = numbers[self._dates[numbers] <= latest]
@@ -128,13 +128,13 @@ class LocalPapers:
                 return tuple(early[:k].tolist())
 
     def expand(self, paper_id: str) -> list[Paper]:
-        """The papers of the corpus that a paper refers to, then those that cite it, each in the order of the corpus."""
+        """Return the papers that a paper cites, then those that cite it, each in the order of the corpus."""
         number = self._number(paper_id)
-        begin, end = self._offsets[number], self._offsets[number + 1]
+        begin, end = self._nodefsets[number], self._nodefsets[number + 1]
         return [self._paper(n) for n in self._neighbours[begin:end].tolist()]
 
     def get(self, paper_id: str) -> Paper:
-        """The paper with this id."""
+        """Return the paper with this id."""
         return self._paper(self._number(paper_id))
 
     def _number(self, paper_id: str) -> int:
@@ -158,43 +158,43 @@ class _Graph:
     """Collects dates and edges while papers are indexed."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, int] = {}  # of papers and of all that edges name, in the order they came up
-        self._place = array("q")  # of each of these: the number of the paper, -1 where there is none
+        self._ids: dict[str, int] = {}  # node numbers of papers and of all ids in edges
+        self._numbers = array("q")  # the paper number of each node, -1 if there is no such paper
         self._dates = array("q")
         self._from, self._to = array("q"), array("q")
 
-    def _of(self, paper_id: str) -> int:
+    def _node(self, paper_id: str) -> int:
         known = self._ids.setdefault(paper_id, len(self._ids))
-        if known == len(self._place):
-            self._place.append(-1)
+        if known == len(self._numbers):
+            self._numbers.append(-1)
         return known
 
     def documents(self, rows: Iterable[PaperRow]) -> Iterator[dict[str, str]]:
-        """What is indexed of the rows."""
+        """Yield the documents to index."""
         for row in rows:
             paper = row.paper
-            own = self._of(paper.id)
-            for other in map(self._of, row.references):
+            own = self._node(paper.id)
+            for other in map(self._node, row.references):
                 self._from.append(own)
                 self._to.append(other)
-            for other in map(self._of, row.citations):
+            for other in map(self._node, row.citations):
                 self._from.append(other)
                 self._to.append(own)
-            if self._place[own] < 0:
-                self._place[own] = len(self._dates)
+            if self._numbers[own] < 0:
+                self._numbers[own] = len(self._dates)
                 self._dates.append(date_number(paper.date))
                 yield {"id": paper.id, "title": paper.title, "text": paper.abstract, "date": paper.date}
 
     def write(self, folder: Path) -> dict[str, dict[str, Any]]:
-        """Write the arrays; their entries in the manifest."""
+        """Write the arrays; return their entries for the manifest."""
         count = len(self._dates)
         if not count:
             raise DataError("there are no papers")
-        place = np.array(self._place, np.int64)
-        citing, cited = place[np.array(self._from, np.int64)], place[np.array(self._to, np.int64)]
+        numbers = np.array(self._numbers, np.int64)
+        citing, cited = numbers[np.array(self._from, np.int64)], numbers[np.array(self._to, np.int64)]
         real = (citing >= 0) & (cited >= 0) & (citing != cited)
         citing, cited = citing[real], cited[real]
-        # paper, whether the other cites it, the other: references come first; of each pair of papers the first stays
+        # (paper, whether the other cites it, the other): references come first; of equal pairs the first is kept
         paper, kind, other = (
             np.concatenate(pair)
             for pair in ((citing, cited), (np.zeros_like(citing), np.ones_like(cited)), (cited, citing))

@@ -51,51 +51,51 @@ _SAFE = re.compile(r"[\w:;()<>@+~,=-][\w:;()<>@+~,=./-]{0,300}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper as a backend gives it."""
+    """A paper."""
 
     id: str
-    """Its name at the backend: what `expand` and `get` take. Never empty."""
+    """Its id at the backend, for `expand` and `get`. Never empty."""
     title: str
     """Its title, in one line."""
     abstract: str = ""
-    """Its abstract, "" where the backend has none."""
+    """Its abstract, "" if the backend has none."""
     date: str = ""
-    """Day of publication, "2024-05-31", "2024-05" or "2024", as far as it is known; "" where it is not."""
+    """The date of publication as far as it is known: "2024-05-31", "2024-05", "2024" or ""."""
 
 
 @runtime_checkable
 class PaperBackend(Protocol):
-    """Where papers come from. Safe to use from several threads; one is shared by all environments of a process.
+    """A source of papers. All threads and environments of a process share one.
 
-    Every method raises BackendError where the service or the index behind it is down, too slow, refuses, or answers in
-    another shape than expected, and never returns part of an answer instead. No answer is an empty list.
+    Every method raises BackendError if the service or the index behind it is down, too slow, refuses the request, or
+    sends an unexpected reply. It never returns a partial result; an empty list means that there are no papers.
     """
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait for a network: they then run in threads, side by side."""
+        """Whether calls wait for a network. They then run in parallel threads."""
         ...
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """The best k papers for a query, best first.
+        """Return the best k papers for a query, best first.
 
         Args:
-            query: Any text. One with nothing to search for finds nothing.
-            k: How many, at least 1.
-            before: A date as in `Paper.date`: leave out what was published after it. A paper without a date stays.
+            query: Any text. Without a word to search for, it finds nothing.
+            k: Number of papers, at least 1.
+            before: A date as in `Paper.date`; papers published after it are left out, papers without a date are not.
         """
         ...
 
     def expand(self, paper_id: str) -> list[Paper]:
-        """The papers that a paper refers to, then those that cite it; each once, and not the paper itself.
+        """Return the papers that a paper cites, then those that cite it; each once, and without the paper itself.
 
         Raises:
-            UnknownPaperError: There is no such paper. (A paper without citations and references gives [].)
+            UnknownPaperError: There is no such paper.
         """
         ...
 
     def get(self, paper_id: str) -> Paper:
-        """The paper with this id.
+        """Return the paper with this id.
 
         Raises:
             UnknownPaperError: There is no such paper.
@@ -105,30 +105,30 @@ class PaperBackend(Protocol):
 
 @runtime_checkable
 class Selector(Protocol):
-    """How well papers fit a query. Safe to use from several threads."""
+    """Scores how well papers fit a query. Threads may share one."""
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """A number from 0 to 1 for each paper, in their order; the same for the same query and paper.
+        """Return a score from 0 to 1 for each paper, in order; equal queries and papers get equal scores.
 
         Raises:
-            BackendError: What judges is down or answers in another shape. Nothing of that answer is remembered.
+            BackendError: The service is down or sent an unexpected reply. Nothing of that reply is remembered.
         """
         ...
 
 
 @lru_cache(maxsize=1 << 14)
 def title_key(title: str) -> str:
-    """What two titles are compared by: their letters, in lower case.
+    """Return the key by which titles are compared: their letters in lower case.
 
     >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
     'bertpretrainingofdeeptransformersv'
 
-    One letter has several spellings, and they count as one:
+    Different encodings of a letter count as equal:
 
     >>> title_key("Plecha\\u0301c\\u030c's e\\ufb03cient seas") == title_key("Plech\\u00e1\\u010d's efficient seas")
     True
 
-    A title without letters is compared as it stands, but for spaces:
+    A title without letters is compared as it is, but without spaces:
 
     >>> title_key(" 2 + 2 ")
     '2+2'
@@ -138,7 +138,7 @@ def title_key(title: str) -> str:
 
 
 def normal_date(text: object) -> str:
-    """A date in the form of `Paper.date`.
+    """Return a date in the form of `Paper.date`.
 
     >>> normal_date("20231024"), normal_date("2023-10-24T17:59:00Z"), normal_date("2023-10"), normal_date(2023)
     ('2023-10-24', '2023-10-24', '2023-10', '2023')
@@ -146,7 +146,7 @@ def normal_date(text: object) -> str:
     ('', '')
 
     Raises:
-        DataError: It is no date.
+        DataError: The text is not a date.
     """
     if text is None or (isinstance(text, str) and not text.strip()):
         return ""
@@ -157,14 +157,14 @@ def normal_date(text: object) -> str:
 
 
 def date_number(date: str, *, latest: bool = False) -> int:
-    """A date of `Paper.date`'s form as a whole number that sorts: yyyymmdd; 0 where it is unknown.
+    """Return a date in the form of `Paper.date` as a number that sorts: yyyymmdd, 0 if it is unknown.
 
     >>> date_number("2023-10-24"), date_number("2023"), date_number("2023", latest=True), date_number("")
     (20231024, 20230000, 20239999, 0)
 
     Args:
         date: The date.
-        latest: Whether what is missing counts as its latest instead of its earliest.
+        latest: Whether a missing month or day counts as the last one instead of the first.
     """
     if not date:
         return 0
@@ -173,9 +173,9 @@ def date_number(date: str, *, latest: bool = False) -> int:
 
 
 def within_date(date: str, before: str | None) -> bool:
-    """Whether a paper of this date may be shown for a query of the date `before`: it is not published after it.
+    """Return whether a paper of this date was not published after the date `before`, as far as both are known.
 
-    What is known of both decides; a paper or a query without a date lets everything pass.
+    A missing date passes.
 
     >>> within_date("2023-10-24", "2023-10-24"), within_date("2023-10-25", "2023-10-24"), within_date("2023", "2023-01")
     (True, False, True)
@@ -189,7 +189,7 @@ def within_date(date: str, before: str | None) -> bool:
 
 
 def plain_arxiv_id(text: str) -> str:
-    """An arXiv id without its version, "" for what is none.
+    """Return an arXiv id without its version, or "" if the text is not an arXiv id.
 
     >>> plain_arxiv_id("2104.12255v1"), plain_arxiv_id("astro-ph/0601001"), plain_arxiv_id("abc")
     ('2104.12255', 'astro-ph/0601001', '')
@@ -199,7 +199,7 @@ def plain_arxiv_id(text: str) -> str:
 
 
 def arxiv_id(text: str) -> str:
-    """The arXiv id that a text is, in any of the usual forms, without its version; "" for other texts.
+    """Return the arXiv id that a text denotes in any of the usual forms, without its version, or "".
 
     >>> [arxiv_id(t) for t in ("arXiv:2009.02040v3", "http://arxiv.org/pdf/2103.14030", "PMID:38697206")]
     ['2009.02040', '2103.14030', '']
@@ -209,7 +209,7 @@ def arxiv_id(text: str) -> str:
 
 
 def arxiv_date(name: str) -> str:
-    """The month that an arXiv id tells, "" for other ids.
+    """Return the month in an arXiv id, or "" for other ids.
 
     >>> arxiv_date("2009.02040"), arxiv_date("astro-ph/9901001"), arxiv_date("CorpusID:1"), arxiv_date("2099.00001")
     ('2020-09', '1999-01', '', '')
@@ -223,7 +223,7 @@ def arxiv_date(name: str) -> str:
 
 
 def safe_id(text: str) -> bool:
-    """Whether an id may stand in the path of an address: it leads nowhere else.
+    """Return whether an id is safe in the path of an address.
 
     >>> safe_id("10.2139/ssrn.2250500"), safe_id("CorpusID:1"), safe_id("../admin"), safe_id("a?b"), safe_id("")
     (True, True, False, False, False)
@@ -236,32 +236,32 @@ def safe_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PaperRow:
-    """A paper with its edges."""
+    """A paper with its references and citations."""
 
     paper: Paper
     """The paper."""
     references: tuple[str, ...] = ()
-    """Ids of the papers that it refers to."""
+    """The ids of the papers that it cites."""
     citations: tuple[str, ...] = ()
-    """Ids of the papers that cite it."""
+    """The ids of the papers that cite it."""
 
 
 def paper_row(row: Mapping[str, Any], where: object) -> PaperRow:
-    """A row of a papers.jsonl. Abstract, date and edges may be missing or null; spaces and line breaks become spaces.
+    """Read a row of a papers.jsonl. Abstract, date and edges may be missing or null; white space becomes single spaces.
 
     >>> row = paper_row({"id": 7, "title": "On\\n  Parsing", "date": "20240531", "references": ["a", 8]}, "row 1")
     >>> row.paper.id, row.paper.title, row.paper.date, row.references
     ('7', 'On Parsing', '2024-05-31', ('a', '8'))
 
     Raises:
-        DataError: It has no id or no title, or something is of another type; the message names `where`.
+        DataError: The id or the title is missing, or a value has the wrong type; the message names `where`.
     """
     doc_id = row_id(row, where)
     texts = {}
     for key in ("title", "abstract"):
         text = row.get(key)
         if not isinstance(text, str) and (text is not None or key == "title"):
-            raise DataError(f"{where}: {key!r} has to be a string, got {text!r:.80}")
+            raise DataError(f"{where}: {key!r} must be a string, got {text!r:.80}")
         texts[key] = " ".join((text or "").split())
     try:
         date = normal_date(row.get("date"))
@@ -276,15 +276,15 @@ def _ids(row: Mapping[str, Any], key: str, where: object) -> tuple[str, ...]:
     if ids is None:
         return ()
     if not isinstance(ids, list) or not all(isinstance(i, (str, int)) and not isinstance(i, bool) for i in ids):
-        raise DataError(f"{where}: {key!r} has to be a list of ids, got {ids!r:.80}")
+        raise DataError(f"{where}: {key!r} must be a list of ids, got {ids!r:.80}")
     return tuple(map(str, ids))
 
 
 def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
-    """The papers of a .jsonl file (.gz too) or of a folder of them, read as they are asked for.
+    """Yield the papers of a .jsonl or .jsonl.gz file, or of a folder of them.
 
     Raises:
-        DataError: Nothing is there, or a line is no paper; the message names file and line.
+        DataError: There is no file, or a line is not a paper; the message names file and line.
     """
     for path in corpus_files(Path(source)):
         for number, line in numbered_lines(path):
@@ -306,7 +306,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def write_papers(rows: Iterable[PaperRow], path: str | os.PathLike[str]) -> int:
-    """Write a papers.jsonl, which appears whole or not at all; how many papers it has."""
+    """Write a papers.jsonl, which appears completely or not at all; return the number of papers."""
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8", errors="replace") as file:
         for row in rows:

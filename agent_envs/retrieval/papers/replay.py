@@ -1,9 +1,9 @@
-"""Backends that record what services answer, and backends that answer from such a recording alone.
+"""Backends that record the replies of services, and backends that replay such a recording.
 
-    record:FOLDER:BACKEND     BACKEND, with every answer kept in FOLDER; a request made before is answered from there
-    replay:FOLDER             the same answers without a network; what was never asked is a NotRecordedError
+    record:FOLDER:BACKEND     BACKEND, storing all replies in FOLDER; repeated requests are answered from there
+    replay:FOLDER             the same replies without a network; a request that was not recorded is a NotRecordedError
 
-BACKEND is any other name of a service with its options, such as "arxiv" or "http://localhost:4000#api=graph".
+BACKEND is the name of a service with its options, such as "arxiv" or "http://localhost:4000#api=graph".
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _RECORD = re.compile(rf"(?P<folder>.+?):(?P<spec>(?:{'|'.join(_SERVICES)})(?::.*
 
 
 def record_backend(text: str) -> PaperBackend:
-    """The backend of "FOLDER:BACKEND", recording.
+    """Open the backend of "FOLDER:BACKEND" and record its replies.
 
     Raises:
-        ConfigError: It is not written so, or the folder holds another backend's recording.
+        ConfigError: The text has another form, or the folder contains another backend's recording.
     """
     match = _RECORD.fullmatch(text)
     if match is None:
@@ -50,49 +50,49 @@ def record_backend(text: str) -> PaperBackend:
     if note.exists():
         recorded = _noted(note)
         if recorded != spec:
-            raise ConfigError(f"{store.folder} holds a recording of {recorded!r}, not of {spec!r}: name another folder")
-    backend = _opened(spec, store, recording=True)
+            raise ConfigError(f"{store.folder} contains a recording of {recorded!r}, not {spec!r}; name another folder")
+    backend = _open(spec, store, recording=True)
     if not note.exists():
         try:
             write_text(note, json.dumps({"backend": spec}) + "\n")
         except OSError as e:
-            raise ConfigError(f"nothing can be recorded in {store.folder}: {e.strerror}") from e
+            raise ConfigError(f"the recording cannot be written to {store.folder}: {e.strerror}") from e
     return backend
 
 
 def replay_backend(folder: str) -> PaperBackend:
-    """The backend that answers from a recording.
+    """Open the backend that replays a recording.
 
     Raises:
-        ConfigError: There is none in the folder.
+        ConfigError: The folder contains no recording.
     """
     store = ReplyStore(folder)
     note = store.folder / NOTE
     if not folder or not note.is_file():
         raise ConfigError(
-            f"there is no recording in {folder!r} (its file {NOTE} is missing); make one with backend="
+            f"there is no recording in {folder!r}: {NOTE} is missing; make one with backend="
             f"'record:{folder or 'FOLDER'}:BACKEND'"
         )
-    return _opened(_noted(note), store, recording=False, offline=True)
+    return _open(_noted(note), store, recording=False, offline=True)
 
 
-def _opened(spec: str, store: ReplyStore, *, recording: bool, offline: bool = False) -> PaperBackend:
-    name, _, rest = spec.partition(":")
+def _open(spec: str, store: ReplyStore, *, recording: bool, offline: bool = False) -> PaperBackend:
+    name, _, options = spec.partition(":")
     if name not in _SERVICES:
-        raise ConfigError(f"{store.folder / NOTE} names {spec!r}, which is none of {', '.join(_SERVICES)}")
-    given = spec if name in ("http", "https") else rest
+        raise ConfigError(f"{store.folder / NOTE} names {spec!r}, which is not one of {', '.join(_SERVICES)}")
+    argument = spec if name in ("http", "https") else options
     if offline:
-        given = _offline(given, "#" if name in ("http", "https") else "")
-    return _SERVICES[name](given, store=store, recording=recording)
+        argument = _offline(argument, "#" if name in ("http", "https") else "")
+    return _SERVICES[name](argument, store=store, recording=recording)
 
 
-def _offline(given: str, mark: str) -> str:
-    """A backend's options with offline=1; no key is needed then.
+def _offline(options: str, mark: str) -> str:
+    """Add offline=1 to a backend's options, and remove the key and the cache.
 
     >>> _offline("http://x:1#api=graph&key_env=KEY", "#"), _offline("http://x:1", "#"), _offline("offline=1", "")
     ('http://x:1#api=graph&offline=1', 'http://x:1#offline=1', 'offline=1')
     """
-    head, _, text = given.partition(mark) if mark else ("", "", given)
+    head, _, text = options.partition(mark) if mark else ("", "", options)
     kept = [part for part in text.split("&") if part and not part.startswith(("offline=", "key_env=", "cache="))]
     return f"{head}{mark}{'&'.join([*kept, 'offline=1'])}"
 

@@ -1,4 +1,4 @@
-"""Selectors that need no service: gold membership and words in common, and one that remembers another's scores."""
+"""Selectors that need no service: by gold answers, by common words, and one that caches another selector's scores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from agent_envs.checks import integer, shown
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
@@ -19,7 +20,7 @@ _AVERAGE_LENGTH = 100.0  # terms of a title and an abstract
 
 
 class GoldSelector:
-    """1 for the papers that answer a query, 0 for the others: known answers, compared by the letters of their titles.
+    """Scores 1 for the known answers to a query, compared by the letters of their titles, and 0 for other papers.
 
     >>> selector = GoldSelector(["Deep Parsing"])
     >>> selector.scores("any", [Paper("1", "Deep parsing."), Paper("2", "Deep Purple")])
@@ -27,7 +28,7 @@ class GoldSelector:
 
     Args:
         titles: The titles of the answers.
-        ids: Their ids, where they are known: a paper with one of them is an answer too.
+        ids: Their ids, as far as they are known; a paper with one of them is an answer, too.
     """
 
     def __init__(self, titles: Iterable[str], ids: Iterable[str] = ()) -> None:
@@ -35,15 +36,14 @@ class GoldSelector:
         self._ids = frozenset(ids)
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """1.0 or 0.0 for each paper."""
+        """Return 1.0 or 0.0 for each paper."""
         return [float(paper.id in self._ids or title_key(paper.title) in self._keys) for paper in papers]
 
 
 class LexicalSelector:
-    """BM25 of title and abstract, as a share of the most that the query's words could give: 0 to 1.
+    """Scores BM25 of title and abstract as a share of the maximum for the query: from 0 to 1.
 
-    The weights of words come from no corpus: each word of the query counts the same, so that a score says how much of
-    the query a paper names.
+    All words of the query have the same weight, so that a score says how much of the query a paper covers.
 
     >>> papers = [Paper("1", "Parsing", "Deep parsing of text."), Paper("2", "Parsing"), Paper("3", "Seas")]
     >>> [round(score, 2) for score in LexicalSelector().scores("deep parsing", papers)]
@@ -51,13 +51,13 @@ class LexicalSelector:
     """
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """The scores of the papers, in their order."""
+        """Return the score of each paper, in order."""
         wanted = _terms(query)
         return [_share(wanted, _terms(f"{paper.title}\n{paper.abstract}")) for paper in papers]
 
 
 def lexical_selector(spec: str = "") -> Selector:
-    """The selector "lexical". Raises ConfigError for arguments, of which it has none."""
+    """Return the selector "lexical". Raises ConfigError for arguments, which it does not take."""
     if spec:
         raise ConfigError(f"the selector 'lexical' takes no arguments, got {spec!r}")
     return LexicalSelector()
@@ -76,31 +76,29 @@ def _share(wanted: Counter[str], found: Counter[str]) -> float:
 
 
 class CachedSelector:
-    """Another selector, asked once per query and paper. Failed answers are not remembered.
+    """Asks another selector once per query and paper. Failures are not cached.
 
     Args:
         selector: The selector.
-        size: Scores remembered, the ones used longest ago going first.
+        size: Number of scores to keep; the least recently used ones are dropped first.
     """
 
     def __init__(self, selector: Selector, size: int = 1 << 20) -> None:
         if not isinstance(selector, Selector):
-            raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {selector!r:.80}")
-        if size < 1:
-            raise ConfigError(f"size must be at least 1, got {size!r}")
+            raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {shown(selector)}")
         self.selector = selector
-        self.size = size
+        self.size = integer("size", size, minimum=1)
         self._known: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: object) -> CachedSelector:
-        return self  # what it remembers holds for everyone
+        return self  # the scores are the same for all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """The scores of the papers; the ones not known yet are asked for in one call, each once.
+        """Return the score of each paper; those that are not cached are requested in one call, each once.
 
         Raises:
-            BackendError: The selector fails, or gives something else than one finite number per paper.
+            BackendError: The selector fails, or does not return one finite number per paper.
         """
         keys = [(query, paper.id, paper.title) for paper in papers]
         with self._lock:
@@ -109,13 +107,13 @@ class CachedSelector:
                 self._known.move_to_end(key)
         missing = {key: paper for key, paper in zip(keys, papers, strict=True) if key not in known}
         if missing:
-            given = self.selector.scores(query, list(missing.values()))
+            result = self.selector.scores(query, list(missing.values()))
             try:
-                fresh = dict(zip(missing, map(float, given), strict=True))
+                fresh = dict(zip(missing, map(float, result), strict=True))
             except (TypeError, ValueError, OverflowError) as e:
-                raise BackendError(f"the selector gave {given!r:.80} as the scores of {len(missing)} papers") from e
+                raise BackendError(f"the selector returned {result!r:.80} for {len(missing)} papers") from e
             if not all(map(math.isfinite, fresh.values())):
-                raise BackendError(f"the selector gave {given!r:.80}, which are not all finite numbers")
+                raise BackendError(f"the selector returned {result!r:.80}, which are not all finite numbers")
             known |= fresh
             with self._lock:
                 self._known |= fresh

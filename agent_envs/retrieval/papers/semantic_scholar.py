@@ -1,12 +1,12 @@
-"""Semantic Scholar's graph API, and services that speak its shape.
+"""Semantic Scholar's graph API, and other services with the same API.
 
     GET /paper/search?query=...&fields=...&offset=0&limit=10      {"total", "offset", "next", "data": [paper]}
     GET /paper/ID/references?fields=...&offset=0&limit=99         {"data": [{"citedPaper": paper}]}
     GET /paper/ID/citations?fields=...&offset=0&limit=30          {"data": [{"citingPaper": paper}]}
     GET /paper/ID?fields=...                                      paper
 
-A paper is {"paperId", "externalIds": {"ArXiv"}, "title", "abstract", "year", "publicationDate"}. A paper on arXiv goes
-by its arXiv id here, others by their paperId. See https://api.semanticscholar.org/api-docs/graph
+A paper is {"paperId", "externalIds": {"ArXiv"}, "title", "abstract", "year", "publicationDate"}. Here, papers on
+arXiv have their arXiv id, others their paperId. See https://api.semanticscholar.org/api-docs/graph
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ import os
 from typing import Any
 from urllib.parse import quote
 
-from agent_envs.errors import BackendReplyError, ConfigError, DataError, UnknownPaperError
+from agent_envs.checks import integer
+from agent_envs.errors import BackendReplyError, DataError, UnknownPaperError
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, safe_id, within_date
-from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options, read_json
+from agent_envs.retrieval.papers.service import (
+    SERVICE_OPTIONS,
+    Service,
+    cache_folder,
+    parse_options,
+    read_json,
+    take_options,
+)
 from agent_envs.retrieval.papers.store import ReplyStore
 
 __all__ = ["SemanticScholar", "read_listed", "read_paper", "semantic_scholar", "semantic_scholar_backend"]
@@ -31,16 +39,16 @@ _OPTIONS = {**SERVICE_OPTIONS, "url": str, "fields": str, "citations": int, "ref
 
 
 class SemanticScholar:
-    """The papers of Semantic Scholar.
+    """Semantic Scholar's papers.
 
     Args:
         service: The API.
-        fields: What is asked for of each paper.
-        citations: Most citing papers of one `expand`.
-        references: Most cited papers of one `expand`.
-        page_size: Most results per request, at most 1,000; a search asks for at most 100.
-        official: Whether ids of arXiv are written ARXIV:ID, and searches are filtered by date there, as Semantic
-            Scholar itself has it.
+        fields: The requested fields of each paper.
+        citations: Most citing papers of an `expand`.
+        references: Most cited papers of an `expand`.
+        page_size: Most results per request, at most 1,000; at most 100 for a search.
+        official: Whether the service is Semantic Scholar itself, which writes arXiv ids ARXIV:ID and filters searches
+            by date.
     """
 
     def __init__(
@@ -53,21 +61,17 @@ class SemanticScholar:
         page_size: int = 100,
         official: bool = True,
     ) -> None:
-        for name, value in (("citations", citations), ("references", references)):
-            if value < 0:
-                raise ConfigError(f"semanticscholar: {name} must be at least 0, got {value}")
-        if not 1 <= page_size <= 1000:
-            raise ConfigError(f"semanticscholar: page_size must be from 1 to 1000, got {page_size}")
         self._service, self._fields, self._official = service, fields, official
-        self._limits = {"references": references, "citations": citations}
-        self._page_size = page_size
+        limits = {"references": references, "citations": citations}
+        self._limits = {name: integer(name, limit, minimum=0) for name, limit in limits.items()}
+        self._page_size = integer("page_size", page_size, minimum=1, maximum=1000)
         self.blocking = not service.offline
 
     def __deepcopy__(self, memo: object) -> SemanticScholar:
         return self  # shared by all environments
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """The best k papers, at most 1,000. Hyphens count as spaces: with them the API finds nothing."""
+        """Return the best k papers, at most 1,000. Hyphens become spaces, because with them the API finds nothing."""
         words = " ".join(query.replace("-", " ").split())
         if not any(map(str.isalnum, words)):
             return []
@@ -75,13 +79,13 @@ class SemanticScholar:
         if before and self._official:
             params["publicationDateOrYear"] = f":{before}"
         k = min(k, _MAX_K)
-        # A service that does not know of the date is asked for more, since some of it is left out.
+        # A service that cannot filter by date is asked for more, since some papers will be left out.
         wanted = k if not before or self._official else min(4 * k, _MAX_K)
         papers = self._pages("/paper/search", params, wanted, min(self._page_size, 100))
         return [paper for paper in papers if within_date(paper.date, before)][:k]
 
     def expand(self, paper_id: str) -> list[Paper]:
-        """References, then citations."""
+        """Return references, then citations."""
         path = self._path(paper_id)
         found: dict[str, Paper] = {}
         for kind, limit in self._limits.items():
@@ -92,7 +96,7 @@ class SemanticScholar:
         return list(found.values())
 
     def get(self, paper_id: str) -> Paper:
-        """The paper with an arXiv id, a paperId, or any id that the API takes, such as "CorpusID:1"."""
+        """Return the paper with an arXiv id, a paperId, or another id that the API takes, such as "CorpusID:1"."""
 
         def read(reply: HTTPReply) -> Paper:
             paper = read_paper(self._json(reply, paper_id), self._service.url)
@@ -111,7 +115,7 @@ class SemanticScholar:
     def _pages(
         self, path: str, params: dict[str, object], limit: int, size: int, paper_id: str | None = None
     ) -> list[Paper]:
-        """Results of as many requests as it takes, each paper once."""
+        """Request pages until there are enough papers; return each paper once."""
         found: dict[str, Paper] = {}
         offset: int | None = 0
         while offset is not None and len(found) < limit:
@@ -127,7 +131,7 @@ class SemanticScholar:
         papers = read_listed(payload, self._service.url)
         after = payload.get("next") if isinstance(payload, dict) else None
         if after is not None and (isinstance(after, bool) or not isinstance(after, int) or after <= begin):
-            raise BackendReplyError(f"{self._service.url} says that {after!r:.80} follows {begin}")
+            raise BackendReplyError(f"{self._service.url} sent the next offset {after!r:.80} after {begin}")
         return papers, after
 
     def _json(self, reply: HTTPReply, paper_id: str | None) -> Any:
@@ -137,10 +141,10 @@ class SemanticScholar:
 
 
 def read_listed(payload: Any, service: str) -> list[Paper]:
-    """The papers of a reply: a list, or one under "data", "results" or "papers". What has no id of its own is left out.
+    """Return the papers of a reply: a list, by itself or under "data", "results" or "papers". Skip those without id.
 
     Raises:
-        BackendReplyError: It has another shape.
+        BackendReplyError: The reply has another form.
     """
     items = payload
     if isinstance(payload, dict):
@@ -153,10 +157,10 @@ def read_listed(payload: Any, service: str) -> list[Paper]:
 
 
 def read_paper(item: Any, service: str) -> Paper | None:
-    """One paper of a reply, None for a work that the service has no id or no title of.
+    """Return a paper of a reply, or None if it has no id or no title.
 
     Raises:
-        BackendReplyError: It has another shape.
+        BackendReplyError: The reply has another form.
     """
     if isinstance(item, dict):
         item = next((item[key] for key in ("citedPaper", "citingPaper", "paper") if key in item), item)
@@ -164,12 +168,12 @@ def read_paper(item: Any, service: str) -> Paper | None:
         raise BackendReplyError(f"{service} sent {short(item)} instead of a paper with an id")
     outside = item.get("externalIds") or {}
     if not isinstance(outside, dict):
-        raise BackendReplyError(f"{service} sent {short(outside)} as a paper's other ids")
+        raise BackendReplyError(f"{service} sent {short(outside)} as a paper's external ids")
     own = next((str(item[key]) for key in _ID_KEYS if item.get(key)), "")
     name = arxiv_id(str(item.get("arxiv_id") or outside.get("ArXiv") or own)) or own
     title, abstract = (item.get(key) or "" for key in ("title", "abstract"))
     if not isinstance(title, str) or not isinstance(abstract, str):
-        raise BackendReplyError(f"{service} sent a paper whose title or abstract is no text: {short(item)}")
+        raise BackendReplyError(f"{service} sent a paper whose title or abstract is not a string: {short(item)}")
     title = " ".join(title.split())
     if not name or not title:
         return None
@@ -180,7 +184,7 @@ _ID_KEYS = ("paperId", "paper_id", "arxiv_id", "id")
 
 
 def _date(item: dict[str, Any]) -> str:
-    """The day, or the year, of a paper; "" where it says neither in a known form."""
+    """Return the date of a paper, or "" if it has none in a known form."""
     for key in ("publicationDate", "date", "published", "year"):
         if item.get(key):
             try:
@@ -193,9 +197,9 @@ def _date(item: dict[str, Any]) -> str:
 def semantic_scholar(
     options: dict[str, Any], *, url: str = "", store: ReplyStore | None = None, recording: bool = False
 ) -> SemanticScholar:
-    """Semantic Scholar by parsed options. A key is taken from `SEMANTIC_SCHOLAR_API_KEY` where it is set."""
+    """Return Semantic Scholar from parsed options, with the key in `SEMANTIC_SCHOLAR_API_KEY`, if set."""
     key = os.environ.get(KEY)
-    own = {name: options.pop(name) for name in ("fields", "citations", "references", "page_size") if name in options}
+    own = take_options(options, "fields", "citations", "references", "page_size")
     service = Service.from_options(
         url or URL,
         options,
@@ -212,15 +216,15 @@ def semantic_scholar(
 def semantic_scholar_backend(
     text: str = "", *, store: ReplyStore | None = None, recording: bool = False
 ) -> SemanticScholar:
-    """The backend "semanticscholar", with the options written after it: "semanticscholar:citations=100".
+    """Return the backend "semanticscholar", with options behind its name: "semanticscholar:citations=100".
 
     Args:
         text: The options: `SERVICE_OPTIONS`, url, fields, citations, references, page_size.
-        store: As of `arxiv_backend`.
+        store: As for `arxiv_backend`.
         recording: See `Service`.
 
     Raises:
-        ConfigError: An option is wrong.
+        ConfigError: An option is invalid.
     """
     options = parse_options(text, _OPTIONS, what="semanticscholar")
     if store is None and options.get("cache") is None:

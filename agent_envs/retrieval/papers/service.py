@@ -1,4 +1,4 @@
-"""A web service behind a backend or a selector: asked, remembered on disk, recorded, or replayed."""
+"""A web service behind a backend or a selector, whose replies can be cached, recorded and replayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_envs.errors import (
 from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply, short
 from agent_envs.retrieval.papers.store import ReplyStore
 
-__all__ = ["SERVICE_OPTIONS", "Service", "cache_folder", "parse_options", "read_json"]
+__all__ = ["SERVICE_OPTIONS", "Service", "cache_folder", "parse_options", "read_json", "take_key", "take_options"]
 
 T = TypeVar("T")
 
@@ -33,30 +33,30 @@ SERVICE_OPTIONS: Mapping[str, type] = {
     "cache": str,
     "offline": bool,
 }
-"""Options that every service takes: those of `HTTPPool`, the folder of kept replies ("off" for none), and whether only
-they may answer."""
+"""The options of every service: those of `HTTPPool`, the cache folder ("off" for none), and whether only cached replies
+may be used."""
 
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def cache_folder() -> Path:
-    """The folder of kept replies: `requests` beside the prepared data."""
+    """Return the default cache folder: `requests` beside the prepared data."""
     return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "requests"
 
 
 def parse_options(text: str, known: Mapping[str, type], *, what: str) -> dict[str, Any]:
-    """Options written `name=value&name=value`, with % for what would be misread.
+    """Parse options written `name=value&name=value`, with percent-escapes.
 
     >>> parse_options("timeout=5&cache=a%26b&offline=1", SERVICE_OPTIONS, what="arxiv")
     {'timeout': 5.0, 'cache': 'a&b', 'offline': True}
 
     Args:
         text: The options, "" for none.
-        known: The options there are, with their types.
-        what: Whose options, for error messages.
+        known: The known options and their types.
+        what: The owner of the options, for error messages.
 
     Raises:
-        ConfigError: One is unknown, twice there, or no value of its type.
+        ConfigError: An option is unknown, given twice, or has a value of another type.
     """
     options: dict[str, Any] = {}
     try:
@@ -67,7 +67,7 @@ def parse_options(text: str, known: Mapping[str, type], *, what: str) -> dict[st
         if name not in known:
             raise ConfigError(f"{what} has no option {name!r}.{did_you_mean(name, known)}")
         if name in options:
-            raise ConfigError(f"{what}: the option {name!r} is there twice")
+            raise ConfigError(f"{what}: the option {name!r} is given twice")
         try:
             options[name] = _TRUTH[value.lower()] if known[name] is bool else known[name](value)
         except (KeyError, ValueError) as e:
@@ -75,15 +75,31 @@ def parse_options(text: str, known: Mapping[str, type], *, what: str) -> dict[st
     return options
 
 
+def take_options(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Remove and return those of the named options that are given."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def take_key(options: dict[str, Any], what: str) -> str | None:
+    """Remove the option key_env; return the key in the environment variable that it names, None without the option.
+
+    Raises:
+        ConfigError: The variable is not set.
+    """
+    variable = options.pop("key_env", None)
+    if variable and not os.environ.get(variable):
+        raise ConfigError(f"{what}: key_env names the environment variable {variable!r}, which is not set")
+    return os.environ[variable] if variable else None
+
+
 class Service:
-    """One web service. A reply is kept only after it was understood: no failure is remembered.
+    """A web service. Replies are cached only after they were understood, so failures are not.
 
     Args:
         url: Its address.
-        store: Where replies are kept, None for nowhere.
-        recording: Whether refusals that are answers ("there is no such paper") are kept too, so that a replay gives
-            the same.
-        offline: Whether only kept replies may answer.
+        store: The cache of replies, or None.
+        recording: Whether to cache replies that say "there is no such paper" too, so that a replay gives the same.
+        offline: Whether to use cached replies only.
         **pool: Arguments of `HTTPPool`.
     """
 
@@ -97,65 +113,65 @@ class Service:
         **pool: Any,
     ) -> None:
         if offline and store is None:
-            raise ConfigError(f"{url} is to be asked offline, which needs the folder of kept replies: cache=FOLDER")
+            raise ConfigError(f"{url}: offline=1 needs a folder of cached replies: cache=FOLDER")
         self._pool = HTTPPool(url, **pool)
         self.url = self._pool.url
         self._store, self._recording, self.offline = store, recording, offline
 
     @classmethod
     def from_options(
-        cls, url: str, options: dict[str, Any], *, store: ReplyStore | None, recording: bool, **pool: Any
+        cls, url: str, options: dict[str, Any], *, store: ReplyStore | None = None, recording: bool = False, **pool: Any
     ) -> Service:
-        """A service by the `SERVICE_OPTIONS` among some options, which are taken out of them.
+        """Make a service from the `SERVICE_OPTIONS` among parsed options, and remove these.
 
         Args:
             url: Its address.
-            options: Parsed options.
-            store: The store instead of the one under `cache`.
+            options: The parsed options.
+            store: The cache to use instead of the one in the option `cache`.
             recording: As above.
-            **pool: What holds where the options do not say otherwise.
+            **pool: Defaults for options that are not given.
         """
-        given = {name: options.pop(name) for name in SERVICE_OPTIONS if name in options}
-        cache = given.pop("cache", None)
-        offline = given.pop("offline", False)
+        own = take_options(options, *SERVICE_OPTIONS)
+        cache = own.pop("cache", None)
+        offline = own.pop("offline", False)
         if store is None and cache not in (None, "off"):
             store = ReplyStore(cache)
-        return cls(url, store=store, recording=recording, offline=offline, **{**pool, **given})
+        return cls(url, store=store, recording=recording, offline=offline, **{**pool, **own})
 
     def get(self, path: str, params: Mapping[str, object], read: Callable[[HTTPReply], T]) -> T:
-        """What `read` makes of the answer to a GET request.
+        """Send a GET request and return what `read` makes of the reply.
 
         Args:
-            path: What follows the address.
+            path: Path below the address.
             params: The query's parameters.
-            read: Understands the reply; raises BackendReplyError where it cannot, UnknownPaperError where that is what
-                the reply says.
+            read: Reads the reply. Raises BackendReplyError if the reply is not as expected, UnknownPaperError if it
+                says that there is no such paper.
 
         Raises:
-            BackendError: The service failed, or answered in another shape; its kinds say how.
-            NotRecordedError: Offline, no reply is kept.
+            BackendError: The service failed or sent an unexpected reply.
+            NotRecordedError: Offline, and no reply is cached.
             UnknownPaperError: From `read`.
         """
         query = urlencode({key: _clean(str(value)) for key, value in params.items()}, quote_via=quote)
         return self._ask("GET", f"{path}?{query}" if query else path, None, read)
 
     def post(self, path: str, body: object, read: Callable[[HTTPReply], T], *, keep: bool = True) -> T:
-        """What `read` makes of the answer to a POST request with a JSON body; as `get`.
+        """Send a POST request with a JSON body and return what `read` makes of the reply.
 
         Args:
-            path: What follows the address.
+            path: Path below the address.
             body: The request.
             read: As for `get`.
-            keep: Whether the reply may be kept, or come from what is kept.
+            keep: Whether to use the cache.
         """
         return self._ask("POST", path, _json(body), read, keep)
 
     def kept(self, path: str, body: object, read: Callable[[HTTPReply], T]) -> T | None:
-        """What the kept answer to a POST request gives, None without one; as `post`, but nobody is asked."""
+        """Return what `read` makes of the cached reply to a POST request, or None if none is cached."""
         return self._from_store("POST", self.url + path, _json(body), read)
 
     def keep(self, path: str, body: object, content: object) -> None:
-        """Keep an answer to a POST request that came as a part of another, where replies are kept."""
+        """Cache a reply to a POST request that came as part of another reply."""
         if self._store is not None:
             self._store.put("POST", self.url + path, _json(body), HTTPReply(200, _json(content)))
 
@@ -186,8 +202,8 @@ class Service:
         if reply is None:
             if self.offline:
                 raise NotRecordedError(
-                    f"no reply to {method} {url[:300]} is kept in {self._store.folder}; record it while the service "
-                    "can be reached"
+                    f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be "
+                    "reached"
                 )
             return None
         try:
@@ -195,21 +211,21 @@ class Service:
         except BackendReplyError:
             if self.offline:
                 raise
-            return None  # from another version of the service: asked for again
+            return None  # from another version of the service: request it again
 
 
 def read_json(reply: HTTPReply, service: str) -> Any:
-    """The JSON of a reply with status 200.
+    """Return the JSON of a reply with status 200.
 
     Raises:
-        BackendReplyError: It has another status, or is no JSON.
+        BackendReplyError: The reply has another status or is not JSON.
     """
     if reply.status != 200:
         raise BackendReplyError(f"{service} answered with status {reply.status}: {short(reply.content)}")
     try:
         return json.loads(reply.content)
     except (ValueError, RecursionError) as e:
-        raise BackendReplyError(f"{service} sent what is not JSON: {short(reply.content)}") from e
+        raise BackendReplyError(f"{service} sent a reply that is not JSON: {short(reply.content)}") from e
 
 
 def _json(value: object) -> bytes:
@@ -217,5 +233,5 @@ def _json(value: object) -> bytes:
 
 
 def _clean(text: str) -> str:
-    """Text that can be sent: halves of characters become question marks."""
+    """Replace lone surrogates, which cannot be sent, with question marks."""
     return text.encode("utf-8", "replace").decode()

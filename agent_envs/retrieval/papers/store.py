@@ -1,4 +1,4 @@
-"""Replies of web services kept in a folder, one file each: a cache, and what a replay answers from."""
+"""A folder of web services' replies, one file each: the cache, and the recording that a replay reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from agent_envs.retrieval.http.pool import HTTPReply
 __all__ = ["ReplyStore", "canonical_url"]
 
 NOTE = "backend.json"
-"""The file of a recording that names what was recorded."""
+"""The file of a recording that names the recorded backend."""
 
 
 def canonical_url(url: str) -> str:
-    """An address by which the same request is found again, whatever the order of its parameters.
+    """Return an address in a form that does not depend on the order of its parameters.
 
     >>> canonical_url("HTTPS://API.x/query?b=2&empty=&a=%31")
     'https://api.x/query?a=1&b=2'
@@ -32,25 +32,25 @@ def canonical_url(url: str) -> str:
 class ReplyStore:
     """A folder of `{"method", "url", "request", "status_code", "body"}` files.
 
-    Files appear whole or not at all, so several processes may share a folder. Files that others put there under names
-    of their own are found by their address as well. Headers, and with them keys, are never written.
+    Files appear completely or not at all, so several processes may share a folder. Files with other names are found by
+    the address inside. Headers, and thus keys, are never written.
 
     Args:
-        folder: The folder; made when something is written.
+        folder: The folder; it is created on the first write.
     """
 
     def __init__(self, folder: str | Path) -> None:
         try:
             self.folder = Path(folder).expanduser()
         except RuntimeError as e:
-            raise ConfigError(f"{str(folder)!r} is no usable folder: {e}") from e
+            raise ConfigError(f"{str(folder)!r} is not a usable folder: {e}") from e
         self._others: dict[str, Path] | None = None
 
     def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
-        """The reply kept for a request, None if there is none.
+        """Return the stored reply to a request, or None.
 
         Raises:
-            DataError: Its file is broken; the message names it.
+            DataError: The file is broken; the message names it.
         """
         key = _key(method, url, body)
         path = self._path(key)
@@ -62,10 +62,10 @@ class ReplyStore:
         return _read(path)[1]
 
     def put(self, method: str, url: str, body: bytes | None, reply: HTTPReply) -> None:
-        """Keep a reply, in the place of one that is there.
+        """Store a reply, replacing an earlier one.
 
         Raises:
-            ConfigError: The folder cannot be written.
+            ConfigError: The folder cannot be written to.
         """
         row: dict[str, object] = {"method": method, "url": url}
         if body is not None:
@@ -78,13 +78,13 @@ class ReplyStore:
         try:
             write_text(self._path(_key(method, url, body)), json.dumps(row, indent=1) + "\n")
         except OSError as e:
-            raise ConfigError(f"replies cannot be kept in {self.folder}: {e.strerror}; name another folder") from e
+            raise ConfigError(f"replies cannot be written to {self.folder}: {e.strerror}") from e
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.json"
 
     def _other_files(self) -> dict[str, Path]:
-        """The files with names of their own, read once."""
+        """Return the files with other names by key; they are read once."""
         if self._others is None:
             named = [path for path in sorted(self.folder.glob("*.json"), reverse=True) if path.name != NOTE]
             self._others = {_read(path)[0]: path for path in named}
@@ -97,7 +97,7 @@ def _key(method: str, url: str, body: bytes | None) -> str:
 
 
 def _read(path: Path) -> tuple[str, HTTPReply]:
-    """A file's key and reply."""
+    """Read the key and the reply of a file."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
         request = row.get("request")
@@ -106,6 +106,6 @@ def _read(path: Path) -> tuple[str, HTTPReply]:
         return key, HTTPReply(int(row["status_code"]), content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise DataError(
-            f"{path}: expected a kept reply, an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "
+            f"{path}: expected an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "
             "delete the file"
         ) from e
