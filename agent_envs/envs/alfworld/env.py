@@ -46,57 +46,58 @@ class ALFWorldEnv(TextEnv):
     """Do a household task by text commands.
 
     ## Description
-    A room full of receptacles, some of them closed, with things in and on them. The task is to put a thing (clean, hot,
-    cool, or two of them) somewhere, or to look at it under a lamp. What is where has to be found out.
+    A room full of receptacles, some of them closed, with things in and on them. The task is to put a thing somewhere
+    (clean, hot, cool, or two of a kind), or to look at it under a lamp. Where things are has to be explored.
 
     ## Action Space
-    One command, as `info["admissible_commands"]` lists them: `go to X`, `open X`, `close X`, `take O from X`,
-    `move O to X` (in the released files `put O in/on X`), `clean O with X`, `heat O with X`, `cool O with X`, `use O`,
-    `slice O with O2`, `examine X`, `inventory`, `look`, and `help` where the game has it. Case counts, blanks around it
-    do not. With `put_alias=True` each way of saying to put something down stands for the one that the game knows.
+    One command from `info["admissible_commands"]`: `go to X`, `open X`, `close X`, `take O from X`, `move O to X` (in
+    the released files `put O in/on X`), `clean O with X`, `heat O with X`, `cool O with X`, `use O`, `slice O with O2`,
+    `examine X`, `inventory`, `look`, and `help` in some games. Case matters; blanks around the command do not. With
+    `put_alias=True` all wordings for putting something down are accepted.
 
     ## Observation Space
-    Text, the original's byte for byte: the room and the task at reset, then what came of the command. A command that is
-    not admissible is answered by "Nothing happens.".
+    Text, byte for byte the original's: the room and the task at reset, then the result of each command. A command that
+    is not admissible is answered by "Nothing happens.".
 
     ## Starting State
     A game drawn from the split, `options={"index": i}`, or `options={"game": path}` with a path as in `info["game"]`.
 
     ## Rewards
-    1 with the command that reaches the goal, else 0.
+    1 for the command that reaches the goal, else 0 (`agent_envs.envs.alfworld.reward`).
 
     ## Episode End
-    Terminates when the goal is reached. Truncated after 50 steps; the released recipe has 20:
+    Terminates when the goal is reached. Truncated after 50 steps; the released recipe uses 20:
     `gym.make(..., max_episode_steps=20)`.
 
     ## Information
-    `task_id`, `split`, `index`, `source`, `anchor` (the task, what is in view and in hand, and what is not as it was),
+    `task_id`, `split`, `index`, `source`, `anchor` (the task, the view, the hands, and all changes since the start),
     `invalid_action` (the command was not admissible), `score` (`goal_condition_rate`), `success` (the game is won),
     `reward_components` (`won`), `game` (path of the game within the data folder), `admissible_commands` (sorted),
-    `goal_condition_rate` (share of the task's conditions that hold, as ALFRED counts them), `task_family`.
+    `goal_condition_rate` (the share of the task's conditions that hold, counted as in ALFRED), `task_family`.
 
     ## Arguments
     `gym.make("AgentR1/ALFWorld-v0", split="train", data="generated", size="2-4", engine="native", strict=False)`
-    - `split`: "train", "valid_seen", "valid_unseen", or another sub-folder of the data; "validation" and "test" stand
-      for the second and third.
-    - `data`: "generated", "official" (after `agentr1 prepare alfworld`) or the path of the folder that holds train/,
-      valid_seen/ and so on (json_2.1.1).
+    - `split`: "train", "valid_seen", "valid_unseen", or another sub-folder of the data; "validation" and "test" mean
+      the second and the third.
+    - `data`: "generated", "official" (after `agentr1 prepare alfworld`) or the path of the folder that contains
+      train/, valid_seen/ and so on (json_2.1.1).
     - `families`: names of the families to play; None for all six: look_at_obj_in_light, pick_and_place_simple,
       pick_clean_then_place_in_recep, pick_cool_then_place_in_recep, pick_heat_then_place_in_recep,
       pick_two_obj_and_place.
-    - `size`: of generated houses, 1 to 5 or a range: about 7, 11, 16, 24 or 37 receptacles.
-    - `engine`: "native", or "textworld", the original (extra `alfworld`): the same texts, some hundred times slower.
-    - `strict`: True takes a command only as it is listed, without blanks around it.
-    - `put_alias`: True takes `put O in X`, `put O on X`, `put O in/on X` and `move O to X` alike.
-    - `unsolvable`: True plays released games too that are flagged unsolvable.
-    - `expert`: "explore", which acts on what it has read and searches where things usually lie; or "oracle", which sees
-      the whole house and plays shortest plans.
+    - `size`: size of generated houses, 1 to 5 or a range: about 7, 11, 16, 24 or 37 receptacles.
+    - `engine`: "native", or "textworld", the original (extra `alfworld`), with the same texts but about 100 times
+      slower.
+    - `strict`: whether commands with blanks around them are not admissible.
+    - `put_alias`: whether `put O in X`, `put O on X`, `put O in/on X` and `move O to X` mean the same.
+    - `unsolvable`: whether to include released games that are marked as unsolvable.
+    - `expert`: "explore", which acts only on what it has read and searches first where things usually are; or "oracle",
+      which sees the whole state and follows shortest plans.
 
     ## Data
     Generated: 100,000 train, 1,000 valid_seen (scenes of train) and 1,000 valid_unseen tasks (scenes of their own), all
-    solvable. Official: the games of ALFWorld (Shridhar et al. 2021, https://alfworld.github.io, MIT licence), made of
-    ALFRED (Shridhar et al. 2020, MIT licence), sorted by path: those flagged solvable, without movable receptacles and
-    slicing.
+    solvable. Official: the games of ALFWorld (Shridhar et al. 2021, https://alfworld.github.io, MIT licence), made from
+    ALFRED (Shridhar et al. 2020, MIT licence), sorted by path: those that are marked as solvable and have no movable
+    receptacles and no slicing.
 
     ## Version History
     - v0: first version

@@ -76,33 +76,33 @@ class PaperSearchEnv(ToolEnv):
     """Find the papers that answer a query, by searching and by following citations.
 
     ## Description
-    A query as a researcher would ask it, a search engine for papers, and their references and citations. What is found
-    is judged by a selector; papers that fit join a pool, which is the answer. Search alone does not find all of it:
-    some papers on a topic never name it, and citations lead there. Nothing published after the query's date is
-    shown.
+    A query as a researcher would ask it, a search engine for papers, and the references and citations of papers. A
+    selector scores what is found; papers that fit join a pool, which is the answer. Search alone does not find all of
+    them: some papers on a topic never name it, but citations lead there. Papers published after the query's date are
+    not shown.
 
     ## Action Space
-    Any text with tool calls in Hermes form, up to `max_calls` a step, which run side by side:
-    `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, `expand{paper_id}` for a paper that the
-    pool had before this step, and `finish{}`. A text without a call finishes too.
+    Any text with tool calls in Hermes form, up to `max_calls` a step, which run in parallel:
+    `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, `expand{paper_id}` for a paper that
+    was in the pool before this step, and `finish{}`. A text without a call finishes, too.
 
     ## Observation Space
-    Text: the query at reset; then for each call what it was, how many papers were found, and the best `shown` of those
-    that are new in the pool: `[id] (score) [NEW] Title` and `Abstract: ...`, at most `abstract_words` words of it.
-    The wrapper `RebuildPrompt` shows the query, the calls so far and the best papers of the pool instead.
+    Text: the query at reset; then for each call the call itself, the number of papers found, and the best `shown` of
+    those that are new in the pool: `[id] (score) [NEW] Title` and `Abstract: ...`, cut to `abstract_words` words. The
+    wrapper `RebuildPrompt` shows the query, the calls so far and the best papers of the pool instead.
 
     ## Starting State
-    An empty pool and a query drawn from the split, or `options={"index": i}`, or one of your own, which has no answers
-    and so needs another `selector`: `options={"question": "..."}`.
+    An empty pool and a query drawn from the split, or `options={"index": i}`, or `options={"question": "..."}` for your
+    own query, which has no known answers and so needs another `selector`.
 
     ## Rewards
-    Papers are new that the pool did not have before the call; the calls of a step count in the order they are written.
-    A paper joins the pool with a score of at least 0.01.
-    - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for a search or an
-      expansion made before; 0 for a call that fails or brings nothing.
+    A paper is new if it was not in the pool before the call; the calls of a step count in the order in which they are
+    written (`agent_envs.envs.papersearch.reward`). A paper joins the pool with a score of at least 0.01.
+    - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for a
+      repeated search or expansion; 0 for a call that fails or finds nothing new.
     - `reward="paperscout"`: each call earns the number of new papers with a score of at least 0.4, minus 0.1 for a
-      search and 0.05 for an expansion; -0.5 for one made before or for a paper that is not in the pool; 0 for a call
-      that cannot be read.
+      search and 0.05 for an expansion; -0.5 for a repeated call or for a paper that is not in the pool; 0 for a
+      malformed call.
     - `reward="f1"`: the F1 of the pool when the policy finishes, and 0 before it and at the step limit.
 
     ## Episode End
@@ -110,45 +110,46 @@ class PaperSearchEnv(ToolEnv):
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the query and the pool), `invalid_action` (a call that could not
-    run, was made before, or names a paper that is not in the pool), `score` (F1 of the pool), `success` (the policy has
+    run, was repeated, or names a paper that is not in the pool), `score` (F1 of the pool), `success` (the policy has
     finished with a recall of at least 0.9), `reward_components` (`call_1`, `call_2`, ... in the order of the calls;
     `f1` at the end for that reward), `tool_results` (list of `name`, `content`, `error`), `metrics` (`precision`,
-    `recall`, `recall_at_20`, `recall_at_50`, `recall_at_100`, `f1` of the pool as it is, ranked by score; titles are
-    compared by their letters), `pool` (its size), `found` (list of `id`, `title`, `score`: the papers that joined it in
-    this step), `answers` (the titles that are looked for; both are what `agentr1 eval-papers` reads), `searches`,
+    `recall`, `recall_at_20`, `recall_at_50`, `recall_at_100`, `f1` of the pool, ranked by score; titles are compared by
+    their letters), `pool` (its size), `found` (list of `id`, `title`, `score`: the papers that joined it in this step),
+    `answers` (the titles of the right papers; `agentr1 eval-papers` reads `found` and `answers`), `searches`,
     `expansions`, `query_type`.
 
     ## Arguments
     `gym.make("AgentR1/PaperSearch-v0", split="train", data="generated", backend="local", selector="gold",
     reward="agentr1", papers=2000)`
     - `split`: "train", "validation", "test".
-    - `data`: "generated"; "official", what `agentr1 prepare papersearch` placed; or rows of AutoScholarQuery or
+    - `data`: "generated"; "official" (after `agentr1 prepare papersearch`); or rows of AutoScholarQuery or
       SPARBench as released, a file (one split, "all") or a folder with one file per split.
-    - `papers`: size of the generated literature, 100 to 5,000,000. Up to 20,000 it is made in memory; larger ones are
+    - `papers`: size of the generated literature, 100 to 5,000,000. Up to 20,000 papers stay in memory; more are
       indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
     - `hidden`: share of the papers on a generated topic that never name it, 0 to 0.6 (default 0.4): the difficulty.
       No search for the topic finds them; the citations of what it finds do.
-    - `corpus`: what the backend "local" searches instead: a papers.jsonl of `{id, title, abstract, date, citations[],
+    - `corpus`: another corpus for the backend "local": a papers.jsonl of `{id, title, abstract, date, citations[],
       references[]}`, unarXive's papers, SPARBench rows (their answers), a folder of any of them, or one that
-      `agent_envs.retrieval.papers.local.LocalPapers.build` made. Without it, real queries are searched in the papers
-      that lie with them: files of papers in their folder, and the answers as far as the rows describe them.
+      `agent_envs.retrieval.papers.local.LocalPapers.build` made. Without it, the corpus of real queries is the
+      papers beside them: files of papers in their folder, and the answers as far as the rows describe them.
     - `backend`: "local" (default: BM25 with Lucene's results and the corpus's citations), another name of
       `agent_envs.retrieval.papers.opening`, or a `PaperBackend`.
-    - `selector`: "gold" (default: 1 for papers that answer the query, else 0), "lexical" (BM25, 0 to 1), another name
-      of `agent_envs.retrieval.papers.opening`, or a `Selector`. Scores are remembered per query and paper.
+    - `selector`: "gold" (default: 1 for the right papers, else 0), "lexical" (BM25, 0 to 1), another name
+      of `agent_envs.retrieval.papers.opening`, or a `Selector`. Scores are cached per query and paper.
     - `reward`: see above.
     - `max_calls` (5), `top_k` (10; results of a search), `shown` (10; new papers that a call shows), `abstract_words`
       (400; words of an abstract that are shown, 0 for none).
-    - `tool_timeout`: see `ToolEnv`. Services have time limits of their own; when one fails, a `BackendError` ends the
+    - `tool_timeout`: see `ToolEnv`. Services have their own time limits; when one fails, a `BackendError` ends the
       episode.
 
     ## Data
-    Generated: a literature of invented papers per split, whose invented words no other split has; 100,000 train, 1,000
-    validation and 1,000 test queries, which 2 to 30 papers answer: 8 of 20 ask for a topic, 6 for a topic in one
-    setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic some call it by
-    another name, which surveys and some others give away, and `hidden` of them by none. `expert_action()` solves them
-    from what it is shown. Official: AutoScholarQuery, 33,551 train, 1,000 validation and 1,000 test queries, and
-    RealScholarQuery, 50, as the split "real" (He et al. 2025, https://github.com/bytedance/pasa); no expert.
+    Generated: a literature of invented papers per split, whose invented words occur in no other split; 100,000 train,
+    1,000 validation and 1,000 test queries, each with 2 to 30 right papers: 8 of 20 ask for a topic, 6 for a topic in
+    one setting, 3 for a paper and all that cite it, 3 for two neighbouring topics. Of the papers on a topic, some use
+    another name for it, which surveys and some other papers mention, and a share of `hidden` never name it.
+    `expert_action()` solves the queries using only what it is shown. Official: AutoScholarQuery, 33,551 train, 1,000
+    validation and 1,000 test queries, and RealScholarQuery, 50, as the split "real" (He et al. 2025,
+    https://github.com/bytedance/pasa); no expert.
 
     ## Version History
     - v0: first version

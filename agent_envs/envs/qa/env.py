@@ -242,34 +242,34 @@ class HotpotQAEnv(QAEnv):
     """Answer questions that need several articles, with a search engine.
 
     ## Description
-    A question whose answer rests on two or more articles of an encyclopaedia: a bridge from one to the next, a
-    comparison of two, or yes or no. The policy searches as often as it likes within the step limit and answers in a
-    few words. Answering without a search is allowed, and shows in `info["searches"]`.
+    A question whose answer needs two or more articles of an encyclopaedia: a bridge from one to the next, a comparison
+    of two, or a yes-or-no question. The policy searches as often as the step limit allows and answers in a few words.
+    It may answer without a search, which shows in `info["searches"]`.
 
     ## Action Space
-    Any text, read by `style`:
+    Any text. Its format depends on `style`:
     - "tool": tool calls in Hermes form, `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>`, up
       to `max_calls` a step. A text without a call is the final answer: what is in the last `<answer>...</answer>`, or
       the whole text.
-    - "react": one command a step, `search[entity]`, `lookup[keyword]` or `finish[answer]`, after any thought.
+    - "react": one command a step, `search[entity]`, `lookup[keyword]` or `finish[answer]`, after any reasoning.
     - "search_r1": `<search>query</search>` or `<answer>answer</answer>`; the first complete one counts.
 
     ## Observation Space
-    Text: the question at reset; then what was found.
-    - "tool": for each call the best `top_k` passages, `[i] title` and the first `passage_chars` characters of the text.
+    Text: the question at reset; then the results. - "tool": for each call, the best `top_k` passages, `[i] title` and
+    the first `passage_chars` characters of the text.
     - "react": the first five sentences of the entity's page, or similar titles; the next sentence with the keyword.
     - "search_r1": the passages between `<information>` and `</information>`, 3 by default.
 
     ## Starting State
-    A question drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own,
+    A question drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks your own,
     which has no gold answer. With `force_first_search=True` the question comes with the results of a search for it, as
     in the released recipe.
 
     ## Rewards
-    At the final answer, and 0 before it and at the step limit:
+    For the final answer; 0 before it and at the step limit:
     - `reward="em"`: 1 if the answer equals the gold answer or one of its aliases after HotpotQA's normalisation (lower
       case, no ASCII punctuation, no articles, single spaces), else 0.
-    - `reward="f1"`: the best token F1 with them; "yes" and "no" score by being equal only.
+    - `reward="f1"`: the best token F1 with these; "yes" and "no" score only if they are equal.
     - `reward="sub_em"`: 1 if one of them is a substring of the answer.
     - `reward="qa_format"`: the released format reward, -1 to 1, for `style="tool"`: 0.5 for each
       `<think>...</think><tool_call>...</tool_call>` turn and for a last turn `<think>...</think><answer>...</answer>`,
@@ -290,24 +290,24 @@ class HotpotQAEnv(QAEnv):
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`
     - `split`: "train", "validation", "test"; a file is "all".
     - `data`: "generated", "official" (after `agentr1 prepare hotpotqa`) or the path of a json, jsonl or parquet file in
-      the released or the hub's layout, or of a folder with one file per split.
+      the released or the hub's format, or of a folder with one file per split.
     - `hops`: articles per generated question: 2, 3, 4 or a range such as "2-4".
-    - `articles`: size of the generated encyclopaedia, 200 to 5,000,000. Up to 20,000 it is made in memory; larger ones
-      are indexed on disk once, under `$AGENT_ENVS_DATA/indexes`.
-    - `corpus`: what to search instead: a passages.jsonl of `{id, title, text}`, or the folder of an index. By default
-      the generated articles; for "official" the paragraphs of all splits; for a path the paragraphs of the split.
-    - `retriever`: "bm25" (default) or "lucene", which index the corpus; or what searches in a corpus of its own: the
-      address of a search server, the folder of an index, a `Retriever`.
+    - `articles`: size of the generated encyclopaedia, 200 to 5,000,000. Up to 20,000 articles stay in memory; larger
+      ones are indexed on disk once, under `$AGENT_ENVS_DATA/indexes`. - `corpus`: another corpus to search: a
+      passages.jsonl of `{id, title, text}`, or the folder of an index. The default is the generated articles; for
+      "official", the paragraphs of all splits; for a path, those of the split.
+    - `retriever`: "bm25" (default) or "lucene", which index the corpus; or a retriever with its own corpus: the address
+      of a search server, the folder of an index, or a `Retriever`.
     - `style`, `reward`: see above.
-    - `parser`: the form of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
+    - `parser`: the format of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in style "search_r1").
     - `tool_timeout`: see `ToolEnv`.
 
     ## Data
     Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000
     train, 1,000 validation and 1,000 test questions, 7 of 10 bridges, 2 comparisons, 1 yes or no. Every supporting
-    article is needed. `expert_action()` solves them from what it is shown. Official: 90,447 train and 7,405 validation
-    questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0; no expert.
+    article is needed. `expert_action()` solves them using only what it is shown. Official: 90,447 train and 7,405
+    validation questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0; no expert.
 
     ## Version History
     - v0: first version
@@ -334,7 +334,7 @@ class TwoWikiMultihopQAEnv(QAEnv):
     As in HotpotQA-v0.
 
     ## Rewards
-    As in HotpotQA-v0. Aliases of answers count where `id_aliases.json` lies beside the rows.
+    As in HotpotQA-v0. Aliases of answers count if `id_aliases.json` is beside the rows.
 
     ## Episode End
     As in HotpotQA-v0.
@@ -374,7 +374,7 @@ class MuSiQueEnv(QAEnv):
     As in HotpotQA-v0.
 
     ## Rewards
-    As in HotpotQA-v0, over the rows' `answer_aliases` too.
+    As in HotpotQA-v0, with the rows' `answer_aliases`.
 
     ## Episode End
     As in HotpotQA-v0.

@@ -44,40 +44,40 @@ class WebShopEnv(TextEnv):
     """Buy what an instruction asks for.
 
     ## Description
-    A web shop. The instruction asks for a kind of product with attributes, options and a price limit. The policy
-    searches, opens products, reads their pages, chooses options and buys one product.
+    A web shop. The instruction asks for a kind of product with certain attributes and options, below a price limit. The
+    policy searches, opens products, reads their pages, chooses options and buys one product.
 
     ## Action Space
-    One action a step, the whole text: `search[words]` on any page, or `click[text]` of something on the page. The
-    argument may have any case, `search` and `click` may not. Whatever else it is leaves the page as it is. The wrapper
-    `AsTool` offers the same as the released tool `env_step{command}`.
+    One action a step, as the whole text: `search[words]` on any page, or `click[text]` for something on the page. The
+    argument may have any case; `search` and `click` are lower case. Any other text leaves the page unchanged. The
+    wrapper `AsTool` offers the same actions through the released tool `env_step{command}`.
 
     ## Observation Space
     Text: the page after the action.
     - `mode="text"`: the texts of the page, joined by " [SEP] ".
-    - `mode="text_rich"`: a text a line, `[button] text [button_]` or `[clicked button] text [clicked button_]` for what
-      can be clicked, after `You have clicked option.`
+    - `mode="text_rich"`: one text a line, with `[button] text [button_]` or `[clicked button] text [clicked button_]`
+      for what can be clicked, after `You have clicked option.`
 
-    The first is the start page, with the instruction. Search finds up to 50 products, 10 a page (Lucene's BM25 over
-    title, description, first feature and options).
+    The first page is the start page with the instruction. A search finds up to 50 products, 10 a page (Lucene's BM25
+    over title, description, first feature and options).
 
     ## Starting State
-    A goal drawn from the split, all alike (the original draws synthetic goals with rare attributes more often), or
-    `options={"index": i}`; `options={"goal": g}` is a number in the list of all goals, whatever its split.
+    A goal drawn uniformly from the split (the original draws synthetic goals with rare attributes more often), or
+    `options={"index": i}`; `options={"goal": g}` plays goal number g of all goals, whatever its split.
 
     ## Rewards
-    At the purchase, and 0 before it:
+    For the purchase; 0 before it (`agent_envs.envs.webshop.reward`):
     - `reward="official"`: in [0, 1], r_type x (attributes matched + options matched + price ok) / (number of them).
-      r_type is 1, and less where the kind of product differs: 0.5, 0.1 or 0 by query, category and nouns of the title.
+      r_type is 1, or 0.5, 0.1 or 0 if the kind of product differs, judged by query, category and nouns of the title.
     - `reward="agentr1"`: 10 if the official reward is at least 0.999, else 0; and -0.1 for each invalid action.
 
     ## Episode End
-    Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no
-    limit, nor has `gym.make(..., max_episode_steps=-1)`.
+    Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no limit, as with
+    `gym.make(..., max_episode_steps=-1)`.
 
     ## Information
-    `task_id`, `split`, `index`, `source`, `goal` (its number in the whole list), `anchor` (the page, with the chosen
-    options), `invalid_action` (an action that was not carried out), `available_actions` (a dict of `has_search_bar` and
+    `task_id`, `split`, `index`, `source`, `goal` (its number among all goals), `anchor` (the page, with the chosen
+    options), `invalid_action` (the action was not carried out), `available_actions` (a dict of `has_search_bar` and
     `clickables`, the list of what can be clicked, lower case), `score` (the official reward) and `success` (at least
     0.999), whatever the reward; `reward_components` (the reward by its name), `url` (the page's address in the
     original). At the end `reward_info`: the original's r_type, r_att, r_option, r_price with weights, query_match,
@@ -85,29 +85,29 @@ class WebShopEnv(TextEnv):
 
     ## Arguments
     `gym.make("AgentR1/WebShop-v0", split="train", data="generated", mode="text", reward="official")`
-    - `split`: "train", "validation" (or "eval"), "test" or "all". Of the list of all goals the first 500 are test, the
-      next 1,000 validation, the rest train; of up to 1,500 goals a sixth each is test and validation.
+    - `split`: "train", "validation" (or "eval"), "test" or "all". Of all goals, the first 500 are test, the next
+      1,000 validation, and the rest train; of 1,500 goals or fewer, a sixth is test and a sixth validation.
     - `data`: "generated", "official" (after `agentr1 prepare webshop`) or the path of a folder with the released files
       items_shuffle*.json, items_ins_v2*.json and items_human_ins.json.
     - `mode`: "text" or "text_rich".
     - `reward`: "official" or "agentr1".
-    - `human_goals`: True for what people asked for, False for goals made of attributes and options, None (default) for
-      the former where the data has them.
-    - `products`: how many products the generated catalogue has, 1,000 by default.
-    - `prices`, `goals`: paths of files with drawn prices `{asin: price}` and with goals in their order, in place of
-      those drawn here.
-    - `tagger`: what finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
+    - `human_goals`: True for human instructions, False for goals made from attributes and options, None (default) for
+      human instructions if the data has them.
+    - `products`: number of products in the generated catalogue, 1,000 by default.
+    - `prices`, `goals`: paths of files with prices `{asin: price}` and with goals in order, which replace those drawn
+      here.
+    - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `webshop`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
-    - `expert`: who plays `expert_action`: "explore" reads the pages, "oracle" knows the product the goal was made from.
-    - `page`: where `render_mode="human"` writes the page, an HTML file that reloads itself; a temporary one by default.
-      `render_mode="html"` returns it, "ansi" the episode as text.
+    - `expert`: "explore" knows only the pages it has read; "oracle" knows the product from which the goal was made.
+    - `page`: the HTML file to which `render_mode="human"` writes the page and which reloads itself; a temporary file by
+      default. `render_mode="html"` returns the page, "ansi" the episode as text.
 
     ## Data
     Generated: invented brands and products with near-duplicates, 1,000 products and about 10,000 goals. Official: 1.18
-    million products and 12,087 human instructions of WebShop (Yao et al. 2022, https://github.com/princeton-nlp/WebShop),
-    MIT licence; texts of listings are their owners'. Prices of ranges and price limits are drawn with a fixed seed; the
-    original draws them anew in each process.
+    million products and 12,087 human instructions of WebShop (Yao et al. 2022,
+    https://github.com/princeton-nlp/WebShop), MIT licence; the texts of listings belong to their owners. Prices within
+    ranges and price limits are drawn with a fixed seed; the original draws them anew in each process.
 
     ## Version History
     - v0: first version
