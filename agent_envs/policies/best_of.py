@@ -1,4 +1,4 @@
-"""Best of n: several candidates for every action, of which the one that a scorer likes best is played."""
+"""Best of n: several candidates for every action, of which the one with the best score is played."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 
+from agent_envs import checks
 from agent_envs.branching import tried
-from agent_envs.errors import ConfigError, EpisodeStop, PolicyError, did_you_mean
+from agent_envs.errors import EpisodeStop, PolicyError
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import Policy, Response
 from agent_envs.threads import run_in_thread
@@ -20,14 +21,14 @@ from agent_envs.threads import run_in_thread
 __all__ = ["SCORERS", "BestOfN", "ForkingActor", "Scorer", "score_logprob", "score_majority", "score_reward"]
 
 Scorer = Callable[[gym.Env[Any, str], Observation, dict[str, Any], Sequence[Response]], Sequence[float]]
-"""From (env, observation, info, candidates) to a score per candidate; the environment must be left as it was."""
+"""Maps (env, observation, info, candidates) to a score per candidate, and leaves the environment as it was."""
 
 
 class ForkingActor(Protocol):
-    """An actor that can be tried out: `BestOfN` needs it."""
+    """An actor that can be copied, as `BestOfN` needs it."""
 
     def fork(self, number: int) -> ForkingActor:
-        """An actor with the same history that goes on by itself; with another number it draws otherwise."""
+        """Return an independent actor with the same history; forks with different numbers sample differently."""
         ...
 
     def act(self, observation: Observation, info: dict[str, Any]) -> Any:
@@ -38,7 +39,7 @@ class ForkingActor(Protocol):
 def score_majority(
     env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
 ) -> list[float]:
-    """The share of candidates with the same text, spaces at its ends aside: self-consistency.
+    """Score a candidate by the share of candidates with the same text, except for outer white space: self-consistency.
 
     Wang et al. 2023, Self-Consistency Improves Chain of Thought Reasoning in Language Models; here of whole actions.
     """
@@ -49,23 +50,23 @@ def score_majority(
 def score_logprob(
     env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
 ) -> list[float]:
-    """The mean log-probability of a candidate's tokens.
+    """Score a candidate by the mean log-probability of its tokens.
 
     Raises:
         PolicyError: The policy does not report them.
     """
     if any(not candidate.response_logprobs for candidate in candidates):
-        raise PolicyError("best of n by log-probability needs a policy that reports them (--logprobs)")
+        raise PolicyError("best of n by log-probability needs a policy that reports log-probabilities (--logprobs)")
     return [math.fsum(c.response_logprobs or ()) / len(c.response_logprobs or ()) for c in candidates]
 
 
 def score_reward(
     env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
 ) -> list[float]:
-    """The reward that the environment gives for each candidate, tried on a snapshot that is restored.
+    """Score a candidate by the environment's reward, which is found out by trying it and restoring a snapshot.
 
-    The environment's reward is what an evaluation measures: this is an upper bound of what a scorer could do, not a way
-    to play. Each different text is tried once.
+    Since an evaluation measures this reward, the result is an upper bound for scorers. Each different text is tried
+    once.
 
     Raises:
         ConfigError: The environment cannot be branched.
@@ -83,39 +84,35 @@ SCORERS: dict[str, Scorer] = {"logprob": score_logprob, "majority": score_majori
 
 
 class BestOfN:
-    """Asks a policy for n candidates at every step and plays the one with the highest score, the first of equal ones.
+    """Ask a policy for n candidates at every step and play the one with the highest score, the first of equals.
 
-    The candidates are answers to the same conversation, asked for at the same time; the conversation goes on with the
-    one that is played. An episode so costs about n times as much, which the usage of its steps shows. To have n whole
-    episodes of a task and the best of them is something else: `evaluate(samples=n)` and its pass@n.
+    The candidates answer the same conversation and are sampled at the same time; the conversation continues with the
+    one that is played. An episode costs about n times as much, as the usage of its steps shows. For the best of n whole
+    episodes see pass@n in `evaluate(samples=n)`.
 
     Args:
-        policy: One whose actors can fork: OpenAIPolicy, TransformersPolicy, VLLMPolicy, RandomPolicy.
-        n: How many candidates.
+        policy: A policy whose actors can fork: OpenAIPolicy, TransformersPolicy, VLLMPolicy, RandomPolicy.
+        n: Number of candidates.
         score: `"majority"`, `"logprob"`, `"reward"`, or a function `(env, observation, info, candidates) -> scores`,
-            which may branch the environment (`agent_envs.snapshot`), ask a judge or a value model. It runs in a thread
-            of its own.
+            which may branch the environment (`agent_envs.snapshot`) or ask a judge or a value model. It runs in its own
+            thread.
 
     Raises:
         ConfigError: n is below 1, or there is no such scorer.
 
-    A candidate that ends in an error or at a limit is left out while there are others.
+    A candidate that ends in an error or at a limit is left out if there are others.
     """
 
     def __init__(self, policy: Policy, n: int, score: str | Scorer = "majority") -> None:
-        if n < 1:
-            raise ConfigError(f"n must be at least 1, got {n!r}")
-        if not callable(score) and score not in SCORERS:
-            raise ConfigError(f"unknown scorer {score!r}.{did_you_mean(score, SCORERS)}")
         self.policy = policy
-        self.n = n
-        self.score: Scorer = score if callable(score) else SCORERS[score]
+        self.n = checks.integer("n", n, minimum=1)
+        self.score: Scorer = score if callable(score) else SCORERS[checks.choice("score", score, SCORERS)]
 
     def start(self, env: gym.Env[Any, str]) -> _BestOfActor:
         actor: Any = self.policy.start(env)
         if not callable(getattr(actor, "fork", None)):
             raise PolicyError(
-                f"best of n needs a policy whose actors can fork, which {type(self.policy).__name__}'s cannot"
+                f"best of n needs a policy whose actors can fork; those of {type(self.policy).__name__} cannot"
             )
         return _BestOfActor(self, env, actor)
 
@@ -144,7 +141,7 @@ class _BestOfActor:
         waiting = run_in_thread(self._policy.score, self._env, observation, info, candidates)
         scores = list(await asyncio.wrap_future(waiting))
         if len(scores) != len(candidates):
-            raise PolicyError(f"the scorer gave {len(scores)} scores for {len(candidates)} candidates")
+            raise PolicyError(f"the scorer returned {len(scores)} scores for {len(candidates)} candidates")
         best = max(range(len(scores)), key=lambda i: (not math.isnan(scores[i]), scores[i]))
         self._actor, chosen = usable[best]
         usage: Counter[str] = Counter()

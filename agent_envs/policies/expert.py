@@ -1,4 +1,4 @@
-"""A policy that asks the environment's own solver."""
+"""A policy that plays the actions of the environment's expert."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.errors import ConfigError, PolicyError
+from agent_envs import checks
+from agent_envs.errors import PolicyError
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import episode_rng
 
@@ -15,35 +16,28 @@ __all__ = ["ExpertPolicy"]
 
 
 class ExpertPolicy:
-    """Plays ``expert_action()``, or ``demo_action(rng, noise)`` where ``noise`` is above 0.
+    """Play ``expert_action()``, or ``demo_action(rng, noise)`` with ``noise`` above 0.
 
-    They are the environment's own, or those of a wrapper that wants actions in another form.
-
-    Noisy demonstrations are well-formed but sometimes wrong: they show the format without giving the task
-    away. The noise of an episode depends on ``seed`` and the task alone, so a run is the same whatever the
-    concurrency.
+    Noisy demonstrations are well-formed but sometimes wrong: they show the format without giving the solution away. The
+    noise of an episode depends only on ``seed`` and the task, so that a run does not depend on the concurrency.
 
     Args:
-        noise: share of actions that are wrong on purpose, in [0, 1].
-        seed: seed of the noise, at least 0.
+        noise: Share of actions that are wrong on purpose, from 0 to 1.
+        seed: Seed of the noise, at least 0.
 
     Raises:
-        ConfigError: noise or seed out of range.
+        ConfigError: An argument is out of range.
     """
 
     def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
-        if not 0.0 <= noise <= 1.0:
-            raise ConfigError(f"noise is a share of actions in [0, 1], got {noise!r}.")
-        if seed < 0:
-            raise ConfigError(f"seed must be at least 0, got {seed!r}.")
-        self.noise = noise
-        self.seed = seed
+        self.noise = checks.number("noise", noise, minimum=0, maximum=1)
+        self.seed = checks.integer("seed", seed, minimum=0)
 
     def start(self, env: gym.Env[Any, str]) -> _ExpertActor:
         return _ExpertActor(env, self.noise, self.seed)
 
     def with_seed(self, seed: int) -> ExpertPolicy:
-        """The policy with another seed."""
+        """Return the policy with another seed."""
         return ExpertPolicy(self.noise, seed)
 
 

@@ -17,17 +17,16 @@ __all__ = ["HumanPolicy"]
 
 
 class HumanPolicy:
-    """Shows what the environment says at the terminal and asks for every action.
+    """Show observations at the terminal and ask a person for every action.
 
-    The instructions and tools are shown first, and the admissible commands where an environment lists them. A line is
-    an action; one that ends in a backslash goes on in the next. The end of the input (Ctrl-D) ends the episode with
-    ``StopReason.EMPTY_GENERATION``.
-
-    One person plays one episode at a time: ``run_episodes`` needs ``concurrency=1``.
+    The instructions and tools come first, and the available actions before each step if the environment can list them.
+    A line is an action; a backslash at its end continues it on the next. The end of the input (Ctrl-D) ends the episode
+    with ``StopReason.EMPTY_GENERATION``. A person plays one episode at a time: use ``concurrency=1`` in
+    ``run_episodes``.
 
     Args:
-        ask: From a prompt to what the person writes; raises EOFError at the end. By default the standard input.
-        show: Shows untrusted text. By default on the standard output, with control characters as escapes.
+        ask: Shows a prompt and returns what the person writes; raises EOFError at the end. Default: standard input.
+        show: Shows untrusted text. Default: standard output, with control characters escaped.
     """
 
     def __init__(self, ask: Callable[[str], str] = read_text, show: Callable[[str], None] = show) -> None:
@@ -57,11 +56,11 @@ class _HumanActor:
             try:
                 text = policy.ask("> ")
             except EOFError as e:
-                raise EmptyGeneration("the person's input has ended") from e
+                raise EmptyGeneration("the input has ended") from e
             if text.strip():
                 return Response(text)
 
 
 def _example(env: gym.Env[Any, str]) -> str:
-    """The line that says how a call is written, from what models without native tools are told."""
+    """Return the line of the tool instructions that says how to write a call."""
     return env.get_wrapper_attr("tool_instructions").rpartition("\n")[2]

@@ -1,7 +1,7 @@
-"""What a policy is: it starts an actor per episode, and the actor answers observations with text.
+"""The interface of policies: a policy starts an actor per episode, and the actor answers observations with actions.
 
-A policy is shared by all episodes of a rollout and holds what they share (a client, an engine, a seed). An
-actor belongs to one episode and owns its chat history. The rollout reads nothing else of either.
+A policy serves all episodes of a rollout and holds what they share (a client, an engine, a seed). An actor belongs to
+one episode and owns its chat history.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ __all__ = ["Action", "Actor", "Policy", "Response", "episode_rng"]
 
 @dataclass(frozen=True)
 class Response:
-    """What an actor answers, with the tokens behind it where they are known.
+    """An actor's answer, with its tokens if they are known.
 
-    The tokens are those that were sampled, never made again from the text. A response with no
-    ``response_ids``, or an empty text where no ids are reported, ends the episode with
-    ``StopReason.EMPTY_GENERATION``.
+    The tokens are the sampled ones, never tokenized again from the text. A response with empty ``response_ids``, or
+    with an empty text and no ids, ends the episode with ``StopReason.EMPTY_GENERATION``.
     """
 
     text: str
     """The action, verbatim."""
     prompt_ids: Sequence[int] | None = None
-    """Tokens the model was given (prompt tokens), or None."""
+    """Token ids of the prompt, shape [prompt tokens], or None."""
     response_ids: Sequence[int] | None = None
-    """Tokens the model sampled (response tokens), or None."""
+    """Token ids that the model sampled, shape [response tokens], or None."""
     response_logprobs: Sequence[float] | None = None
-    """Natural log-probability of each sampled token (response tokens), or None."""
+    """Natural log-probability of each sampled token, shape [response tokens], or None."""
     usage: Mapping[str, int] | None = None
-    """What it cost as far as known: `prompt_tokens`, `cached_tokens` among them, `completion_tokens`; or None."""
+    """Token counts as far as known: `prompt_tokens`, of these `cached_tokens`, and `completion_tokens`; or None."""
 
     @property
     def empty(self) -> bool:
@@ -56,34 +55,34 @@ class Actor(Protocol):
     """Plays one episode."""
 
     def act(self, observation: Observation, info: dict[str, Any]) -> Action | Awaitable[Action]:
-        """The next action for what the environment just said.
+        """Return the next action.
 
-        Called once per step, with the observation and info of ``reset`` first and of the last ``step`` after
-        that. An awaitable is awaited on an event loop shared by all episodes, so it must not block.
+        Called once per step with the latest observation and info, those of ``reset`` first. An awaitable is awaited on
+        an event loop that all episodes share, so it must not block.
 
         Raises:
-            EpisodeStop: a limit of the policy ends the episode: ``ContextLengthExceeded``, ``EmptyGeneration``,
+            EpisodeStop: A limit of the policy ends the episode: ``ContextLengthExceeded``, ``EmptyGeneration``,
                 ``TokenLimitReached`` or ``RunBudgetSpent``.
-            PolicyError: the policy cannot act.
-            BackendError: what serves the model is broken.
+            PolicyError: The policy cannot act.
+            BackendError: The model's server or engine failed.
         """
         ...
 
 
 class Policy(Protocol):
-    """Starts actors; ``start`` is called from many threads at once, after the episode's ``reset``."""
+    """Starts actors; ``start`` is called from many threads at once, after each episode's ``reset``."""
 
     def start(self, env: gym.Env[Any, str]) -> Actor:
-        """A fresh actor for an episode of ``env``.
+        """Return a new actor for an episode of ``env``.
 
-        Instructions and tools are read with ``env.get_wrapper_attr("instructions")`` and ``("tools")``, so
-        that wrappers may override them.
+        Read instructions and tools with ``env.get_wrapper_attr("instructions")`` and ``("tools")``, so that wrappers
+        can override them.
         """
         ...
 
 
 def episode_rng(seed: int, task_id: str) -> np.random.Generator:
-    """A generator that depends on the policy's seed and the task alone, not on which thread plays when.
+    """Return a generator that depends only on the policy's seed and the task, whatever thread plays when.
 
     >>> int(episode_rng(0, "train/7").integers(100)) == int(episode_rng(0, "train/7").integers(100))
     True

@@ -1,4 +1,4 @@
-"""A policy that knows nothing."""
+"""A policy that acts at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.errors import ConfigError
+from agent_envs import checks
 from agent_envs.layers import available_actions
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import episode_rng
@@ -20,31 +20,28 @@ _TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
 
 
 class RandomPolicy:
-    """Plays at random.
+    """Play random actions.
 
     An action is one of the environment's ``available_actions()`` that take no free text. If there are none, it is most
     often a well-formed call of a tool with random arguments, and without tools a sample of the action space.
 
-    What an episode plays depends on ``seed`` and the task alone, so a run is the same whatever the
-    concurrency.
+    The actions of an episode depend only on ``seed`` and the task, so that a run does not depend on the concurrency.
 
     Args:
-        seed: Seed, at least 0.
+        seed: The seed, at least 0.
 
     Raises:
-        ConfigError: The seed is below 0.
+        ConfigError: The seed is negative.
     """
 
     def __init__(self, seed: int = 0) -> None:
-        if seed < 0:
-            raise ConfigError(f"seed must be at least 0, got {seed!r}")
-        self.seed = seed
+        self.seed = checks.integer("seed", seed, minimum=0)
 
     def start(self, env: gym.Env[Any, str]) -> _RandomActor:
         return _RandomActor(env, self.seed)
 
     def with_seed(self, seed: int) -> RandomPolicy:
-        """The policy with another seed."""
+        """Return the policy with another seed."""
         return RandomPolicy(seed)
 
 
@@ -52,14 +49,14 @@ class _RandomActor:
     def __init__(self, env: gym.Env[Any, str], seed: int) -> None:
         self._env = env
         self._seed = seed
-        # The environment's own space goes on from episode to episode.
+        # A copy, since the environment's own space continues its sequence from episode to episode.
         self._space = copy.deepcopy(env.action_space)
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
         self._write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
         self._rng: np.random.Generator | None = None
 
     def fork(self, number: int) -> _RandomActor:
-        """See `ForkingActor`; forks draw from one generator in turn."""
+        """See `ForkingActor`; forks share a generator."""
         return self
 
     def act(self, observation: Observation, info: dict[str, Any]) -> str:
@@ -77,9 +74,9 @@ class _RandomActor:
 
 
 def random_value(schema: dict[str, Any], rng: np.random.Generator) -> Any:
-    """A random value that fits the common part of JSON schema.
+    """Return a random value that fits a JSON schema.
 
-    Read are type, enum, const, anyOf, oneOf, properties, required, items, prefixItems and the limits of numbers,
+    Supported are type, enum, const, anyOf, oneOf, properties, required, items, prefixItems and the limits of numbers,
     lengths and counts.
 
     >>> random_value({"enum": ["a"]}, np.random.default_rng(0))

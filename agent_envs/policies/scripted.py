@@ -1,4 +1,4 @@
-"""A policy that plays what it was told to."""
+"""A policy that plays given actions."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ Script = Sequence[Action] | Callable[[Any, dict[str, Any]], Action]
 
 
 class ScriptedPolicy:
-    """Plays the same actions in every episode, or what a function of (observation, info) answers.
+    """Play the same actions in every episode, or those that a function returns.
 
     Args:
-        actions: the actions in order, each a text or a ``Response``; or a function ``(observation, info) ->
-            action``. The
-            function is called from many threads at once when episodes run concurrently.
+        actions: The actions in order, each a string or a ``Response``; or a function ``(observation, info) -> action``,
+            which is called from many threads at once if episodes run concurrently.
 
     Raises:
         ConfigError: ``actions`` is a single string.
 
-    An episode that goes on after the last action raises ``PolicyError``, which a rollout records as
-    ``StopReason.ERROR``.
+    An episode that needs more actions raises ``PolicyError``, which a rollout records as ``StopReason.ERROR``.
     """
 
     def __init__(self, actions: Script) -> None:
         if isinstance(actions, str):
-            raise ConfigError(f"actions is a sequence or a function, got one string; write [{actions!r:.80}]")
+            raise ConfigError(f"actions must be a list or a function, got a string; write [{actions!r:.80}]")
         self._actions: Script = actions if callable(actions) else tuple(actions)
 
     def start(self, env: gym.Env[Any, str]) -> _ScriptedActor:
@@ -50,8 +48,8 @@ class _ScriptedActor:
             return self._actions(observation, info)
         if self._step == len(self._actions):
             raise PolicyError(
-                f"the script of {len(self._actions)} actions is used up at step {self._step} (from 0) of "
-                f"task {info['task_id']!r}, which goes on with {observation[:200]!r}"
+                f"the script has {len(self._actions)} actions, but task {info['task_id']!r} continues with "
+                f"{observation[:200]!r}"
             )
         self._step += 1
         return self._actions[self._step - 1]

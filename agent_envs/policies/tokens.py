@@ -1,6 +1,6 @@
-"""What the policies that sample tokens themselves share: prompts as tokens, limits, seeds, text from tokens.
+"""The base of the policies that sample tokens themselves: prompts as tokens, limits, seeds, text from tokens.
 
-A prompt is the previous prompt, the response as sampled, and the tokens of what is new; nothing that was sampled is
+A prompt is the previous prompt, the response as sampled, and the tokens of the new messages; sampled text is never
 tokenized again.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
+from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, MissingExtraError, first_line
 from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.policy import Response
@@ -30,26 +31,26 @@ class Sampled(NamedTuple):
     """One response of a model."""
 
     token_ids: Sequence[int]
-    """Tokens, the one that ended it included, shape [response tokens]."""
+    """Token ids, including the one that ended the response, shape [response tokens]."""
     log_probs: Sequence[float] | None
-    """Natural log-probability of each when it was sampled, shape [response tokens], or None."""
+    """Natural log-probability of each token when it was sampled, shape [response tokens], or None."""
 
 
 class TokenPolicy:
-    """Base of the policies that give a model tokens and get tokens: ``sample`` is what they differ in.
+    """Base of the policies that prompt a model with tokens; a subclass implements ``sample``.
 
     Args:
         tokenizer: The model's tokenizer, with a chat template.
-        max_tokens: Tokens of one response at most.
-        context_length: Tokens of prompt and response at most.
+        max_tokens: Maximum length of a response in tokens.
+        context_length: Maximum length of prompt and response in tokens.
         seed: Makes the responses reproducible.
         stop_token_ids: Tokens that end a response, besides the one with which the chat template ends a turn.
-        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message tells them and how
-            to call them. None: native where the template shows tools at all.
+        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message describes them and
+            how to call them. None: native if the template shows tools, else text.
         template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
 
     Raises:
-        ConfigError: A limit below 1, a negative seed, or another ``tool_mode``.
+        ConfigError: An argument is out of range.
         PromptError: The tokenizer has no chat template.
     """
 
@@ -64,23 +65,17 @@ class TokenPolicy:
         tool_mode: Literal["native", "text"] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        for name, value in (("max_tokens", max_tokens), ("context_length", context_length)):
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value!r}")
-        _check_seed(seed)
-        if tool_mode not in ("native", "text", None):
-            raise ConfigError(f"tool_mode must be 'native', 'text' or None, got {tool_mode!r}")
         self.tokenizer = tokenizer
-        self.max_tokens = max_tokens
-        self.context_length = context_length
-        self.seed = seed
-        self.tool_mode = tool_mode
+        self.max_tokens = checks.integer("max_tokens", max_tokens, minimum=1)
+        self.context_length = checks.integer("context_length", context_length, minimum=1)
+        self.seed = checks.integer("seed", seed, minimum=0)
+        self.tool_mode = checks.choice("tool_mode", tool_mode, ("native", "text", None))
         self._template_kwargs = dict(template_kwargs or {})
         self.stop_token_ids = frozenset(stop_token_ids) | turn_end_ids(PromptBuilder(tokenizer, None, template_kwargs))
         self._builders: dict[str, PromptBuilder] = {}
-        self._started: dict[str, int] = {}  # episodes of each task so far
+        self._started: dict[str, int] = {}  # number of episodes of each task so far
         self._lock = threading.Lock()
-        self._model_owner: TokenPolicy | None = None  # lives as long as this one: its end is the model's
+        self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
 
     def start(self, env: gym.Env[Any, str]) -> _TokenActor:
         tools = env.get_wrapper_attr("tools")
@@ -92,26 +87,25 @@ class TokenPolicy:
         return _TokenActor(self, builder, instructions)
 
     def with_seed(self, seed: int) -> Self:
-        """The same model with other random numbers, which it draws as a policy made with this seed would.
+        """Return a policy with the same model and another seed.
 
-        They share the model: closing one closes the other.
+        The two share the model: closing one closes the other.
 
         Raises:
             ConfigError: The seed is negative.
         """
-        _check_seed(seed)
         other = copy.copy(self)
-        other.seed, other._started = seed, {}
+        other.seed, other._started = checks.integer("seed", seed, minimum=0), {}
         other._model_owner = self
         return other
 
     async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
-        """One response to a prompt.
+        """Sample a response to a prompt.
 
         Args:
-            prompt_ids: Shape [prompt tokens].
-            max_tokens: Tokens of the response at most.
-            seed: Of this response.
+            prompt_ids: Token ids of the prompt, shape [prompt tokens].
+            max_tokens: Maximum length of the response in tokens.
+            seed: The seed of this response.
 
         Raises:
             BackendError: The model failed.
@@ -119,14 +113,14 @@ class TokenPolicy:
         raise NotImplementedError
 
     def episode_seed(self, task_id: str) -> str:
-        """Name of the random numbers of one more episode of a task; the n-th of a task has the same in every run."""
+        """Return the seed of another episode of a task; the n-th episode of a task has the same in every run."""
         with self._lock:
             number = self._started.get(task_id, 0)
             self._started[task_id] = number + 1
         return f"{self.seed}/{task_id}/{number}"
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The text of a response, without the tokens that ended it; other control tokens are part of it."""
+        """Return the text of a response without the tokens that ended it; other control tokens are part of it."""
         return response_text(self.tokenizer, token_ids, self.stop_token_ids)
 
     def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
@@ -138,30 +132,25 @@ class TokenPolicy:
             shown = self.tool_mode == "native" or (
                 self.tool_mode is None and bool(tools) and native.start(hello) != plain.start(hello)
             )
-            told = _ToldBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
-            self._builders[key] = native if shown else told
+            in_words = _UserResultsBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
+            self._builders[key] = native if shown else in_words
         return self._builders[key]
 
 
-def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise ConfigError(f"seed must be at least 0, got {seed!r}")
-
-
-class _ToldBuilder(PromptBuilder):
-    """For tools that the template is not given: their results are the user's words, as ``OpenAIPolicy`` sends them."""
+class _UserResultsBuilder(PromptBuilder):
+    """For tools that the template does not show: their results get the role user, as ``OpenAIPolicy`` sends them."""
 
     def start(self, messages: Sequence[Message]) -> list[int]:
-        return super().start(_told(messages))
+        return super().start(_results_as_user(messages))
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        return super().extend(prompt_ids, response_ids, _told(messages))
+        return super().extend(prompt_ids, response_ids, _results_as_user(messages))
 
 
-def _told(messages: Sequence[Message]) -> list[Message]:
-    """Results that follow each other as one message of the user.
+def _results_as_user(messages: Sequence[Message]) -> list[Message]:
+    """Join consecutive tool results to one message of the user.
 
-    >>> _told([{"role": "tool", "content": "2"}, {"role": "tool", "content": "3"}])
+    >>> _results_as_user([{"role": "tool", "content": "2"}, {"role": "tool", "content": "3"}])
     [{'role': 'user', 'content': '2\\n3'}]
     """
     out: list[Message] = []
@@ -179,7 +168,7 @@ class _TokenActor:
     def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
         self._policy = policy
         self._conversation = TokenConversation(builder, instructions)
-        self._episode: list[str] = []  # name of its random numbers, once the task is known; shared with its forks
+        self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
         self._branch = ""
         self._steps = 0
 
@@ -237,11 +226,12 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:
-    """The text of a response without the tokens that ended it; other control tokens, as of tool calls, are part of it.
+    """Return the text of a response without the tokens that ended it.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
-        token_ids: The response as sampled, shape [response tokens].
+        token_ids: The response as sampled, shape [response tokens]. Other control tokens, such as those of tool calls,
+            are part of the text.
         ends: Tokens that end a response.
     """
     end = len(token_ids)
@@ -251,7 +241,7 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int
 
 
 def turn_end_ids(builder: PromptBuilder) -> frozenset[int]:
-    """The control token that the chat template puts behind a response, if it is one."""
+    """Return the control token that the chat template puts after a response, if there is one."""
     tokenizer = builder.tokenizer
     control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
     after = builder.extend([], [], [{"role": "user", "content": "Hello"}])

@@ -1,8 +1,8 @@
-"""Messages to tokens with a tokenizer's chat template: growing, never tokenizing again what a model has sampled.
+"""Turns messages into tokens with a chat template, without tokenizing sampled text again.
 
-A model's text, decoded and tokenized again, can come back as other tokens; a trainer would then train tokens that were
-never sampled. So the next prompt is the previous prompt, plus the response as sampled, plus the tokens of what the chat
-template puts after it.
+Decoding a response and tokenizing the text can give other tokens, and a trainer would then train tokens that were never
+sampled. So the next prompt is the previous prompt, the response as sampled, and the tokens that the chat template puts
+after it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from agent_envs.messages import Message, ToolSpec
 
 __all__ = ["PromptBuilder"]
 
-# Stands for a response while the template is asked for what follows one. Plain letters: no template trims them.
+# A stand-in for a response, to see what the template puts after one. Plain letters, which no template trims.
 _PROBE = "qzxresponseprobexzq"
 
 
 class PromptBuilder:
     """Builds prompts with a Hugging Face tokenizer's chat template.
 
-    Text in messages cannot forge turns: a control token's text within a content (say ``<|im_end|>`` in a tool's result)
-    is broken up with a space before it is tokenized.
+    Text in messages cannot forge turns: the text of a control token in a message (say ``<|im_end|>`` in a tool's
+    result) is broken up with a space before it is tokenized.
 
-    A template that refuses system messages or tool results, or leaves them out (as some of Mistral's and Gemma's do),
-    gets them as words of the user.
+    A template that rejects system messages or tool results, or leaves them out (as some of Mistral's and Gemma's do),
+    gets them with the role user.
 
     Args:
-        tokenizer: A Hugging Face tokenizer (or anything with ``apply_chat_template`` and ``encode``).
-        tools: The tools the template shows, in the OpenAI function form.
+        tokenizer: A Hugging Face tokenizer, or anything with ``apply_chat_template`` and ``encode``.
+        tools: The tools that the template shows, in the OpenAI function form.
         template_kwargs: Further keyword arguments of the template, such as ``enable_thinking``.
 
     Raises:
@@ -57,34 +57,34 @@ class PromptBuilder:
         self._control_tokens = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation, up to where the model's response begins, shape [prompt tokens].
+        """Return the token ids of a conversation up to the model's response, shape [prompt tokens].
 
         Raises:
-            PromptError: The template refuses the messages.
+            PromptError: The template rejects the messages.
         """
         return self._encode(self._render(messages))
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """The prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
+        """Return the prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
 
         Args:
-            prompt_ids: The prompt the response was sampled from, shape [prompt tokens].
+            prompt_ids: The prompt of the response, shape [prompt tokens].
             response_ids: The response as sampled, with or without its end-of-turn token, shape [response tokens].
-            messages: What came after it: tool results, or a user's words.
+            messages: The messages after it: tool results, or the user's.
 
         Returns:
             Token ids, shape [prompt tokens + response tokens + new tokens].
 
         Raises:
-            PromptError: The template refuses the messages.
+            PromptError: The template rejects the messages.
         """
         conversation: list[Message] = [
             {"role": "user", "content": "..."},
             {"role": "assistant", "content": _PROBE},
             *messages,
         ]
-        _, found, after = self._render(conversation).rpartition(_PROBE)
-        if not found:
+        _, separator, after = self._render(conversation).rpartition(_PROBE)
+        if not separator:
             raise PromptError("the chat template drops earlier assistant messages, so a prompt cannot be extended")
         new_ids = self._encode(after)
         return [*prompt_ids, *response_ids, *new_ids[_overlap(response_ids, new_ids) :]]
@@ -100,12 +100,12 @@ class PromptBuilder:
         text, refusal = self._apply(_as_user(safe))
         if text is None:
             roles = [m["role"] for m in messages]
-            raise PromptError(f"the chat template refuses messages with roles {roles}: {refusal}") from refusal
+            raise PromptError(f"the chat template rejects messages with the roles {roles}: {refusal}") from refusal
         self._plain_roles = True
         return text
 
     def _leaves_out(self, messages: Sequence[Message], text: str) -> bool:
-        """Whether the words of a system message or a tool are nowhere in ``text``, escaped or not."""
+        """Return whether a system message or tool result is missing in ``text``, escaped or not."""
         others = [m for m in messages if m["role"] in ("system", "tool")]
         if all(m["content"].strip() in text for m in others):
             return False
@@ -113,7 +113,7 @@ class PromptBuilder:
         return probed is None or probed.count(_PROBE) < len(others)
 
     def _apply(self, messages: Sequence[Message]) -> tuple[str | None, Exception | None]:
-        """The conversation in the template's form, or None and why it is refused."""
+        """Return the rendered conversation, or None and the error with which the template rejects it."""
         from jinja2.exceptions import TemplateError
 
         try:
@@ -128,7 +128,7 @@ class PromptBuilder:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _defuse(self, content: str) -> str:
-        """``content`` with every control token's text broken up by a space after its first character."""
+        """Break up the text of every control token with a space after its first character."""
         for token in self._control_tokens:
             if token in content:
                 content = content.replace(token, f"{token[0]} {token[1:]}")
@@ -136,7 +136,7 @@ class PromptBuilder:
 
 
 def _as_user(messages: Sequence[Message]) -> list[Message]:
-    """The conversation in turns of user and assistant alone: other roles' words are the user's, joined by blank lines.
+    """Give all messages but the assistant's the role user, and join consecutive ones by blank lines.
 
     >>> _as_user([{"role": "system", "content": "Act."}, {"role": "user", "content": "Go."}])
     [{'role': 'user', 'content': 'Act.\\n\\nGo.'}]
@@ -153,7 +153,7 @@ def _as_user(messages: Sequence[Message]) -> list[Message]:
 
 
 def _overlap(response_ids: Sequence[int], new_ids: Sequence[int]) -> int:
-    """How many of ``new_ids`` the response has already: its own end-of-turn token, mostly.
+    """Return how many of ``new_ids`` the response has already, usually its end-of-turn token.
 
     >>> _overlap([5, 6, 2], [2, 9])
     1

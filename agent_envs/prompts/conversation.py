@@ -1,7 +1,7 @@
-"""What a chat model is shown in one episode: the one place that decides whether a prompt grows or begins anew.
+"""The chat history of an episode: the one place that decides whether a prompt grows or starts again.
 
-An observation is either the environment's new words, which follow what was shown before, or a list of messages: the
-whole next prompt. Every actor keeps its history here, as messages or as tokens, so that all of them show the same.
+An observation is either new text, which follows what was shown before, or a list of messages: the whole next prompt.
+Every actor keeps its history here, as messages or as tokens, so that all of them show the same.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class Turn(NamedTuple):
     """What an observation adds to a conversation."""
 
     new: list[Message]
-    """The messages that were not shown before; all of them where `fresh`."""
+    """The messages that were not shown before; all of them if `fresh`."""
     fresh: bool
-    """Whether the conversation begins anew with them."""
+    """Whether the conversation starts again with them."""
 
 
 class Conversation:
     """The messages of one episode.
 
     Args:
-        instructions: The system message, "" for none. A list observation brings its own, to which these are added
-            where it does not have them: the tools in words, from an actor whose model is not given them otherwise.
+        instructions: The system message, "" for none. They are added to the system message of a list observation if
+            it lacks them, as for an actor that describes the tools in words.
 
     >>> conversation = Conversation("Answer.")
     >>> conversation.observe("2 + 2?", {}).fresh
@@ -45,13 +45,13 @@ class Conversation:
     def __init__(self, instructions: str = "") -> None:
         self.instructions = instructions
         self.messages: list[Message] = []
-        """The next prompt: everything the model is shown."""
+        """The next prompt: all messages that the model sees."""
 
     def observe(self, observation: Observation, info: Mapping[str, Any]) -> Turn:
-        """Take in what the environment said.
+        """Add an observation.
 
-        New words follow what was shown, unless `info["rebuilt"]` says that they are all there is to know. A list
-        extends what was shown where it begins with exactly that.
+        New text follows what was shown, unless `info["rebuilt"]` marks it as a whole prompt. A list extends what was
+        shown if it starts with exactly that.
         """
         shown = self.messages
         if not isinstance(observation, str):
@@ -69,16 +69,16 @@ class Conversation:
         return Turn(list(new), True)
 
     def respond(self, text: str) -> None:
-        """Take in what the model said."""
+        """Add the model's response."""
         self.messages = [*self.messages, {"role": "assistant", "content": text}]
 
     def fork(self) -> Conversation:
-        """The same conversation so far, which goes on by itself."""
+        """Return an independent conversation with the same history."""
         return copy.copy(self)  # the list of messages is replaced, never changed
 
 
 class TokenConversation:
-    """The prompts of one episode as tokens: sampled text is never tokenized again while the conversation grows.
+    """The prompts of one episode as tokens; while the conversation grows, sampled text is never tokenized again.
 
     Args:
         builder: Renders messages with the model's chat template.
@@ -94,10 +94,10 @@ class TokenConversation:
         """The response to it as sampled, shape [response tokens]."""
 
     def observe(self, observation: Observation, info: Mapping[str, Any]) -> list[int]:
-        """Token ids of the prompt that shows this observation, shape [prompt tokens].
+        """Return the token ids of the prompt with this observation, shape [prompt tokens].
 
         Raises:
-            PromptError: The chat template refuses the messages.
+            PromptError: The chat template rejects the messages.
         """
         new, fresh = self.conversation.observe(observation, info)
         self.prompt_ids = (
@@ -107,19 +107,19 @@ class TokenConversation:
         return self.prompt_ids
 
     def respond(self, text: str, response_ids: Sequence[int]) -> None:
-        """Take in a response: its text, by which a list observation is recognised as grown, and its tokens."""
+        """Add a response: its tokens, and its text, by which a list observation is recognised as an extension."""
         self.conversation.respond(text)
         self.response_ids = list(response_ids)
 
     def fork(self) -> TokenConversation:
-        """The same conversation so far, which goes on by itself."""
+        """Return an independent conversation with the same history."""
         other = copy.copy(self)
         other.conversation = self.conversation.fork()
         return other
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
-    """A prompt whose system message has the instructions."""
+    """Return a prompt whose system message has the instructions."""
     first = messages[0] if messages and messages[0]["role"] == "system" else None
     if first is None:
         return [{"role": "system", "content": instructions}, *messages] if instructions else [*messages]

@@ -132,7 +132,7 @@ def test_more_than_there_are_tasks(tmp_path: Path, capsys) -> None:
     [
         (["--out", "a.csv"], "one of .jsonl, .parquet"),
         (["--out", "a.jsonl", "--n", "0"], "--n must be at least 1"),
-        (["--out", "a.jsonl", "--noise", "2"], "noise is a share"),
+        (["--out", "a.jsonl", "--noise", "2"], "noise must be a number from 0 to 1"),
         (["--out", "a.jsonl", "--split", "tset"], "test"),
         (["--out", "a.jsonl", "--wrapper", "Nothing"], "unknown wrapper"),
         (["--out", "a.jsonl", "--seed", "-1"], "seed must be"),

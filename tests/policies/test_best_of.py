@@ -110,7 +110,7 @@ def test_candidates_that_fail() -> None:
     policy = Canned([ValueError("no"), EmptyGeneration("nothing")])
     assert agent_envs.run_episode(gym.make(ENV), BestOfN(policy, 2), seed=0).stop_reason is StopReason.EMPTY_GENERATION
     episode = agent_envs.run_episode(gym.make(ENV), BestOfN(ExpertPolicy(), 2), seed=0)
-    assert "ExpertPolicy's cannot" in str(episode.error)
+    assert "those of ExpertPolicy cannot" in str(episode.error)
     for arguments in ((0, "majority"), (2, "best")):
         with pytest.raises(ConfigError):
             BestOfN(policy, *arguments)

@@ -171,7 +171,7 @@ def test_random_values_fit_their_schema(schema: dict[str, Any]) -> None:
 def test_a_script_that_is_used_up_names_the_step() -> None:
     episode = run_episode(gym.make("Test/Double-v0"), ScriptedPolicy(["x", "y"]), options={"index": 2})
     assert len(episode.steps) == 2 and episode.error is not None
-    assert "the script of 2 actions is used up at step 2 (from 0) of task 'task/2'" in episode.error
+    assert "the script has 2 actions, but task 'task/2' continues with" in episode.error
 
 
 def test_a_script_plays_anew_in_every_episode() -> None:
@@ -186,7 +186,7 @@ def test_a_script_may_be_a_function() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ExpertPolicy(noise=1.5), "noise is a share"),
+        (lambda: ExpertPolicy(noise=1.5), "noise must be a number from 0 to 1"),
         (lambda: ExpertPolicy(seed=-1), "at least 0, got -1"),
         (lambda: RandomPolicy(seed=-1), "at least 0, got -1"),
         (lambda: ScriptedPolicy("done"), r"write \['done'\]"),

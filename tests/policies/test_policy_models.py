@@ -430,7 +430,7 @@ def test_an_evaluation_is_the_same_whether_it_was_stopped(folder, tmp_path):
     tokens(2, 1, tmp_path / "parts")
     assert tokens(3, 2, tmp_path / "parts") == whole
     kept[0].close()
-    with pytest.raises(ConfigError, match="seed must be at least 0"):
+    with pytest.raises(ConfigError, match="seed must be an integer of at least 0"):
         kept[0].with_seed(-1)
 
 
