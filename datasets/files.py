@@ -25,6 +25,7 @@ from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
 
 __all__ = [
+    "agent_loop_columns",
     "fetch_splits",
     "find_files",
     "find_local_splits",
@@ -208,6 +209,12 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows to a file, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def agent_loop_columns(env_id: str, split: str) -> dict[str, str]:
+    """Return the columns of a trainer's row that tell the agent loop which environment to play."""
+    env_kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
+    return {"agent_name": "agentr1_env", "env_id": env_id, "env_kwargs": env_kwargs, "wrappers": "[]"}
 
 
 def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.errors import BackendBusyError, ConfigError, DataError
 from agent_envs.files import FileLock
 
 __all__ = [
@@ -204,7 +204,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         lock = FileLock(folder / "lock", wait=False)
     except BlockingIOError as e:
-        raise BackendError(f"another process is building in {folder}") from e
+        raise BackendBusyError(f"another process is building in {folder}") from e
     with lock:
         yield
 

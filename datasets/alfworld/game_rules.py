@@ -1,7 +1,7 @@
-"""Which edition of ALFWorld a game file speaks: its domain and grammar, compared with what the native engine plays.
+"""Checks the rules in a game file, its domain and grammar, against those that the native engine implements.
 
-A game file carries its own rules. Editions differ in a few phrases, which are read from the file (`Wording`); all else
-has to be what the engine was written for, which digests of the normalised rules tell.
+Editions of ALFWorld differ in a few phrases, which are read from the file (`Wording`). Everything else must be what the
+engine was written for, which is checked by digests of the normalized rules.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from agent_envs.datasets.alfworld.pddl import read_expression
 from agent_envs.datasets.alfworld.problem import Wording
 from agent_envs.errors import DataError
 
-__all__ = ["read_edition"]
+__all__ = ["read_rules"]
 
-_DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and without what cleans at a sink
-_GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules in use, without the phrases of `Wording`
+_DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and without the part that lets sinks clean
+_GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules that are used, without the phrases of `Wording`
 
 _ACTIONS = (
     "GotoLocation",
@@ -60,7 +60,7 @@ _RULES = (
     "list_separator",
     "list_last_separator",
 )
-_PLAIN = r'[^;|"<>\[\]#{}]*'  # text that stands for itself in a grammar
+_PLAIN = r'[^;|"<>\[\]#{}]*'  # literal text in a grammar
 _TASK = re.compile(r'"Your task is to: ([^;|"<>\[\]#{}\\\n]*)\."')
 _BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""\s*;', re.DOTALL)
 _ACTION = re.compile(r"^action\s+(\w+)\s*\{", re.MULTILINE)
@@ -69,16 +69,16 @@ _PUT_DONE = re.compile(rf"({_PLAIN})\{{o\.name\}}({_PLAIN})\{{r\.name\}}({_PLAIN
 _PUT = re.compile(rf"{_PLAIN}\{{o\}}{_PLAIN}\{{r\}}{_PLAIN}")
 
 
-def read_edition(domain: str, grammar: str, where: str = "the game") -> tuple[Wording, str]:
-    """The wording of a game, and its task in words.
+def read_rules(domain: str, grammar: str, where: str = "the game") -> tuple[Wording, str]:
+    """Return the wording of a game and its task in words.
 
     Args:
-        domain: The planning domain that the game file carries.
-        grammar: Its grammar.
-        where: What to call the game in messages.
+        domain: The planning domain in the game file.
+        grammar: The grammar in the game file.
+        where: What errors call the game.
 
     Raises:
-        DataError: These are not the rules of ALFWorld that the native engine plays; the message says where they differ.
+        DataError: The native engine does not implement these rules; the message says whether domain or grammar differ.
     """
     task = _TASK.search(grammar)
     if task is None:
@@ -93,7 +93,7 @@ def read_edition(domain: str, grammar: str, where: str = "the game") -> tuple[Wo
 
 @functools.lru_cache(8)
 def _read_domain(text: str) -> tuple[bool, bool]:
-    """Whether sinks clean, and whether there is the action `help`; all else is as expected."""
+    """Check the domain; return whether sinks clean, and whether there is an action `help`."""
     tree = read_expression(text, "its domain")
     kept, sink_cleans, helps = [], False, False
     for part in tree:
@@ -109,11 +109,11 @@ def _read_domain(text: str) -> tuple[bool, bool]:
 
 
 def _without(tree: Any, part: list[str]) -> tuple[Any, bool]:
-    """A tree without the part, and whether it was in it."""
+    """Return a tree without one part, and whether it contained that part."""
     if not isinstance(tree, list):
         return tree, False
     pairs = [_without(branch, part) for branch in tree if branch != part]
-    return [branch for branch, _ in pairs], len(pairs) < len(tree) or any(found for _, found in pairs)
+    return [branch for branch, _ in pairs], len(pairs) < len(tree) or any(removed for _, removed in pairs)
 
 
 @functools.lru_cache(8)
@@ -136,7 +136,7 @@ def _read_grammar(text: str, sink_cleans: bool, helps: bool) -> Wording:
         raise _unknown("grammar")
     answer = None
     if helps:
-        answer = _only(rules, "help.feedback").lstrip()  # the game drops blanks and line ends before a text
+        answer = _only(rules, "help.feedback").lstrip()  # the game strips whitespace before a text
         if not re.fullmatch(_PLAIN, answer) or actions.get("help") != ("help", "#help.feedback#"):
             raise _unknown("grammar")
     return Wording(
@@ -152,17 +152,17 @@ def _rules(text: str) -> dict[str, Any]:
     rules: dict[str, Any] = {}
     for block in _BLOCK.findall(text):
         try:
-            found = json.loads(block, strict=False)
+            block_rules = json.loads(block, strict=False)
         except ValueError as e:
-            raise DataError(f"a block of its grammar is no JSON: {e}") from e
-        if not isinstance(found, dict):
+            raise DataError(f"a block of its grammar is not valid JSON: {e}") from e
+        if not isinstance(block_rules, dict):
             raise _unknown("grammar")
-        rules.update(found)
+        rules.update(block_rules)
     return rules
 
 
 def _only(rules: dict[str, Any], name: str) -> str:
-    """The text of a rule that is one text under no condition; "" where it is something else."""
+    """Return the text of a rule that is one unconditional text, or ""."""
     match rules.get(name):
         case [{"rhs": str(text), **rest}] if not rest:
             return text
@@ -170,8 +170,8 @@ def _only(rules: dict[str, Any], name: str) -> str:
 
 
 def _quoted(key: str, body: str) -> str | None:
-    found = re.search(rf'\b{key}\s*::\s*"([^"]*)"\s*;', body)
-    return found and found[1]
+    match = re.search(rf'\b{key}\s*::\s*"([^"]*)"\s*;', body)
+    return match and match[1]
 
 
 def _digest(value: Any) -> str:
@@ -180,6 +180,6 @@ def _digest(value: Any) -> str:
 
 def _unknown(what: str) -> DataError:
     return DataError(
-        f"its {what} is not the one of ALFWorld's released games nor that of alfworld 0.4.2, which are what the native "
-        'engine plays; engine="textworld" plays any'
+        f"its {what} is neither that of ALFWorld's released games nor that of alfworld 0.4.2, the only ones that the "
+        'native engine plays; engine="textworld" plays any'
     )

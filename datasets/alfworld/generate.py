@@ -1,9 +1,9 @@
-"""ALFWorld problems as game files: what the stock engine loads, in the folders of the released data.
+"""`agentr1 generate alfworld`: generated houses as game files that the original engine loads, laid out as released.
 
     SPLIT/FAMILY-THING-None-PLACE-SCENE/trial_G000042/game.tw-pddl    {pddl_domain, grammar, pddl_problem, solvable}
     SPLIT/FAMILY-THING-None-PLACE-SCENE/trial_G000042/traj_data.json  {task_type, pddl_params, scene, ...}
 
-The domain and the grammar are those of the `alfworld` package, which has to be installed.
+The domain and the grammar are those of the `alfworld` package, which must be installed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from agent_envs.checks import integer
 from agent_envs.datasets.alfworld.generated.houses import (
     DEFAULT_SIZE,
     GeneratedHouse,
@@ -43,32 +44,29 @@ _PLACEHOLDER = "UNKNOWN GOAL"
 
 @functools.cache
 def packaged_logic() -> tuple[str, str]:
-    """The domain and the grammar that the `alfworld` package brings, read without importing it.
+    """Return the domain and the grammar of the `alfworld` package, read without importing it.
 
     Raises:
         MissingExtraError: The package is not installed.
-        DataError: It is, without these files.
+        DataError: It is installed without these files.
     """
     try:
-        found = importlib.metadata.files("alfworld") or []
+        files = importlib.metadata.files("alfworld") or []
     except importlib.metadata.PackageNotFoundError as e:
         raise MissingExtraError("alfworld", extra="alfworld") from e
     texts = []
     for name in ("alfred.pddl", "alfred.twl2"):
-        path = next((Path(str(file.locate())) for file in found if file.name == name), None)
+        path = next((Path(str(file.locate())) for file in files if file.name == name), None)
         if path is None or not path.is_file():
             raise DataError(f"the installed alfworld package has no {name}; install alfworld==0.4.2")
         texts.append(path.read_text(encoding="utf-8"))
     if _PLACEHOLDER not in texts[1]:
-        raise DataError(f"the grammar of the installed alfworld package has no place for the task ({_PLACEHOLDER!r})")
+        raise DataError(f"the grammar of the installed alfworld package does not contain {_PLACEHOLDER!r}")
     return texts[0], texts[1]
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem in the planning domain definition language.
-
-    Objects are grouped by type, facts stand one on a line. `parse_problem` reads back the same problem.
-    """
+    """Return a problem in PDDL, objects grouped by type and one fact per line. `parse_problem` reads it back."""
     kinds: dict[str, list[str]] = {}
     for name, kind in problem.objects.items():
         kinds.setdefault(kind, []).append(name)
@@ -92,14 +90,14 @@ def _formula_text(formula: Formula, depth: int) -> str:
 
 
 def game_document(problem: Problem) -> dict[str, Any]:
-    """The content of `game.tw-pddl` for a problem.
+    """Return the content of `game.tw-pddl` for a problem.
 
     Raises:
-        MissingExtraError: The package that brings the domain and the grammar is not installed.
-        ConfigError: The problem speaks in other words than the package's grammar.
+        MissingExtraError: The package with the domain and the grammar is not installed.
+        ConfigError: The problem's wording is not that of the package's grammar.
     """
     if problem.wording != PACKAGED:
-        raise ConfigError("a game is written in the words of the installed package: expected wording=PACKAGED")
+        raise ConfigError("games are written with the installed package's wording: expected wording=PACKAGED")
     domain, grammar = packaged_logic()
     return {
         "pddl_domain": domain,
@@ -110,7 +108,7 @@ def game_document(problem: Problem) -> dict[str, Any]:
 
 
 def trajectory_document(house: GeneratedHouse) -> dict[str, Any]:
-    """The content of `traj_data.json` for a generated house: what the package and its expert read of it."""
+    """Return the content of `traj_data.json` for a generated house, as far as the package and its expert read it."""
     problem = house_problem(house)
     return {
         "images": [],
@@ -139,7 +137,7 @@ def generate_alfworld(
     seed: int = 0,
     progress: bool = True,
 ) -> Path:
-    """Write generated games in the layout of the released data. Said again after it was stopped, it goes on.
+    """Write generated games in the layout of the released data. A stopped run is resumed by the same call.
 
     Args:
         out: The folder to write; each split is a folder in it.
@@ -147,7 +145,7 @@ def generate_alfworld(
         split: "train", "valid_seen" or "valid_unseen".
         size: 1 to 5, or a range like "2-4".
         families: Names of task families, separated by commas; None for all six.
-        seed: Another one gives other tasks in the same scenes; 0 gives those of `data="generated"`.
+        seed: Other seeds give other tasks in the same scenes; 0 gives those of `data="generated"`.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -160,18 +158,16 @@ def generate_alfworld(
     """
     split = parse_split(split)
     sizes = parse_size(size)
-    some = parse_families(None if families is None else [name.strip() for name in families.split(",")])
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_GAMES:
-        raise ConfigError(f"n must be a number of games from 1 to {MOST_GAMES}, got {n!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed must be an integer of at least 0, got {seed!r}")
+    chosen = parse_families(None if families is None else [name.strip() for name in families.split(",")])
+    n = integer("n", n, minimum=1, maximum=MOST_GAMES)
+    seed = integer("seed", seed, minimum=0)
     packaged_logic()
     folder = Path(out).expanduser() / split
-    settings = {"size": list(sizes), "families": list(some), "seed": seed}
+    settings = {"size": list(sizes), "families": list(chosen), "seed": seed}
     try:
         _claim(folder, settings)
         for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
-            house = build_house(split, index, sizes, some, seed)
+            house = build_house(split, index, sizes, chosen, seed)
             _write_game(folder / house.folder / f"trial_G{index:06d}", house)
     except OSError as e:
         raise DataError(f"{folder}: cannot be written: {e.strerror or e}") from e
@@ -179,25 +175,25 @@ def generate_alfworld(
 
 
 def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the folder, or see that it is one of these games."""
+    """Create the folder, or check that it holds games of the same settings."""
     manifest = folder / _MANIFEST
     if manifest.is_file():
         try:
-            found = json.loads(manifest.read_text(encoding="utf-8"))
+            existing = json.loads(manifest.read_text(encoding="utf-8"))
         except ValueError:
-            found = None
-        if found != settings:
+            existing = None
+        if existing != settings:
             raise DataError(
-                f"{folder} holds games generated with {found}, not with {settings}; name another --out, or remove it"
+                f"{folder} holds games generated with {existing}, not {settings}; choose another --out or remove it"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} holds something else: nothing is overwritten; name another --out")
+        raise DataError(f"{folder} holds something else, which is not overwritten; choose another --out")
     else:
         write_text(manifest, json.dumps(settings))
 
 
 def _write_game(target: Path, house: GeneratedHouse) -> None:
-    """Write one game's folder; it appears whole or not at all."""
+    """Write one game's folder, which appears only when it is complete."""
     if (target / TRAJECTORY_FILE).is_file():
         return
     with _new_folder(target) as folder:
@@ -208,10 +204,10 @@ def _write_game(target: Path, house: GeneratedHouse) -> None:
 
 @contextlib.contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill that takes the place `target` at the end, and is removed after an error."""
+    """Yield a folder to fill that is renamed to `target` at the end, or removed after an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f".{target.name}.*.partial"):  # of a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in target.parent.glob(f".{target.name}.*.partial"):  # of a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     partial.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""The planner language of ALFWorld's game files: reads a problem, in time linear in its length."""
+"""Parses PDDL (planning domain definition language) problems of ALFWorld's game files in linear time."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ def parse_problem(
     wording: Wording = RELEASED,
     where: str = "the problem",
 ) -> Problem:
-    """Read a problem in the planning domain definition language, as game files hold it, in time linear in its length.
+    """Parse a PDDL problem as game files hold it.
 
     Args:
         text: The problem.
         task: The task in words.
         family: The task's family.
         params: The task's classes.
-        wording: The edition of the texts.
-        where: What to call the text in messages, such as the file's name.
+        wording: The edition of the game's texts.
+        where: What errors call the text, such as the file's name.
 
     Raises:
-        DataError: It is not a problem of this domain; the message says where and what is wrong.
+        DataError: It is not a problem of this domain; the message says what is wrong.
     """
     parts = _sections(text, where)
     objects = _objects(parts[":objects"], where)
     facts = tuple(dict.fromkeys(_facts(parts[":init"], objects, where)))
     if len(parts[":goal"]) != 1:
-        raise DataError(f"{where}: (:goal ...) holds one condition, got {len(parts[':goal'])}")
+        raise DataError(f"{where}: (:goal ...) must hold one condition, got {len(parts[':goal'])}")
     goal = _condition(parts[":goal"][0], objects, {}, where)
     name = parts["problem"]
     return Problem(name, objects, facts, goal, task, family, dict(params or {}), wording)
 
 
 def _sections(text: str, where: str) -> dict[str, Any]:
-    """The parts of `(define (problem NAME) (:domain alfred) (:objects ...) (:init ...) (:goal ...))` by name."""
+    """Return the parts of `(define (problem NAME) (:domain alfred) (:objects ...) (:init ...) (:goal ...))` by name."""
     tree = read_expression(text, where)
     if not tree or tree[0] != "define":
         raise DataError(f"{where}: expected a planning problem, (define (problem ...) ...), got {_shown(tree)}")
@@ -57,13 +57,13 @@ def _sections(text: str, where: str) -> dict[str, Any]:
         if not isinstance(part, list) or not part or not isinstance(part[0], str):
             raise DataError(f"{where}: expected a section such as (:init ...), got {_shown(part)}")
         if part[0] in parts:
-            raise DataError(f"{where}: the section {part[0]} is there twice")
+            raise DataError(f"{where}: the section {part[0]} occurs twice")
         parts[part[0]] = part[1:]
     if parts.get(":domain") != ["alfred"]:
         raise DataError(f"{where}: expected the domain alfred, got {_shown(parts.get(':domain'))}")
     for wanted in ("problem", ":objects", ":init", ":goal"):
         if wanted not in parts:
-            raise DataError(f"{where}: there is no section ({wanted} ...); is the file cut off?")
+            raise DataError(f"{where}: the section ({wanted} ...) is missing; is the file cut off?")
     unknown = sorted(set(parts) - {"problem", ":domain", ":requirements", ":objects", ":init", ":goal", ":metric"})
     if unknown:
         raise DataError(f"{where}: unknown section {unknown[0]!r}")
@@ -72,16 +72,18 @@ def _sections(text: str, where: str) -> dict[str, Any]:
 
 
 def read_expression(text: str, where: str) -> list[Any]:
-    """The text's one bracketed expression, lower-case; comments run from a semicolon to the end of the line."""
+    """Return the text's one expression as nested lists, in lower case and without comments."""
     if not text.isascii():
-        raise DataError(f"{where}: a problem is ASCII text, got {next(c for c in text if not c.isascii())!r}")
+        raise DataError(f"{where}: a problem must be ASCII text, got {next(c for c in text if not c.isascii())!r}")
     if ";" in text:
         text = re.sub(r";[^\n]*", "", text)
     stack: list[list[Any]] = []
     done: list[Any] | None = None
     for token in _TOKEN.findall(text.lower()):
         if done is not None:
-            raise DataError(f"{where}: the problem ends before {token!r}; one closing bracket too many?")
+            raise DataError(
+                f"{where}: unexpected {token!r} after the end of the problem; one closing bracket too many?"
+            )
         if token == "(":
             if len(stack) >= MAX_DEPTH:
                 raise DataError(f"{where}: brackets are nested more than {MAX_DEPTH} deep")
@@ -106,29 +108,29 @@ def read_expression(text: str, where: str) -> list[Any]:
 
 
 def _objects(tokens: list[Any], where: str) -> dict[str, str]:
-    """`a b - type c - type` as identifier -> type; what has no type is an `object`."""
+    """Return `a b - type c - type` as identifier -> type; identifiers without a type are of type `object`."""
     objects: dict[str, str] = {}
-    waiting: list[str] = []
+    untyped: list[str] = []
 
-    def settle(kind: str) -> None:
-        for name in waiting:
+    def declare(kind: str) -> None:
+        for name in untyped:
             if name in objects:
                 raise DataError(f"{where}: the object {name!r} is declared twice")
             objects[name] = kind
-        waiting.clear()
+        untyped.clear()
 
     rest = iter(tokens)
     for token in rest:
         if not isinstance(token, str):
-            raise DataError(f"{where}: expected the name of an object, got {_shown(token)}")
+            raise DataError(f"{where}: expected an object's name, got {_shown(token)}")
         if token != "-":
-            waiting.append(token)
+            untyped.append(token)
             continue
         kind = next(rest, None)
         if kind not in TYPES:
-            raise DataError(f"{where}: {_shown(kind)} is no type of objects; there are: {', '.join(TYPES)}")
-        settle(kind)
-    settle("object")
+            raise DataError(f"{where}: {_shown(kind)} is not a type; types are: {', '.join(TYPES)}")
+        declare(kind)
+    declare("object")
     return objects
 
 
@@ -139,9 +141,9 @@ def _facts(items: list[Any], objects: Mapping[str, str], where: str) -> Iterable
         if item[0] == "not":
             continue
         number = item[0] == "="
-        if number:  # a distance or a cost: the game drops it, and places that only a distance names do not exist
+        if number:  # a distance or cost, which the game ignores, with locations mentioned nowhere else
             if len(item) != 3 or not isinstance(item[1], list) or not item[1] or not str(item[2]).isdigit():
-                raise DataError(f"{where}: expected (= (NAME ...) WHOLE NUMBER), got {_shown(item)}")
+                raise DataError(f"{where}: expected (= (NAME ...) INTEGER), got {_shown(item)}")
             item = item[1]
         fact = tuple(item)
         if not all(isinstance(word, str) for word in fact):
@@ -150,7 +152,7 @@ def _facts(items: list[Any], objects: Mapping[str, str], where: str) -> Iterable
             raise DataError(f"{where}: {fact[0]} takes {PREDICATES[fact[0]]} arguments: {_shown(item)}")
         for name in fact[1:]:
             if name not in objects:
-                raise DataError(f"{where}: {_shown(item)} names {name!r}, which (:objects ...) does not declare")
+                raise DataError(f"{where}: {_shown(item)} mentions {name!r}, which (:objects ...) does not declare")
         if not number:
             yield fact
 
@@ -173,11 +175,11 @@ def _condition(item: Any, objects: Mapping[str, str], bound: Mapping[str, str], 
             if not isinstance(word, str) or (word.startswith("?") and word not in bound):
                 raise DataError(f"{where}: {_shown(word)} is not bound in the goal's {_shown(item)}")
         return (head, *rest)
-    raise DataError(f"{where}: the goal's {_shown(item)} is nothing this domain knows")
+    raise DataError(f"{where}: the goal's {_shown(item)} is not a condition of this domain")
 
 
 def _shown(item: Any) -> str:
-    """A piece of the problem for a message, at most 80 characters."""
+    """Return a piece of the problem for an error message, at most 80 characters."""
     if isinstance(item, list):
         words = " ".join("(...)" if isinstance(word, list) else str(word) for word in item[:6])
         return f"({words[:74]}{' ...' if len(item) > 6 else ''})"

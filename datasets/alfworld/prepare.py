@@ -1,8 +1,7 @@
-"""`agentr1 prepare alfworld`: the released games where `data="official"` finds them.
+"""`agentr1 prepare alfworld`: puts the released games where `data="official"` finds them.
 
-Without a path the package's own download is run (`alfworld-download`). With one, the games come out of a folder of
-released files or out of the released archives: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip the
-traj_data.json that belong to them. Of either only these two kinds of files are taken.
+Without a path, the package's own `alfworld-download` runs. With one, the games are taken from a folder of released
+files or from the released archives: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip their traj_data.json.
 """
 
 from __future__ import annotations
@@ -24,55 +23,55 @@ from typing import IO
 from tqdm import tqdm
 
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE, check_game
-from agent_envs.datasets.data_dir import data_dir
+from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.errors import BackendError, DataError, MissingExtraError
 
 __all__ = ["prepare_alfworld"]
 
 _FOLDER = "json_2.1.1"
-_MAX_BYTES = 64 << 20  # of one file; games have some hundred thousand
+_MAX_BYTES = 64 << 20  # of one file; games have a few hundred thousand
 _OFFLINE = (
-    "Where there is no network, fetch json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from "
-    "https://github.com/alfworld/alfworld/releases on another machine, and name the folder they lie in: "
+    "Without a network, download json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from "
+    "https://github.com/alfworld/alfworld/releases on another machine, and pass their folder: "
     "agentr1 prepare alfworld --from FOLDER"
 )
 
 
 def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Place the released games where `data="official"` finds them; a copy that is there is replaced in one step.
+    """Write the released games to the folder of prepared data, replacing an earlier copy in one step.
 
     Args:
-        from_path: A folder of games (json_2.1.1, or one around it), a released archive, or a folder with the archives;
-            None runs the package's download.
+        from_path: A folder of games (json_2.1.1 or its parent), a released archive, or a folder of archives; None runs
+            the package's download.
         out: The folder to write; None is `data_dir() / "alfworld"`.
 
     Returns:
-        The folder written; the games are in `json_2.1.1/SPLIT/TASK/TRIAL/`, and `prepared.json` counts them.
+        The folder written: the games in `json_2.1.1/SPLIT/TASK/TRIAL/`, and their numbers in `prepared.json`.
 
     Raises:
-        DataError: There are no games at the path, or one of them is broken.
+        DataError: There are no games at the path, or one of them is invalid.
         BackendError: The download failed.
-        MissingExtraError: There is nothing to run: the package `alfworld` is not installed.
+        MissingExtraError: The package `alfworld`, which downloads them, is not installed.
     """
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
-        return _place(Path(from_path).expanduser(), target)
-    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=_existing(target.parent)) as folder:
+        return _copy_games(user_path(from_path), target)
+    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=_created(target.parent)) as folder:
         _download(Path(folder))
-        return _place(Path(folder), target)
+        return _copy_games(Path(folder), target)
 
 
-def _existing(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise DataError(f"{folder}: the data cannot be written there: {e.strerror or e}") from e
+        raise DataError(f"the data cannot be written to {folder}: {e.strerror or e}") from e
     return folder
 
 
 def _download(folder: Path) -> None:
-    """Run the package's download into a folder; its progress bars go to standard error."""
+    """Run the package's download into a folder, with its progress bars on standard error."""
     try:
         files = importlib.metadata.files("alfworld") or []
     except importlib.metadata.PackageNotFoundError as e:
@@ -86,13 +85,13 @@ def _download(folder: Path) -> None:
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         assert process.stderr is not None
-        last = _pass_on(process.stderr)
+        last = _forward(process.stderr)
     if process.returncode:
         raise BackendError(f"alfworld-download failed: {last or f'exit status {process.returncode}'}. {_OFFLINE}")
 
 
-def _pass_on(stream: IO[bytes]) -> str:
-    """Show the progress bars of a program as they come; the last line of what else it said."""
+def _forward(stream: IO[bytes]) -> str:
+    """Show a program's progress bars as they come, and return the last line of its other output."""
     last, left = "", b""
     while chunk := stream.read1(4096):  # type: ignore[attr-defined]
         *lines, left = re.split(rb"[\r\n]", left + chunk)
@@ -106,35 +105,35 @@ def _pass_on(stream: IO[bytes]) -> str:
     return ((final if final and "%|" not in final else "") or last)[:300]
 
 
-def _place(source: Path, target: Path) -> Path:
-    found = 0
+def _copy_games(source: Path, target: Path) -> Path:
+    copied = 0
     with replaced_folder(target) as folder:
-        for place, stream, where in _released_files(source):
-            path = folder.joinpath(_FOLDER, *place)
+        for path_parts, stream, where in _released_files(source):
+            path = folder.joinpath(_FOLDER, *path_parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             with stream, path.open("wb") as copy:
                 shutil.copyfileobj(stream, copy)
             if path.stat().st_size > _MAX_BYTES:
                 raise DataError(
-                    f"{where}: more than {_MAX_BYTES >> 20} MB; a game file has some hundred thousand bytes"
+                    f"{where}: more than {_MAX_BYTES >> 20} MB; a game file has a few hundred thousand bytes"
                 )
-            found += 1
+            copied += 1
         games = sorted(folder.glob(f"{_FOLDER}/*/*/*/{GAME_FILE}"))
         if not games:
             raise DataError(
-                f"{source}: there are no games in it ({found} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
+                f"there are no games in {source} ({copied} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
                 f"{TRAJECTORY_FILE}, or the released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
             )
         for path in tqdm(games, desc="alfworld: checking", unit="game", leave=False, disable=len(games) < 100):
             if not path.with_name(TRAJECTORY_FILE).is_file():
                 raise DataError(
                     f"{source}: the game {path.parent.relative_to(folder / _FOLDER).as_posix()} has no "
-                    f"{TRAJECTORY_FILE} beside it; it is in the released json_2.1.1_json.zip: name the folder that "
-                    "holds both archives"
+                    f"{TRAJECTORY_FILE}; it is in the released json_2.1.1_json.zip: pass the folder that holds both "
+                    "archives"
                 )
             check_game(path, where=f"{source}: {path.relative_to(folder / _FOLDER).as_posix()}")
         for trajectory in folder.glob(f"{_FOLDER}/*/*/*/{TRAJECTORY_FILE}"):
-            if not trajectory.with_name(GAME_FILE).is_file():  # of trials that never became a game
+            if not trajectory.with_name(GAME_FILE).is_file():  # a trial without a game
                 shutil.rmtree(trajectory.parent)
         counts = Counter(path.relative_to(folder / _FOLDER).parts[0] for path in games)
         (folder / "prepared.json").write_text(json.dumps({"games": dict(sorted(counts.items()))}), encoding="utf-8")
@@ -142,35 +141,37 @@ def _place(source: Path, target: Path) -> Path:
 
 
 def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
-    """The games' files: (split, task, trial, name), their content, and what to call them."""
+    """Yield the games' files: (split, task, trial, name), their content, and what errors call them."""
     if source.is_file():
         archives = [source]
     elif source.is_dir():
         archives = sorted(source.glob("*.zip"))
     else:
-        raise DataError(f"there is nothing at {source}; name a folder of released games or archives")
+        raise DataError(f"there is no {source}: pass a folder of released games or archives")
     for archive in archives:
-        yield from _archived(archive)
+        yield from _archived_files(archive)
     if source.is_dir():
         for root, folders, names in os.walk(source):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))  # not what is being written
+            folders[:] = sorted(name for name in folders if not name.startswith("."))  # not the folder being written
             for name in sorted({GAME_FILE, TRAJECTORY_FILE} & set(names)):
                 path = Path(root, name)
-                place = _placed(path.resolve().parts)
-                if place is not None:
-                    yield place, path.open("rb"), str(path)
+                game_path = _game_path(path.resolve().parts)
+                if game_path is not None:
+                    yield game_path, path.open("rb"), str(path)
 
 
-def _archived(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
+def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in _WANTED]
             for entry in tqdm(entries, desc=archive.name, unit="file", leave=False, disable=len(entries) < 100):
-                place = _placed(PurePosixPath(entry.filename).parts)
+                game_path = _game_path(PurePosixPath(entry.filename).parts)
                 if entry.file_size > _MAX_BYTES:
-                    raise DataError(f"{archive}: {entry.filename} has {entry.file_size} bytes; no game is that large")
-                if place is not None:
-                    yield place, opened.open(entry), f"{archive}: {entry.filename}"
+                    raise DataError(
+                        f"{archive}: {entry.filename} has {entry.file_size} bytes, far more than a game file"
+                    )
+                if game_path is not None:
+                    yield game_path, opened.open(entry), f"{archive}: {entry.filename}"
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as e:
         raise DataError(f"{archive}: not a readable zip archive, or cut off: {e}") from e
 
@@ -178,12 +179,12 @@ def _archived(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[byt
 _WANTED = (GAME_FILE, TRAJECTORY_FILE)
 
 
-def _placed(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:
-    """Split, task, trial and file of a path, whatever is around them.
+def _game_path(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:
+    """Return split, task, trial and file name from the end of a path, or None.
 
-    >>> _placed(("data", "train", "pick_and_place_simple-Mug-None-Desk-307", "trial_T1", "game.tw-pddl"))
+    >>> _game_path(("data", "train", "pick_and_place_simple-Mug-None-Desk-307", "trial_T1", "game.tw-pddl"))
     ('train', 'pick_and_place_simple-Mug-None-Desk-307', 'trial_T1', 'game.tw-pddl')
-    >>> _placed(("..", "..", "trial_T1", "game.tw-pddl")) is None
+    >>> _game_path(("..", "..", "trial_T1", "game.tw-pddl")) is None
     True
     """
     if len(parts) < 4 or any(part in ("", ".", "..") or part.startswith(".") for part in parts[-4:-1]):

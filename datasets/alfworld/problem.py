@@ -1,13 +1,13 @@
-"""One ALFWorld household as facts: what a game file says and a generator makes, and what the engines play.
+"""One ALFWorld house as facts: what game files and the generator hold, and what the engines play.
 
-A `Problem` is independent of where it comes from. Its identifiers are lower-case and mangled as in the released files
-(`apple_bar__plus_00_dot_50_bar_...`): the planner language ignores case, so a writer may print them as they stand.
+A `Problem` is independent of its source. Its identifiers are lower case and mangled as in the released files
+(`apple_bar__plus_00_dot_50_bar_...`): PDDL ignores case, so they can be written as they are.
 
-What an engine's output depends on, and therefore what a writer has to keep:
+What an engine's output depends on, and what a written file must therefore preserve:
 
-- the *set* of facts and the *set* of identifiers in them: the engines list things sorted by identifier, never in file
-  order, and an object that no fact mentions does not exist for them;
-- the identifiers themselves: `display_names` numbers the members of a class by sorting them, the greatest is number 1;
+- the *set* of facts and the *set* of identifiers in them: engines list things sorted by identifier, whatever the order
+  in the file, and ignore objects that no fact mentions;
+- the identifiers themselves: `display_names` numbers the members of a class in descending order;
 - the type of every identifier, the goal formula, the task line, and the `Wording`.
 
 The order of objects and facts, repeated facts, layout, comments and letter case do not matter.
@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.errors import ConfigError, DataError, did_you_mean
+from agent_envs.checks import choice, shown
+from agent_envs.errors import ConfigError, DataError
 
 __all__ = [
     "FAMILIES",
@@ -40,7 +41,7 @@ __all__ = [
 
 Formula = tuple[Any, ...]
 """A condition: ("and", f, ...), ("or", f, ...), ("not", f), ("exists", ((variable, type), ...), f) or an atom such as
-("inreceptacle", "?o", "?r") and ("=", "?a", "?b"); all lower-case, variables with their question mark."""
+("inreceptacle", "?o", "?r") and ("=", "?a", "?b"); all lower case, variables with their question mark."""
 
 FAMILIES: tuple[str, ...] = (
     "look_at_obj_in_light",
@@ -53,10 +54,10 @@ FAMILIES: tuple[str, ...] = (
 """The six families of tasks, sorted."""
 
 SPLIT_ALIASES: Mapping[str, str] = {"validation": "valid_seen", "test": "valid_unseen"}
-"""What other environments call the held-out splits."""
+"""The names that other environments use for the held-out splits."""
 
 TYPES: tuple[str, ...] = ("agent", "location", "object", "otype", "receptacle", "rtype")
-"""The types of identifiers. `object` is also what all others derive from."""
+"""The types of identifiers. All others derive from `object`."""
 
 PREDICATES: Mapping[str, int] = {
     "atlocation": 2,
@@ -92,23 +93,23 @@ PREDICATES: Mapping[str, int] = {
     "toggleable": 1,
     "wasinreceptacle": 2,
 }
-"""The domain's predicates and how many arguments each takes."""
+"""The domain's predicates and their numbers of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """In what two editions of the game differ: the released files, and those written with the package of today."""
+    """The texts in which the two editions of the game differ: the released files, and those of alfworld 0.4.2."""
 
     put: str
     """The command that puts {o} into {r}."""
     put_done: str
-    """What it answers."""
+    """The answer to it."""
     arrive: str
-    """The beginning of what going to {r}, which is at the place {lend}, answers."""
+    """The beginning of the answer to going to {r}, which is at the location {lend}."""
     help: str | None
-    """The answer to `help`; None where the game has no such command."""
+    """The answer to `help`; None if the game has no such command."""
     sink_cleans: bool
-    """Whether a receptacle of the type `sinktype` cleans, beside those of `sinkbasintype`."""
+    """Whether receptacles of the type `sinktype` clean too, besides those of `sinkbasintype`."""
 
 
 RELEASED = Wording("put {o} in/on {r}", "You put the {o} in/on the {r}.", "You arrive at {lend}. ", None, True)
@@ -132,7 +133,7 @@ _HELP = (
 
 
 def _help_text() -> str:
-    """The help of today's games: a column of 34 characters, which the line of `move` falls short of."""
+    """Return the help text of alfworld 0.4.2: a column of 34 characters, except in the line of `move`."""
     lines = [
         f"  {command}:  {what}" if command.startswith("move") else f"  {command + ':':<34}{what}"
         for command, what in _HELP
@@ -141,12 +142,12 @@ def _help_text() -> str:
 
 
 PACKAGED = Wording("move {o} to {r}", "You move the {o} to the {r}.", "You arrive at {r}. ", _help_text(), False)
-"""As in the domain and grammar that alfworld 0.4.2 brings, and so in files generated with it."""
+"""As in the domain and grammar of alfworld 0.4.2, and in files generated with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A household, where everything stands in it, and what is to be done."""
+    """A house, where everything in it is, and the goal."""
 
     name: str
     """Name of the problem."""
@@ -157,20 +158,20 @@ class Problem:
     goal: Formula
     """What wins the game."""
     task: str
-    """The task in words, as in "Your task is to: TASK.", without the full stop."""
+    """The task in words, as after "Your task is to: ", without the full stop."""
     family: str
-    """One of `FAMILIES`, or another name where the game is none of them."""
+    """One of `FAMILIES`, or another name for games of other kinds."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """Classes of the task in the files' spelling: object_target, parent_target, toggle_target, mrecep_target."""
+    """The task's classes as the files spell them: object_target, parent_target, toggle_target, mrecep_target."""
     wording: Wording = PACKAGED
-    """Which edition of the texts the game speaks."""
+    """The edition of the game's texts."""
 
 
 def parse_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The families that are named, sorted; all for None.
+    """Return the families that are named, sorted; all of them for None.
 
     Raises:
-        ConfigError: There is no such family, or none is named.
+        ConfigError: There is no such family, or the list is empty.
 
     >>> parse_families("pick_two_obj_and_place"), len(parse_families(None))
     (('pick_two_obj_and_place',), 6)
@@ -178,18 +179,17 @@ def parse_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
     if families is None:
         return FAMILIES
     if not isinstance(families, Iterable):
-        raise ConfigError(f"families must be names of task families, got {families!r:.80}")
+        raise ConfigError(f"families must be names of task families, got {shown(families)}")
     named = [families] if isinstance(families, str) else list(families)
     for name in named:
-        if name not in FAMILIES:
-            raise ConfigError(f"there is no task family {name!r:.80}.{did_you_mean(str(name), FAMILIES)}")
+        choice("families", name, FAMILIES)
     if not named:
-        raise ConfigError(f"families names none; leave it out for all: {', '.join(FAMILIES)}")
+        raise ConfigError(f"families must not be empty; leave it out for all: {', '.join(FAMILIES)}")
     return tuple(sorted(set(named)))
 
 
 def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:
-    """The goal of a family for the classes given, such as "Apple" and "SideTable".
+    """Return the goal of a family for classes such as "Apple" and "SideTable".
 
     >>> family_goal("pick_and_place_simple", "Apple", "SideTable")[1][1]
     (('?r', 'receptacle'),)
@@ -252,10 +252,10 @@ _CHANGES = {
 
 
 def display_names(identifiers: Iterable[str]) -> dict[str, str]:
-    """What the game calls things: class and number, numbered by sorting, from the end.
+    """Return what the game calls things: class and number, numbered in descending order of identifiers.
 
-    An identifier is `class_bar_position`; one with `basin` in it is a basin. What has no position keeps its name, and
-    ends in a blank.
+    An identifier is `class_bar_position`; one that contains `basin` is a basin. An identifier without a position keeps
+    its name, followed by a space.
 
     >>> names = display_names(["apple_bar__plus_1", "apple_bar__plus_2", "sink_bar__plus_1_bar_sinkbasin", "agent1"])
     >>> sorted(names.values())

@@ -1,12 +1,11 @@
-"""ALFWorld's released games: which files make up a split, in which order, and what is in each.
+"""ALFWorld's released games: finds the games of a split and reads them.
 
     FOLDER/train/pick_and_place_simple-Mug-None-Desk-307/trial_T2019.../game.tw-pddl and traj_data.json
     game.tw-pddl    {pddl_domain, grammar, pddl_problem, solvable}
     traj_data.json  {task_type, pddl_params, ...}
 
-A split's games are sorted by their path relative to the folder, whatever the order in which the file system lists them.
-As released, those are left out whose path has `movable` or `Sliced` in it, that have no game file, and that are not
-flagged solvable.
+A split's games are sorted by their path relative to the folder. As in the original, games are skipped whose path
+contains `movable` or `Sliced`, that have no game file, or that are not flagged solvable.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.alfworld.game_rules import read_edition
+from agent_envs.datasets.alfworld.game_rules import read_rules
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.datasets.data_dir import official_dir, user_path
+from agent_envs.datasets.fields import text_field
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
+from agent_envs.tasks import IndexedTasks
 
 __all__ = [
     "GAME_FILE",
@@ -41,12 +42,12 @@ GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
 
 TRAJECTORY_FILE = "traj_data.json"
-"""Name of the file beside it, which says what kind of task it is."""
+"""Name of the file next to it, which says what kind of task it is."""
 
 SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
 """The released splits."""
 
-_TAIL = 4096  # characters at the end of a game file in which the flag is looked for before the whole is read
+_TAIL = 4096  # bytes at the end of a game file that are searched for the flag before all of it is read
 _FLAG = re.compile(r'(?<!\\)"solvable":\s*(true|false)')
 _MAX_BYTES = 64 << 20
 
@@ -58,7 +59,7 @@ class Game:
     task_id: str
     """Path of its folder relative to the data's folder."""
     family: str
-    """Family of its task."""
+    """The family of its task."""
     file: str
     """Path of the file."""
 
@@ -68,28 +69,30 @@ class Game:
         return self.task_id
 
 
-@dataclass(frozen=True, slots=True)
-class Games:
-    """The games of a split in order."""
+class Games(IndexedTasks[Game]):
+    """The games of a split.
 
-    name: str
-    """Where they come from: "official" or the path as given."""
-    split: str
-    """The split's name, as asked for."""
-    games: tuple[Game, ...]
-    """The games."""
+    Args:
+        name: "official" or the path as given.
+        split: The split's name, as asked for.
+        games: The games in order.
+    """
+
+    def __init__(self, name: str, split: str, games: tuple[Game, ...]) -> None:
+        super().__init__(name, split)
+        self.games = games
 
     def __len__(self) -> int:
         return len(self.games)
 
-    def __getitem__(self, index: int) -> Game:
+    def get(self, index: int) -> Game:
         return self.games[index]
 
     def find(self, path: str) -> int:
-        """The index of a game by its path: that of `info["game"]`, with or without the file's name.
+        """Return the index of a game by its path as in `info["game"]`, with or without the file's name.
 
         Raises:
-            TaskIndexError: It is not among the games of this split.
+            TaskIndexError: It is not one of the games of this split.
         """
         wanted = path.replace(os.sep, "/").rstrip("/").removesuffix(f"/{GAME_FILE}")
         for index, game in enumerate(self.games):
@@ -97,19 +100,19 @@ class Games:
                 return index
         hint = did_you_mean(wanted, [game.task_id for game in self.games])
         raise TaskIndexError(
-            f"the split {self.split!r} of {self.name} plays no game {path!r}.{hint if len(hint) < 400 else ''} Games "
-            "are left out that are flagged unsolvable (unsolvable=True brings them in) or of families not asked for"
+            f"the split {self.split!r} of {self.name} has no game {path!r}.{hint if len(hint) < 400 else ''} Games are "
+            "skipped that are flagged unsolvable (include them with unsolvable=True) or of other families"
         )
 
 
 def find_folder(data: str) -> Path:
-    """The folder that holds the splits.
+    """Return the folder that holds the splits.
 
     Args:
-        data: "official" (what `agentr1 prepare alfworld` placed), or the path of that folder or of the one around it.
+        data: "official" (what `agentr1 prepare alfworld` fetched), or the path of that folder or its parent.
 
     Raises:
-        DataError: There is none.
+        DataError: There is no such folder.
     """
     if data == "official":
         folder = official_dir("alfworld")
@@ -125,24 +128,24 @@ def find_folder(data: str) -> Path:
 
 
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
-    """The games of a split. The folder is searched once per process, and again after folders were added to it.
+    """Return the games of a split. The folder is searched once per process, and again if folders were added to it.
 
     Args:
         data: As for `find_folder`.
         split: A sub-folder of it; "validation" and "test" stand for "valid_seen" and "valid_unseen".
         families: The families to play.
-        unsolvable: Whether to play those flagged unsolvable too.
+        unsolvable: Whether to include games that are flagged unsolvable.
 
     Raises:
         ConfigError: There is no such split.
-        DataError: There is no such folder, no game in it, or a file is broken.
+        DataError: There is no such folder, it has no games, or a file is invalid.
     """
     folder = find_folder(data)
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     name = split if split in names else SPLIT_ALIASES.get(split, split)
     if name not in names:
         if not names:
-            raise DataError(f"{folder} is empty; expected the folders {', '.join(SPLITS)} with games in them")
+            raise DataError(f"{folder} is empty: expected the folders {', '.join(SPLITS)} with games in them")
         raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
     found = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
     games = tuple(game for game, solvable in found if (solvable or unsolvable) and game.family in families)
@@ -158,7 +161,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
 
 @functools.lru_cache(16)
 def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], ...]:
-    """All games of a split with their flag; `changed` is when the split's folder last was."""
+    """Return all games of a split with their flag; `changed` is when the split's folder was modified."""
     found = []
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()
@@ -179,7 +182,7 @@ def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], .
 
 
 def _is_solvable(file: str) -> bool:
-    """The flag of a game file, which as released stands at its end."""
+    """Return the flag of a game file, which is at the end of released files."""
     try:
         with open(file, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -194,19 +197,18 @@ def _is_solvable(file: str) -> bool:
 
 
 def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a game file as it stands. Raises DataError as `load_problem` does."""
+    """Return the content of a game file. Raises DataError as `load_problem` does."""
     data = _read_json(os.fspath(file))
     for key in ("pddl_domain", "grammar", "pddl_problem"):
-        if not isinstance(data.get(key), str):
-            raise DataError(f"{os.fspath(file)}: expected a text under {key!r}, got {data.get(key)!r:.80}")
+        text_field(data, key, os.fspath(file))
     return data
 
 
 def check_game(file: str | os.PathLike[str], where: str) -> None:
-    """See that a game file and the traj_data.json beside it are whole, without reading the problem in it.
+    """Check that a game file and the traj_data.json next to it are complete, without parsing the problem.
 
     Raises:
-        DataError: One of them is broken, cut off or something else; the message begins with `where`.
+        DataError: One of them is invalid or cut off; the message begins with `where`.
     """
     try:
         load_game(file)
@@ -218,33 +220,33 @@ def check_game(file: str | os.PathLike[str], where: str) -> None:
 
 
 def load_problem(file: str | os.PathLike[str]) -> Problem:
-    """Read a game file and the traj_data.json beside it.
+    """Read a game file and the traj_data.json next to it.
 
     Raises:
-        DataError: It is broken, cut off or something else than a game; the message names the file.
+        DataError: It is not a game, or is cut off; the message names the file.
     """
     file = os.fspath(file)
     data = load_game(file)
     family, params = "", {}
-    beside = Path(file).with_name(TRAJECTORY_FILE)
-    if beside.is_file():
-        trajectory = _read_json(str(beside))
+    trajectory_file = Path(file).with_name(TRAJECTORY_FILE)
+    if trajectory_file.is_file():
+        trajectory = _read_json(str(trajectory_file))
         family = str(trajectory.get("task_type", ""))
-        given = trajectory.get("pddl_params")
-        params = {k: v for k, v in given.items() if isinstance(v, str)} if isinstance(given, dict) else {}
-    wording, task = read_edition(data["pddl_domain"], data["grammar"], file)
+        classes = trajectory.get("pddl_params")
+        params = {k: v for k, v in classes.items() if isinstance(v, str)} if isinstance(classes, dict) else {}
+    wording, task = read_rules(data["pddl_domain"], data["grammar"], file)
     return parse_problem(data["pddl_problem"], task, family=family, params=params, wording=wording, where=file)
 
 
 def _read_json(file: str) -> dict[str, Any]:
     try:
         if os.path.getsize(file) > _MAX_BYTES:
-            raise DataError(f"{file}: {os.path.getsize(file)} bytes; a game file has some hundred thousand")
+            raise DataError(f"{file}: {os.path.getsize(file)} bytes, far more than a game file")
         data = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise DataError(f"{file}: cannot be read: {e}") from e
     except (ValueError, RecursionError) as e:
-        raise DataError(f"{file}: expected JSON; it is broken or cut off: {e}") from e
+        raise DataError(f"{file}: not valid JSON, or cut off: {e}") from e
     if not isinstance(data, dict):
         raise DataError(f"{file}: expected a JSON object, got {type(data).__name__}")
     return data

@@ -1,4 +1,4 @@
-"""`agentr1 prepare papersearch`: queries by split, a corpus of all papers at hand, its index, trainer rows."""
+"""`agentr1 prepare papersearch`: queries by split, a corpus of all papers, its index and trainer rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir, user_path
-from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row
 from agent_envs.datasets.papersearch.task import PaperTask
@@ -29,12 +29,12 @@ _FILES = {
 
 
 def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Place queries and papers where `data="official"` finds them; a copy that is there is replaced in one step.
+    """Write queries and papers to the folder of prepared data, replacing an earlier copy in one step.
 
     Args:
-        from_path: A released file or a folder of them: rows of AutoScholarQuery or SPARBench, and papers, if there are
-            any (papers.jsonl, unarXive). None fetches AutoScholarQuery and RealScholarQuery from the Hugging Face hub,
-            where their terms have to be accepted first. A file of queries becomes the split that its name speaks of.
+        from_path: A released file or a folder of them: queries of AutoScholarQuery or SPARBench, and optionally papers
+            (papers.jsonl, unarXive). None fetches AutoScholarQuery and RealScholarQuery from the Hugging Face hub,
+            where you must accept their terms first. A file of queries becomes the split that its name mentions.
         out: The folder to write; None is `data_dir() / "papersearch"`.
 
     Returns:
@@ -42,8 +42,8 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         `index/` to search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
 
     Raises:
-        DataError: The files cannot be fetched, one of their rows is broken, or there are no queries.
-        MissingExtraError: pyarrow is not installed; or fetching needs Hugging Face's `datasets`.
+        DataError: The files cannot be fetched, one of their rows is bad, or there are no queries.
+        MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
     try:
         import pyarrow as pa
@@ -70,7 +70,7 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
 
 
 def _record(task: PaperTask) -> dict[str, Any]:
-    """A task as a prepared row."""
+    """Return a task as a prepared row."""
     return {
         "id": task.query_id,
         "query": task.query,
@@ -81,10 +81,10 @@ def _record(task: PaperTask) -> dict[str, Any]:
 
 
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
-    """The queries of the files at a path, by split; files of papers are none."""
+    """Return the queries of the files at a path by split, leaving out files of papers."""
     splits = {}
-    for split, found in find_local_splits(str(source), task=TASK, suffixes=SUFFIXES).items():
-        files = [path for path in found if not is_one_object(path)]
+    for split, paths in find_local_splits(str(source), task=TASK, suffixes=SUFFIXES).items():
+        files = [path for path in paths if not is_one_object(path)]
         first = next((row for path in files for row, _ in read_rows(path)), None)
         if is_query(first):
             splits[split] = [query_row(row, where).task for path in files for row, where in read_rows(path)]
@@ -94,7 +94,7 @@ def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
 
 
 def _fetch(folder: Path) -> None:
-    """The hub's rows as files."""
+    """Write the hub's rows to files."""
     folder.mkdir()
     for split, rows in fetch_splits(_HUB, None, task=TASK, data_files=_FILES).items():
         with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
@@ -104,13 +104,12 @@ def _fetch(folder: Path) -> None:
 
 
 def trainer_rows(split: str, tasks: Iterable[PaperTask]) -> list[dict[str, Any]]:
-    """The rows of a split as trainers read them: the released columns, and those of this project's agent loop.
+    """Return the rows of a split as trainers read them: the released columns, and those of the agent loop.
 
     Args:
         split: The split, for `extra_info` and `env_kwargs`.
         tasks: Its queries in order.
     """
-    kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
     return [
         {
             "data_source": "bytedance/pasa",
@@ -123,10 +122,7 @@ def trainer_rows(split: str, tasks: Iterable[PaperTask]) -> list[dict[str, Any]]
                 "question_id": task.query_id,
                 "split": split,
             },
-            "agent_name": "agentr1_env",
-            "env_id": "AgentR1/PaperSearch-v0",
-            "env_kwargs": kwargs,
-            "wrappers": "[]",
+            **agent_loop_columns("AgentR1/PaperSearch-v0", split),
         }
         for index, task in enumerate(tasks)
     ]

@@ -1,14 +1,19 @@
-"""`agentr1 prepare hotpotqa|2wiki|musique`: questions, a corpus of all their paragraphs, its index, trainer rows."""
+"""`agentr1 prepare hotpotqa|2wiki|musique`: questions, a corpus of all their paragraphs, its index and trainer rows."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
-from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder
+from agent_envs.datasets.files import (
+    agent_loop_columns,
+    fetch_splits,
+    find_local_splits,
+    replaced_folder,
+    write_jsonl,
+)
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, has_answer, read_qa, read_row
 from agent_envs.datasets.qa.task import QATask
@@ -31,46 +36,44 @@ _SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musi
 
 
 def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = None) -> Path:
-    """Place a data set where `data="official"` finds it; a copy that is there is replaced in one step.
+    """Write a data set to the folder of prepared data, replacing an earlier copy in one step.
 
     Args:
         dataset: "hotpotqa", "2wiki" or "musique".
         from_path: A released file or a folder of them; None fetches the data set from the Hugging Face hub. A single
-            file becomes the split that its name speaks of, "train" where it speaks of none.
+            file becomes the split that its name mentions, or else "train".
         out: The folder to write; None is `data_dir() / dataset`.
 
     Returns:
         The folder written: `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its
         index in `index/`, and `trainer/SPLIT.parquet` with the rows that trainers read. Rows without an answer, as in
-        the released test files, are left out.
+        the released test files, are skipped.
 
     Raises:
-        DataError: The rows cannot be fetched, or one of them is broken.
-        MissingExtraError: pyarrow is not installed; or fetching needs Hugging Face's `datasets`.
+        DataError: The rows cannot be fetched, or one of them is bad.
+        MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
     try:
-        import pyarrow  # noqa: F401  (asked for before the work, not after it)
+        import pyarrow  # noqa: F401  (checked before the work rather than after it)
     except ImportError as e:
         raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / dataset if out is None else out
     splits = _hub_rows(dataset) if from_path is None else _local_rows(dataset, from_path)
     with replaced_folder(target) as folder:
         tasks: dict[str, list[QATask]] = {name: [] for name in splits}
-        with (folder / "passages.jsonl").open("w", encoding="utf-8") as file:
-            for passage in passages_of(_noted(splits, tasks)):
-                file.write(json.dumps(passage, ensure_ascii=False) + "\n")
+        write_jsonl(folder / "passages.jsonl", passages_of(_collect(splits, tasks)))
         if not any(tasks.values()):
             raise DataError(f"no row of {from_path or _HUB[dataset][0]} has an answer")
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         (folder / "trainer").mkdir()
-        for split, some in tasks.items():
-            if some:
-                _write_split(folder, dataset, split, some)
+        for split, answered in tasks.items():
+            if answered:
+                _write_split(folder, dataset, split, answered)
     return target
 
 
-def _noted(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]]) -> Iterator[QARow]:
-    """All rows; their questions are kept on the way."""
+def _collect(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]]) -> Iterator[QARow]:
+    """Yield all rows, adding their questions to `tasks`."""
     for split, rows in splits.items():
         for row in rows:
             tasks[split].append(row.task)
@@ -81,31 +84,31 @@ def _write_split(folder: Path, dataset: str, split: str, tasks: list[QATask]) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
-        for task in tasks:
-            record = {
-                "id": task.question_id,
-                "question": task.question,
-                "answers": list(task.answers),
-                "supporting": list(task.supporting),
-                "type": task.question_type,
-                "level": task.level,
-                "hops": task.hops,
-            }
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    records = (
+        {
+            "id": task.question_id,
+            "question": task.question,
+            "answers": list(task.answers),
+            "supporting": list(task.supporting),
+            "type": task.question_type,
+            "level": task.level,
+            "hops": task.hops,
+        }
+        for task in tasks
+    )
+    write_jsonl(folder / f"{split}.jsonl", records)
     rows = trainer_rows(dataset, split, tasks)
     pq.write_table(pa.Table.from_pylist(rows), folder / "trainer" / f"{split}.parquet")
 
 
 def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict[str, Any]]:
-    """The rows of a split as trainers read them: the released columns, and those of this project's agent loop.
+    """Return the rows of a split as trainers read them: the released columns, and those of the agent loop.
 
     Args:
         dataset: "hotpotqa", "2wiki" or "musique".
         split: The split, for `extra_info` and `env_kwargs`.
         tasks: Its questions in order.
     """
-    kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
     return [
         {
             "data_source": _SOURCES[dataset],
@@ -119,10 +122,7 @@ def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict
                 "type": task.question_type,
                 "level": task.level,
             },
-            "agent_name": "agentr1_env",
-            "env_id": _ENVS[dataset],
-            "env_kwargs": kwargs,
-            "wrappers": "[]",
+            **agent_loop_columns(_ENVS[dataset], split),
         }
         for index, task in enumerate(tasks)
     ]

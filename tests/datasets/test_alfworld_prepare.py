@@ -82,7 +82,7 @@ def test_paths_that_lead_out_are_not_followed(tmp_path):
     ("files", "says"),
     [
         ({}, "there are no games"),
-        ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d", "gram'}, f"trial_T1/{GAME}.*broken or cut off"),
+        ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d", "gram'}, f"trial_T1/{GAME}.*not valid JSON, or cut off"),
         ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d"}'}, "'grammar'"),
         ({**FILES, f"{TRIAL}/{TRAJECTORY}": "[]"}, "expected a JSON object, got list"),
         ({**FILES, f"{TRIAL}/{TRAJECTORY}": "{}"}, "'task_type'"),
@@ -100,7 +100,7 @@ def test_no_archive_and_no_path(tmp_path, capsys):
     with pytest.raises(DataError, match="not a readable zip"):
         prepare_alfworld(str(tmp_path / "cut.zip"), tmp_path / "out")
     assert main(["prepare", "alfworld", "--from", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
-    assert "there is nothing at" in capsys.readouterr().err
+    assert "there is no" in capsys.readouterr().err
 
 
 def _script(monkeypatch, tmp_path, text):

@@ -237,7 +237,7 @@ def test_games_are_chosen_by_index_or_path(released):
     for path in (info["game"], os.path.dirname(info["game"]), str(released / info["game"])):
         again, other = env.reset(options={"game": path})
         assert again == first and other["index"] == 7
-    with pytest.raises(TaskIndexError, match="plays no game 'valid_train/x'"):
+    with pytest.raises(TaskIndexError, match="has no game 'valid_train/x'"):
         env.reset(options={"game": "valid_train/x"})
     with pytest.raises(ConfigError, match="not both"):
         env.reset(options={"game": info["game"], "index": 7})
@@ -295,29 +295,29 @@ def _replace(key, old, new):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("grammar"), "expected a text under 'grammar'"),
-        (lambda d: d.update(pddl_problem=3), "expected a text under 'pddl_problem'"),
+        (lambda d: d.pop("grammar"), "expected text under 'grammar'"),
+        (lambda d: d.update(pddl_problem=3), "expected text under 'pddl_problem'"),
         (lambda d: d.update(pddl_problem=d["pddl_problem"][:9000]), "brackets are not closed: the problem is cut off"),
         (lambda d: d.update(pddl_problem=d["pddl_problem"] + ")"), "one closing bracket too many"),
-        (lambda d: d.update(pddl_problem=""), "the problem is empty"),
+        (lambda d: d.update(pddl_problem=""), "expected text under 'pddl_problem'"),
         (lambda d: d.update(pddl_problem="(" * 100_000), "nested more than 64 deep"),
         (lambda d: d.update(pddl_problem="(define (problem x) (:domain blocks))"), "expected the domain alfred"),
         (_replace("pddl_problem", "agent1 - agent", "agent1 - agent agent2 - agent"), "expected one agent"),
-        (_replace("pddl_problem", "agent1 - agent", "agent1 - person"), "is no type of objects"),
+        (_replace("pddl_problem", "agent1 - agent", "agent1 - person"), "is not a type"),
         (_replace("pddl_problem", "(atLocation agent1", "(atLocation agent2"), "does not declare"),
         (_replace("pddl_problem", "(holds ?a ?o)", "(not (holds ?a ?o))"), "the native engine does not support"),
-        (_replace("pddl_problem", "(holds ?a ?o)", "(likes ?a ?o)"), "nothing this domain knows"),
+        (_replace("pddl_problem", "(holds ?a ?o)", "(likes ?a ?o)"), "not a condition of this domain"),
         (_replace("pddl_problem", "(holds ?a ?o)", "(holds ?a ?x)"), "is not bound"),
-        (_replace("pddl_problem", "(:goal", "(:aim"), "there is no section (:goal ...)"),
+        (_replace("pddl_problem", "(:goal", "(:aim"), "the section (:goal ...) is missing"),
         (_replace("pddl_problem", "?o BookType)", "?o PlungerType)"), "the goal cannot be reached"),
-        (_replace("pddl_problem", "(:init", "(:init (= agent1 agent1)"), "expected (= (NAME ...) WHOLE NUMBER)"),
-        (_replace("pddl_problem", "(:init", "(:init (= (distance agent1 agent1) 0.5)"), "WHOLE NUMBER), got (= (...)"),
-        (_replace("pddl_problem", "agent1", "\u00e1gent1"), "a problem is ASCII text"),
-        (_replace("pddl_domain", "(holdsAny ?a)", "(holdsSome ?a)"), "its domain is not the one"),
+        (_replace("pddl_problem", "(:init", "(:init (= agent1 agent1)"), "expected (= (NAME ...) INTEGER)"),
+        (_replace("pddl_problem", "(:init", "(:init (= (distance agent1 agent1) 0.5)"), "INTEGER), got (= (...)"),
+        (_replace("pddl_problem", "agent1", "\u00e1gent1"), "a problem must be ASCII text"),
+        (_replace("pddl_domain", "(holdsAny ?a)", "(holdsSome ?a)"), "its domain is neither that"),
         (_replace("pddl_domain", "(define", "define"), "its domain: expected a bracket"),
-        (_replace("grammar", "You close the", "You shut the"), "its grammar is not the one"),
+        (_replace("grammar", "You close the", "You shut the"), "its grammar is neither that"),
         (_replace("grammar", "Your task is to", "You have to"), "has no line"),
-        (_replace("grammar", '"rhs": "TODO"', '"rhs": '), "is no JSON"),
+        (_replace("grammar", '"rhs": "TODO"', '"rhs": '), "is not valid JSON"),
     ],
 )  # fmt: skip
 def test_broken_and_foreign_games_are_named(game, change, message):
@@ -343,7 +343,7 @@ def test_files_and_folders_that_are_no_games(game):
     folder, path = game
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
-    with pytest.raises(DataError, match="it is broken or cut off"):
+    with pytest.raises(DataError, match="not valid JSON, or cut off"):
         gym.make(ENV, data=str(folder), split="valid_train").reset()
     path.write_bytes(b"\xff\xfe\x00")
     alfworld_games.__globals__["_search"].cache_clear()

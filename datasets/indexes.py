@@ -1,0 +1,54 @@
+"""Indexes over the corpora of tasks: kept in `data_dir() / "indexes"`, built once and opened by every process."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from agent_envs.datasets.data_dir import data_dir
+from agent_envs.errors import BackendBusyError, ConfigError
+from agent_envs.tasks import FileStamp
+
+__all__ = ["BYTES_IN_MEMORY", "cached_index", "stamps_digest"]
+
+T = TypeVar("T")
+
+BYTES_IN_MEMORY = 32 << 20
+"""Size of the files up to which their index is built in memory, in about a second, and not kept."""
+_LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
+
+
+def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Path], T]) -> T:
+    """Return the index of a name, building it if it is missing. On disk it appears only when it is complete.
+
+    Args:
+        name: Its folder's name, which must change with its contents.
+        build: Builds and returns the index in a folder.
+        open_index: Opens the index in a folder.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+        BackendBusyError: Another process has been building the index for an hour.
+    """
+    folder = data_dir() / "indexes" / name
+    until = time.monotonic() + _LONGEST_WAIT
+    while not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return build(folder)
+        except ConfigError:
+            if not folder.exists():  # otherwise another process was faster
+                raise
+        except BackendBusyError:  # another process is building it
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+    return open_index(folder)
+
+
+def stamps_digest(stamps: tuple[FileStamp, ...]) -> str:
+    """Return a digest of the state of some files, for the name of an index made from them."""
+    return hashlib.blake2b(repr(stamps).encode(), digest_size=12).hexdigest()
