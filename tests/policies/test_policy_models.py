@@ -278,11 +278,10 @@ def test_a_failing_model_is_an_error_of_the_episode_and_of_no_later_one(folder):
 
 def test_a_policy_that_nobody_holds_ends_its_thread(folder):
     policy = TransformersPolicy(folder, device="cpu", max_tokens=4)
-    thread = policy._server._thread
+    stopped = policy._server._stopped
     del policy
     gc.collect()
-    thread.join(timeout=10)
-    assert not thread.is_alive()
+    assert stopped.result(timeout=10) is None
 
 
 # -- vLLM --------------------------------------------------------------------------------------------------------------

@@ -1,49 +1,47 @@
 """Continuous batching over a Hugging Face causal model: sequences join and leave at any decoding iteration.
 
 The key-value cache is one preallocated buffer per layer, [slots, heads, positions, head dimension]; a sequence owns a
-slot while it runs. A finished sequence's slot keeps its content until the slot is needed, so that a prompt that extends
-an earlier one (the next step of an episode), or shares its beginning with one (the system message, the other samples of
-a group), is only computed from where it differs.
+slot while it runs. The slot keeps its content until it is needed, so that a prompt that extends an earlier one (the
+next step of an episode) or shares its beginning (the system message, the other samples of a group) is only computed
+from where it differs.
 
-Every token is sampled from a decode iteration over one token per row; prompts are computed in separate forward passes
+Every token is sampled in a decode iteration over one token per row; prompts are computed in separate forward passes
 over all but their last token, a bounded number of tokens at a time.
 
 Transformers' own continuous batching (``generate_batch``, 5.9.0) needs 8.8 s after its warm-up for 128
-prompts of 200 tokens and 40 new tokens each on one core, where this engine needs about 0.5 s, so it does not
-serve here.
+prompts of 200 tokens and 40 new tokens each on one core; this engine needs about 0.5 s.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from agent_envs.errors import BackendError
-from agent_envs.policies.local.requests import Completion, Requests
-from agent_envs.policies.local.sampling import SamplingParams, sample
+from agent_envs.policies.local.requests import Engine, Request
+from agent_envs.policies.local.sampling import sample
 
 __all__ = ["BatchEngine"]
 
 _ATTENTION = "agentr1_grouped"
-_OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")  # what changes the result, as Transformers passes it
+_OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")  # Transformers' arguments that change the result
 
 _PREFILL_TOKENS = 8192  # padded tokens of one prompt pass: bounds its memory
-_CACHE_BYTES = 4 << 30  # upper limit of the key-value cache on a CPU; pages that are never written cost nothing
+_CACHE_BYTES = 4 << 30  # upper limit of the key-value cache on a CPU; pages never written cost nothing
 _CACHE_SHARE = 0.5  # of an accelerator's free memory
 
 
 class _SlotCache:
-    """What a model's attention layers call ``past_key_values``: writes into the slots, returns what is there."""
+    """The ``past_key_values`` of the model's attention layers: writes into the slots and returns their content."""
 
     is_compileable = False
 
     def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor]) -> None:
         self.keys, self.values = keys, values
-        self.rows = torch.empty(0, dtype=torch.int64)  # [rows] slot of each row, on the model's device as all of it
+        self.rows = torch.empty(0, dtype=torch.int64)  # [rows] slot of each row; all tensors are on the model's device
         self.positions = torch.empty(0, 0, dtype=torch.int64)  # [rows, tokens] where each token goes
         self.length = 0  # positions that any row attends to
         self.contiguous = False  # rows are slots 0..n-1
@@ -72,9 +70,9 @@ def _grouped_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Grouped-query attention without copying keys and values for every query head, as an attention of Transformers.
+    """Grouped-query attention for Transformers that does not copy keys and values for every query head.
 
-    The query heads that share a key-value head are laid out as further query positions, which gives the same products.
+    The query heads that share a key-value head are laid out as more query positions, which gives the same products.
 
     Args:
         module: The attention layer.
@@ -82,17 +80,17 @@ def _grouped_attention(
         key, value: Shape [rows, key-value heads, positions, dim].
         attention_mask: True where a token attends, shape [rows, 1, tokens, positions].
         scaling: Factor of the products.
-        kwargs: What Transformers passes to every implementation.
+        kwargs: Other arguments that Transformers passes to every implementation.
 
     Returns:
-        Shape [rows, tokens, heads, dim], and no weights.
+        Shape [rows, tokens, heads, dim], and None for the weights.
 
     Raises:
-        BackendError: The model's attention is another one.
+        BackendError: The model needs another kind of attention.
     """
     other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
     if other:
-        raise BackendError(f"this engine computes attention without {', '.join(other)}, which the model has")
+        raise BackendError(f"this engine does not support {', '.join(other)}, which the model's attention needs")
     rows, heads, tokens, dim = query.shape
     groups = heads // key.shape[1]
     if groups > 1:
@@ -102,16 +100,16 @@ def _grouped_attention(
     return out.reshape(rows, heads, tokens, dim).transpose(1, 2).contiguous(), None
 
 
-class BatchEngine:
+class BatchEngine(Engine):
     """Generates for any number of requests at once. Not thread-safe: one thread calls its methods.
 
     Args:
         model: A causal language model with full attention in every layer.
         max_length: Most tokens of prompt and response together.
-        max_rows: Most sequences that run at once; further ones wait. Fewer where their cache would not fit: 4 GiB on a
-            CPU, half of an accelerator's free memory.
+        max_rows: Most sequences that run at once; others wait. Fewer if their cache would not fit: 4 GiB on a CPU, half
+            of an accelerator's free memory.
         stop_token_ids: Tokens that end a response.
-        seed: Seed of requests that bring none.
+        seed: Seed of requests without one.
 
     Raises:
         BackendError: The model has layers without full attention.
@@ -127,13 +125,11 @@ class BatchEngine:
         from transformers import AttentionInterface
 
         AttentionInterface.register(_ATTENTION, _grouped_attention)
-        self.model: Any = model.eval()
-        self.max_length = max_length
-        self.stop_token_ids = frozenset(stop_token_ids)
+        super().__init__(model, max_length=max_length, stop_token_ids=stop_token_ids, seed=seed)
         self.version: int | None = None
         heads = config.num_key_value_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        dtype, self._device = next(model.parameters()).dtype, next(model.parameters()).device
+        dtype = next(model.parameters()).dtype
         row_bytes = 2 * config.num_hidden_layers * heads * dim * max_length * dtype.itemsize
         room = _CACHE_BYTES
         if self._device.type == "cuda":
@@ -147,9 +143,7 @@ class BatchEngine:
         self._length = np.zeros(self.slots, dtype=np.int64)  # how many
         self._used = np.zeros(self.slots, dtype=np.int64)  # clock of the last use, to evict the oldest
         self._clock = 0
-        self._running: dict[int, Completion] = {}
-        self._waiting: deque[Completion] = deque()
-        self._requests = Requests(max_length, seed)
+        self._running: dict[int, Request] = {}
         self.tokens_computed = 0
 
     @property
@@ -157,26 +151,8 @@ class BatchEngine:
         """Whether any request is waiting or running."""
         return bool(self._running or self._waiting)
 
-    def submit(
-        self,
-        prompt_ids: list[int],
-        params: SamplingParams,
-        on_done: Callable[[Completion], None] | None = None,
-    ) -> Completion:
-        """Queue a request.
-
-        A request without a seed draws from one made of the engine's seed, the prompt, and how often this prompt has
-        come under the current weights.
-
-        Raises:
-            ConfigError: The prompt is empty or leaves no room for a token.
-        """
-        request = self._requests.make(prompt_ids, params, on_done)
-        self._waiting.append(request)
-        return request
-
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Replace weights by name; everything cached is dropped and running requests go on under the new weights.
+        """Replace weights by name; drops the cache, and running requests continue under the new weights.
 
         Raises:
             BackendError: A name is unknown, a shape differs, or weights are missing.
@@ -192,28 +168,28 @@ class BatchEngine:
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Forget all cached keys and values; running requests are computed again."""
+        """Forget all cached keys and values; running requests are recomputed."""
         self._length[:] = 0
-        self._requests.forget()
+        self._same_prompt.clear()
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
 
     def abort(self) -> None:
-        """Finish every request with what it has."""
+        """Finish all requests with what they have."""
         for request in [*self._running.values(), *self._waiting]:
             request.finish("aborted")
         self._running.clear()
         self._waiting.clear()
 
     def reset(self) -> None:
-        """Drop every request without finishing it, and the cache."""
+        """Drop all requests without finishing them, and the cache."""
         self._running.clear()
-        self._waiting.clear()
         self.clear_cache()
+        super().reset()
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Admit what fits, then sample one token for every running request."""
+        """Admit waiting requests, then sample one token for every running one."""
         self._admit()
         if not self._running:
             return
@@ -227,13 +203,13 @@ class BatchEngine:
         for slot, request in self._running.items():
             tokens[index[slot]] = request.token_ids[-1] if request.token_ids else request.prompt_ids[-1]
         logits = self._forward(rows, tokens[:, None], position[:, None], contiguous)
-        here = [index[slot] for slot in slots]
+        in_batch = [index[slot] for slot in slots]
         requests = [self._running[slot] for slot in slots]
-        self._content[slots, position[here]] = tokens[here]
+        self._content[slots, position[in_batch]] = tokens[in_batch]
         self._length[slots] += 1
         self._used[slots] = self._clock
         uniforms = np.array([r.uniforms[len(r.token_ids)] for r in requests])
-        sampled, log_probs = sample(logits[here, -1], [r.params for r in requests], uniforms)
+        sampled, log_probs = sample(logits[in_batch, -1], [r.params for r in requests], uniforms)
         for slot, request, token, log_prob in zip(slots, requests, sampled, log_probs, strict=True):
             request.token_ids.append(token)
             request.log_probs.append(log_prob)
@@ -243,21 +219,16 @@ class BatchEngine:
                 del self._running[slot]
                 request.finish("completed")
 
-    def run(self) -> None:
-        """Step until nothing is left."""
-        while self.busy:
-            self.step()
-
     def _admit(self) -> None:
-        """Give waiting requests a slot and compute their prompts, all but the last token."""
-        later: list[tuple[int, Completion]] = []
-        batch: list[tuple[int, int, Completion]] = []  # (slot, cached tokens, request)
+        """Give waiting requests a slot and compute their prompts except for the last token."""
+        later: list[tuple[int, Request]] = []
+        batch: list[tuple[int, int, Request]] = []  # (slot, cached tokens, request)
         seen: set[tuple[int, ...]] = set()
         while self._waiting and len(self._running) + len(batch) + len(later) < self.slots:
             request = self._waiting.popleft()
             taken = {slot for slot, _, _ in batch} | {slot for slot, _ in later}
             tokens = np.asarray(request.tokens[:-1], dtype=np.int64)
-            slot, cached = self._place(tokens, taken)
+            slot, cached = self._choose_slot(tokens, taken)
             key = tuple(request.tokens)
             if cached < len(tokens) and key in seen:
                 later.append((slot, request))  # the same prompt is being computed: copy it afterwards
@@ -273,12 +244,12 @@ class BatchEngine:
             followers.append((slot, self._copy_prefix(tokens, slot), request))
         self._prefill(followers)
 
-    def _place(self, tokens: np.ndarray, taken: set[int]) -> tuple[int, int]:
-        """A free slot and how many of ``tokens`` it holds now, from its own past or copied from another slot."""
+    def _choose_slot(self, tokens: np.ndarray, taken: set[int]) -> tuple[int, int]:
+        """Return a free slot and how many of ``tokens`` it holds, from its own past or copied from another slot."""
         common = self._common(tokens)
         free = np.ones(self.slots, dtype=bool)
         free[[*self._running, *taken]] = False
-        extended = np.where(free & (common == self._length), common, 0)  # slots of which nothing would be lost
+        extended = np.where(free & (common == self._length), common, 0)  # slots that would lose nothing
         own = int(np.argmax(extended))
         if not extended[own]:
             age = np.where(self._length > 0, self._used, -1)
@@ -286,13 +257,13 @@ class BatchEngine:
         return own, self._copy_prefix(tokens, own, common)
 
     def _common(self, tokens: np.ndarray) -> np.ndarray:
-        """How many leading ``tokens`` each slot holds, shape [slots]."""
+        """Return how many leading ``tokens`` each slot holds, shape [slots]."""
         equal = self._content[:, : len(tokens)] == tokens
         leading = np.where(equal.all(axis=1), len(tokens), np.argmin(equal, axis=1)) if len(tokens) else 0
         return np.minimum(leading, self._length)
 
     def _copy_prefix(self, tokens: np.ndarray, slot: int, common: np.ndarray | None = None) -> int:
-        """Make ``slot`` hold as much of ``tokens`` as any slot does; returns how much."""
+        """Copy to ``slot`` as many of ``tokens`` as any slot holds; return how many."""
         common = self._common(tokens) if common is None else common
         source = int(np.argmax(common))
         n = int(common[source])
@@ -303,7 +274,7 @@ class BatchEngine:
             self._length[slot] = n
         return max(n, int(common[slot]))
 
-    def _prefill(self, batch: list[tuple[int, int, Completion]]) -> None:
+    def _prefill(self, batch: list[tuple[int, int, Request]]) -> None:
         """Compute the missing keys of each slot, longest first, in passes of a bounded size."""
         todo = []
         for slot, cached, request in batch:
@@ -325,7 +296,7 @@ class BatchEngine:
             for i, (slot, cached, tokens) in enumerate(part):
                 piece = tokens[cached : cached + width]
                 ids[i, : len(piece)] = piece
-                # padding writes where the row's next token will be written anyway, or again its last position
+                # padding writes where the row's next token will go anyway, or to its last position again
                 positions[i] = np.minimum(cached + np.arange(width), self.max_length - 1)
                 self._content[slot, cached : cached + len(piece)] = piece
                 self._length[slot] = cached + len(piece)
@@ -334,12 +305,12 @@ class BatchEngine:
             self._forward(np.asarray([slot for slot, _, _ in part]), ids, positions, contiguous=False)
 
     def _forward(self, rows: np.ndarray, ids: np.ndarray, positions: np.ndarray, contiguous: bool) -> torch.Tensor:
-        """One pass over ``ids`` [rows, tokens] at ``positions`` [rows, tokens]; logits of each row's last token."""
-        cache, where = self._cache, torch.from_numpy(positions).to(self._device)
-        cache.rows, cache.positions = torch.from_numpy(rows).to(self._device), where
+        """Run the model over ``ids`` at ``positions``, both [rows, tokens]; return logits of each row's last token."""
+        cache, position_ids = self._cache, torch.from_numpy(positions).to(self._device)
+        cache.rows, cache.positions = torch.from_numpy(rows).to(self._device), position_ids
         cache.length, cache.contiguous = int(positions.max()) + 1, contiguous
         mask = (
-            torch.arange(cache.length, device=self._device) <= where[:, None, :, None]
+            torch.arange(cache.length, device=self._device) <= position_ids[:, None, :, None]
         )  # [rows, 1, tokens, positions]
         self.tokens_computed += ids.size
         config = self.model.config
@@ -348,11 +319,11 @@ class BatchEngine:
             out = self.model(
                 input_ids=torch.from_numpy(ids).to(self._device),
                 attention_mask=mask,
-                position_ids=where,
+                position_ids=position_ids,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
             )
         finally:
-            config._attn_implementation = before  # whoever else uses the model finds it as it was
+            config._attn_implementation = before  # other users of the model find it unchanged
         return out.logits

@@ -1,4 +1,4 @@
-"""A Hugging Face model from a folder or a name, where its responses end, and the engine that fits it."""
+"""Loads a Hugging Face model, and finds its stop tokens, its context length and the engine that fits it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _LOW_PRECISION_TOLERANCE = 0.05
 
 _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
-"""Rotary embeddings that change with the longest sequence of a batch: a row would depend on its company."""
+"""Rotary embeddings that change with the longest sequence of a batch, so that a row depends on the others."""
 
 
 def load_model(
@@ -31,32 +31,32 @@ def load_model(
     device: torch.device | str = "cpu",
     trust_remote_code: bool = False,
 ) -> torch.nn.Module:
-    """A causal language model for inference.
+    """Load a causal language model for inference.
 
     Args:
         name: A folder, or a name on the Hugging Face hub.
-        dtype: Of its weights, or "auto" for the one they are stored in.
-        device: Where they go.
+        dtype: Type of the weights, or "auto" for the one they are stored in.
+        device: Their device.
         trust_remote_code: Whether code that comes with the model may run.
 
     Raises:
-        ConfigError: There is no such model, or it is no causal language model.
+        ConfigError: There is no such model, or it is not a causal language model.
     """
     from transformers import AutoModelForCausalLM
 
     try:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{name!r} is no Hugging Face causal language model: {first_line(e)}") from e
+        raise ConfigError(f"{name!r} is not a Hugging Face causal language model: {first_line(e)}") from e
     return model.to(device).eval()
 
 
 def stop_token_ids(model: Any, tokenizer: Callable[[], Any]) -> list[int]:
-    """Tokens that end a response: those of the model's generation config, else of its config, else its tokenizer's.
+    """Return the tokens that end a response: from the model's generation config, else its config, else its tokenizer.
 
     Args:
         model: The model.
-        tokenizer: Returns the tokenizer; called where neither config says.
+        tokenizer: Returns the tokenizer; called if neither config has any.
     """
     stop = model.generation_config.eos_token_id if model.generation_config is not None else None
     if stop is None:
@@ -67,7 +67,7 @@ def stop_token_ids(model: Any, tokenizer: Callable[[], Any]) -> list[int]:
 
 
 def context_length(model: Any) -> int | None:
-    """Tokens the model was made for, or None where its config does not say."""
+    """Return the tokens of the longest sequence the model was made for, or None if its config does not say."""
     config = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         length = getattr(config, name, None)
@@ -79,21 +79,21 @@ def context_length(model: Any) -> int | None:
 def make_engine(
     model: Any, *, max_length: int, max_rows: int, stop_token_ids: Iterable[int], pad_token_id: int = 0, seed: int = 0
 ) -> BatchEngine | PaddedEngine:
-    """The faster engine where it computes what the model computes, which is tried on a few tokens; else the other.
+    """Return a `BatchEngine` if it computes what the model does, which is tried on a few tokens; else a `PaddedEngine`.
 
     Args:
         model: A causal language model.
         max_length: Most tokens of prompt and response together.
         max_rows: Most sequences that run at once.
         stop_token_ids: Tokens that end a response.
-        pad_token_id: What fills the prompts' left.
-        seed: Seed of requests that bring none.
+        pad_token_id: Fills shorter prompts on the left.
+        seed: Seed of requests without one.
     """
     stops = list(stop_token_ids)
     reason = _unfit(model)
-    alone = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
-    if alone:
-        reason, max_rows = f"its rotary embedding ({alone[0]}) depends on the longest sequence, so each runs alone", 1
+    rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
+    if rope:
+        reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
     if reason is None:
         prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
         with torch.inference_mode():
@@ -102,7 +102,7 @@ def make_engine(
             engine = BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
             computed = _computed(engine, prompt)
         except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
-            reason = f"{type(e).__name__}: {e}"  # its layers are made otherwise
+            reason = f"{type(e).__name__}: {e}"  # its layers are built differently
         else:
             tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _LOW_PRECISION_TOLERANCE)
             if abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
@@ -115,13 +115,13 @@ def make_engine(
 
 
 def _rope_types(config: Any) -> set[str]:
-    """The kinds of rotary embedding that a config names: one, or one for each kind of layer."""
+    """Return the kinds of rotary embedding in a config: one, or one for each kind of layer."""
     rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
     return {str(row.get("rope_type")) for row in (rope, *rope.values()) if isinstance(row, dict)}
 
 
 def _unfit(model: Any) -> str | None:
-    """Why the engine with slots cannot be tried, or None."""
+    """Return why `BatchEngine` cannot even be tried, or None."""
     if len({p.device for p in model.parameters()}) > 1:
         return "its layers are on several devices"
     config = model.config
@@ -132,16 +132,16 @@ def _unfit(model: Any) -> str | None:
 
 
 def _greedy(model: Any, prompt: list[int]) -> float:
-    """Summed log-probability of the most likely next token after the prompt and after each of its beginnings."""
+    """Return the summed log-probabilities of the most likely next token after each beginning of the prompt."""
     ids = torch.tensor([prompt], device=next(model.parameters()).device)
     logits = model(input_ids=ids, use_cache=False).logits[0].float()
     return float(torch.log_softmax(logits, -1).max(-1).values.sum())
 
 
 def _computed(engine: BatchEngine, prompt: list[int]) -> float:
-    """The same from the engine: every beginning of the prompt a request, all in one batch."""
-    one = SamplingParams(1, temperature=0.0)
-    requests = [engine.submit(prompt[: n + 1], one) for n in range(len(prompt))]
+    """Return the same from the engine: every beginning of the prompt is a request, all in one batch."""
+    params = SamplingParams(1, temperature=0.0)
+    requests = [engine.submit(prompt[: n + 1], params) for n in range(len(prompt))]
     engine.run()
     engine.clear_cache()
     return sum(request.log_probs[0] for request in requests)

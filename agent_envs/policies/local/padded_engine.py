@@ -1,27 +1,30 @@
-"""One batch after the other with Transformers' own ``generate``, for every causal model that it can run.
+"""One batch after the other with Transformers' own ``generate``, for models that `engine.BatchEngine` cannot run.
 
-Prompts are padded on the left. The batch runs until its last response has ended; whatever came meanwhile is the next
-batch. Transformers chooses and keeps the cache, so models with sliding windows, states or anything else do as they do
-alone; only which token comes next is decided here, so that each row has its own settings and random numbers.
+`BatchEngine` computes plain full attention over its own cache. It fails on, or gives other probabilities than, models
+with sliding windows (Mistral, Gemma 2), recurrent states (Mamba), learned positions (GPT-2), or rotary embeddings that
+change with the longest sequence of a batch: `test_padded_batches_run_what_slots_cannot` shows it for each. Here
+Transformers chooses and keeps the cache, so that such models compute what they compute alone; only the next token is
+chosen here, so that each row has its own settings and random numbers.
+
+Prompts are padded on the left. A batch runs until its last response has ended; what came meanwhile is the next batch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from agent_envs.policies.local.requests import Completion, Requests
-from agent_envs.policies.local.sampling import SamplingParams, sample
+from agent_envs.policies.local.requests import Engine, Request
+from agent_envs.policies.local.sampling import sample
 
 __all__ = ["PaddedEngine"]
 
 
-class PaddedEngine:
+class PaddedEngine(Engine):
     """Generates for any number of requests, a batch at a time. Not thread-safe: one thread calls its methods.
 
     Args:
@@ -29,12 +32,11 @@ class PaddedEngine:
         max_length: Most tokens of prompt and response together.
         max_rows: Most sequences of a batch.
         stop_token_ids: Tokens that end a response.
-        pad_token_id: What fills the prompts' left.
-        seed: Seed of requests that bring none.
+        pad_token_id: Fills shorter prompts on the left.
+        seed: Seed of requests without one.
     """
 
     linger = 0.005
-    """Seconds to wait for company before the first batch of a burst."""
 
     def __init__(
         self,
@@ -46,40 +48,9 @@ class PaddedEngine:
         pad_token_id: int = 0,
         seed: int = 0,
     ) -> None:
-        self.model: Any = model.eval()
-        self.max_length = max_length
+        super().__init__(model, max_length=max_length, stop_token_ids=stop_token_ids, seed=seed)
         self.max_rows = max_rows
-        self.stop_token_ids = frozenset(stop_token_ids)
         self.pad_token_id = pad_token_id
-        self._device = next(model.parameters()).device
-        self._requests = Requests(max_length, seed)
-        self._waiting: deque[Completion] = deque()
-
-    @property
-    def busy(self) -> bool:
-        """Whether any request is waiting."""
-        return bool(self._waiting)
-
-    def submit(
-        self, prompt_ids: list[int], params: SamplingParams, on_done: Callable[[Completion], None] | None = None
-    ) -> Completion:
-        """Queue a request.
-
-        Raises:
-            ConfigError: The prompt is empty or leaves no room for a token.
-        """
-        request = self._requests.make(prompt_ids, params, on_done)
-        self._waiting.append(request)
-        return request
-
-    def reset(self) -> None:
-        """Drop every request without finishing it."""
-        self._waiting.clear()
-
-    def run(self) -> None:
-        """Step until nothing is left."""
-        while self.busy:
-            self.step()
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -95,7 +66,7 @@ class PaddedEngine:
             mask[row, longest - len(request.prompt_ids) :] = 1
         settings = GenerationConfig(
             max_new_tokens=max(len(request.uniforms) for request in batch),
-            do_sample=False,  # the processor below has chosen
+            do_sample=False,  # the logits processor chooses
             pad_token_id=self.pad_token_id,
             eos_token_id=None,
             use_cache=True,
@@ -113,23 +84,23 @@ class PaddedEngine:
 
 
 class _Batch:
-    """The requests of a running batch, and which of them go on."""
+    """The requests of a running batch, and which of them continue."""
 
-    def __init__(self, requests: list[Completion], stop_token_ids: frozenset[int]) -> None:
+    def __init__(self, requests: list[Request], stop_token_ids: frozenset[int]) -> None:
         self.requests = requests
         self.stop_token_ids = stop_token_ids
         self.open = list(range(len(requests)))
 
     def take(self, logits: torch.Tensor) -> torch.Tensor:
-        """Sample for the rows that go on; the next token of every row (0 for the others), shape [rows]."""
+        """Sample for the rows that continue; return every row's next token (0 for the others), shape [rows]."""
         chosen = torch.zeros(len(self.requests), dtype=torch.int64, device=logits.device)
         if not self.open:
             return chosen
-        going = [self.requests[row] for row in self.open]
-        uniforms = np.array([request.uniforms[len(request.token_ids)] for request in going])
-        tokens, log_probs = sample(logits[self.open], [request.params for request in going], uniforms)
+        requests = [self.requests[row] for row in self.open]
+        uniforms = np.array([request.uniforms[len(request.token_ids)] for request in requests])
+        tokens, log_probs = sample(logits[self.open], [request.params for request in requests], uniforms)
         chosen[self.open] = torch.tensor(tokens, device=logits.device)
-        for request, token, log_prob in zip(going, tokens, log_probs, strict=True):
+        for request, token, log_prob in zip(requests, tokens, log_probs, strict=True):
             request.token_ids.append(token)
             request.log_probs.append(log_prob)
         self.open = [row for row in self.open if not self.requests[row].ends(self.stop_token_ids)]
@@ -137,7 +108,7 @@ class _Batch:
 
 
 class _Choose(LogitsProcessor):
-    """Leaves only the sampled token of each row, which ``generate`` then takes."""
+    """Leaves each row only its sampled token, which ``generate`` then takes."""
 
     def __init__(self, batch: _Batch) -> None:
         self.batch = batch

@@ -1,33 +1,36 @@
-"""A request to an engine and what came of it, and the random numbers it is sampled with.
+"""Generation requests, the random numbers they are sampled with, and the queue that both engines share.
 
-They belong to the request: what a request samples does not depend on what runs beside it (up to the rounding of sums,
-which a batch's shape can change).
+The random numbers belong to the request: what it samples does not depend on what runs beside it (up to rounding, which
+a batch's shape can change).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
 
 from agent_envs.errors import ConfigError
 from agent_envs.policies.local.sampling import SamplingParams
 
-__all__ = ["Completion", "Requests"]
+__all__ = ["Engine", "Request"]
 
 
 @dataclass
-class Completion:
-    """A running or finished request."""
+class Request:
+    """A waiting, running or finished request."""
 
     prompt_ids: list[int]
     """Prompt tokens, shape [prompt tokens]."""
     params: SamplingParams
     """How to sample."""
     uniforms: np.ndarray
-    """One number in [0, 1) per token that may be sampled, shape [max tokens]."""
-    on_done: Callable[[Completion], None] | None = None
+    """One number in [0, 1) for each token that may be sampled, shape [max tokens]."""
+    on_done: Callable[[Request], None] | None = None
     """Called in the engine's thread when the request has finished."""
     token_ids: list[int] = field(default_factory=list)
     """Sampled tokens, the stop token included."""
@@ -36,7 +39,7 @@ class Completion:
     stop_reason: str = ""
     """``completed`` (a stop token or the length limit) or ``aborted``."""
     cancelled: bool = False
-    """Whether nobody waits for it any more: it ends at its next token. Any thread may say so."""
+    """Whether nobody waits for it any more, so that it ends at its next token. Any thread may set it."""
     versions: tuple[int | None, int | None] = (None, None)
     """Weight versions at the first and at the last sampled token."""
 
@@ -46,7 +49,7 @@ class Completion:
         return self.prompt_ids + self.token_ids
 
     def ends(self, stop_token_ids: Collection[int]) -> bool:
-        """Whether its last token ends it: a stop token, or the last one it may have, or that is waited for."""
+        """Return whether it ends here: at a stop token, at its length limit, or because it was cancelled."""
         if self.cancelled:
             return True
         token = self.token_ids[-1]
@@ -54,29 +57,46 @@ class Completion:
         return (stopped and not self.params.ignore_eos) or len(self.token_ids) == len(self.uniforms)
 
     def finish(self, reason: str) -> None:
-        """Note why it ended and tell whoever asked."""
+        """Set the stop reason and call `on_done`."""
         self.stop_reason = reason
         if self.on_done is not None:
             self.on_done(self)
 
 
-class Requests:
-    """Makes requests, and counts those that are alike: each draws numbers of its own.
+class Engine:
+    """Base of the engines: a model and a queue of requests. Not thread-safe: one thread calls its methods.
 
     Args:
+        model: A causal language model.
         max_length: Most tokens of prompt and response together.
-        seed: Seed of requests that bring none.
+        stop_token_ids: Tokens that end a response.
+        seed: Seed of requests without one.
     """
 
-    def __init__(self, max_length: int, seed: int) -> None:
-        self.max_length = max_length
-        self.seed = seed
-        self._same_prompt: dict[int, int] = {}
+    linger = 0.0
+    """Seconds to wait for more requests after the first one of a burst."""
 
-    def make(
-        self, prompt_ids: Sequence[int], params: SamplingParams, on_done: Callable[[Completion], None] | None
-    ) -> Completion:
-        """A request. One without a seed gets it from this one's, its prompt, and how often this prompt has come.
+    def __init__(self, model: torch.nn.Module, *, max_length: int, stop_token_ids: Iterable[int], seed: int) -> None:
+        self.model: Any = model.eval()
+        self.max_length = max_length
+        self.stop_token_ids = frozenset(stop_token_ids)
+        self._device = next(model.parameters()).device
+        self._seed = seed
+        self._waiting: deque[Request] = deque()
+        self._same_prompt: dict[int, int] = {}  # how often a prompt has come
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is waiting or running."""
+        return bool(self._waiting)
+
+    def submit(
+        self, prompt_ids: list[int], params: SamplingParams, on_done: Callable[[Request], None] | None = None
+    ) -> Request:
+        """Queue a request.
+
+        The seed of a request without one is made of the engine's seed, the prompt, and how often this prompt has come
+        (under the current weights, if they change).
 
         Raises:
             ConfigError: The prompt is empty or leaves no room for a token.
@@ -91,12 +111,23 @@ class Requests:
             key = hash(tuple(prompt_ids))
             count = self._same_prompt.get(key, 0)
             self._same_prompt[key] = count + 1
-            entropy = [self.seed, len(prompt_ids), key & 0xFFFFFFFFFFFFFFFF, count]
+            entropy = [self._seed, len(prompt_ids), key & 0xFFFFFFFFFFFFFFFF, count]
         else:
             entropy = [params.seed]
         uniforms = np.random.default_rng(entropy).random(min(params.max_tokens, room))
-        return Completion(list(prompt_ids), params, uniforms, on_done)
+        request = Request(list(prompt_ids), params, uniforms, on_done)
+        self._waiting.append(request)
+        return request
 
-    def forget(self) -> None:
-        """Begin to count anew."""
-        self._same_prompt.clear()
+    def step(self) -> None:
+        """Do the next piece of work."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Step until nothing is left."""
+        while self.busy:
+            self.step()
+
+    def reset(self) -> None:
+        """Drop all requests without finishing them."""
+        self._waiting.clear()

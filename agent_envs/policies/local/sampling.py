@@ -1,7 +1,7 @@
-"""How responses are sampled from a model's logits: the settings, and one token for each row of a batch.
+"""Sampling from a model's logits: the settings of a response, and one token for each row of a batch.
 
-The reported log-probability of a token is the one the trainer computes for it: under the softmax of all logits divided
-by the temperature, whatever ``top_k`` or ``top_p`` then exclude (at temperature 0: of the logits themselves).
+A token's log-probability is the one that the trainer computes: under the softmax of all logits divided by the
+temperature, regardless of ``top_k`` and ``top_p`` (at temperature 0: of the logits themselves).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent_envs.errors import BackendError, ConfigError, did_you_mean
 
 __all__ = ["SamplingParams", "sample"]
 
-# Settings of vLLM's SamplingParams that are understood only at the value that changes nothing.
+# Settings of vLLM's SamplingParams that are accepted only with a value that changes nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1, None),
     "presence_penalty": (0, None),
@@ -32,8 +32,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "skip_special_tokens": (True, False, None),
 }
 
-
-_GREEDY = 1e-5  # a temperature below it takes the most likely token, as in vLLM; logits divided by it would overflow
+_GREEDY = 1e-5  # lower temperatures take the most likely token, as in vLLM; dividing logits by them would overflow
 
 
 @dataclass(frozen=True)
@@ -45,22 +44,22 @@ class SamplingParams:
     temperature: float = 1.0
     """Logits are divided by it; 0 takes the most likely token."""
     top_k: int = -1
-    """Sample among the k most likely tokens; -1 or 0: among all."""
+    """Sample from the k most likely tokens; -1 or 0 for all."""
     top_p: float = 1.0
-    """Sample among the fewest tokens whose probability reaches p."""
+    """Sample from the fewest tokens whose total probability reaches p."""
     seed: int | None = None
-    """Seed of this response; None: made from the server's seed and the prompt."""
+    """Seed of this response; None makes one from the engine's seed and the prompt."""
     stop_token_ids: tuple[int, ...] = ()
-    """Tokens that end the response, besides the model's own."""
+    """Tokens that end the response, besides the engine's."""
     ignore_eos: bool = False
-    """Sample up to the length limit."""
+    """Ignore stop tokens and sample up to the length limit."""
 
     @classmethod
     def from_dict(cls, params: Mapping[str, Any], default_max_tokens: int) -> SamplingParams:
-        """Read the dictionary that verl passes (vLLM's names).
+        """Read a dictionary with vLLM's names, as verl passes it.
 
         Raises:
-            ConfigError: A setting is unknown, out of range, or one this server does not implement.
+            ConfigError: A setting is unknown, out of range, or not supported.
         """
         values = {k: v for k, v in params.items() if v is not None}
         limit = [values.pop(k) for k in ("max_tokens", "max_new_tokens") if k in values]
@@ -68,8 +67,8 @@ class SamplingParams:
         for name, neutral in _NEUTRAL.items():
             if name in values and values.pop(name) not in neutral:
                 raise ConfigError(
-                    f"this engine samples without {name}, got {name}={params[name]!r}; leave it out "
-                    f"(neutral: {neutral[0]!r}) or use another rollout engine"
+                    f"this engine does not support {name}={params[name]!r}; leave it out (neutral: {neutral[0]!r}) "
+                    "or use another rollout engine"
                 )
         known = cls.__dataclass_fields__
         for name in values:
@@ -88,7 +87,7 @@ class SamplingParams:
 def sample(
     logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: np.ndarray
 ) -> tuple[list[int], list[float]]:
-    """One token per row by inverting the cumulative distribution at a given number.
+    """Sample one token per row by inverting the cumulative distribution at a given number.
 
     Args:
         logits: Shape [rows, vocabulary].
@@ -99,15 +98,15 @@ def sample(
         Tokens and their log-probabilities, one per row.
 
     Raises:
-        BackendError: A row's logits give no distribution: one is NaN or +inf, or all are -inf.
+        BackendError: A row's logits are not a distribution: one is NaN or +inf, or all are -inf.
     """
     temperatures = torch.tensor([p.temperature or 1.0 for p in params], device=logits.device)[:, None]
     log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)
     broken = log_probs.isnan().any(dim=-1).nonzero().squeeze(1).tolist()
     if broken:
         raise BackendError(
-            f"the model's logits are not numbers (NaN or infinite) in {len(broken)} of {len(params)} sampled rows: "
-            "its weights are broken, by a diverged update (lower the learning rate) or a damaged checkpoint"
+            f"the model's logits are NaN or infinite in {len(broken)} of {len(params)} sampled rows: its weights are "
+            "broken, by a diverged update (lower the learning rate) or a damaged checkpoint"
         )
     weights = log_probs.double().exp()
     for row, p in enumerate(params):
@@ -124,7 +123,7 @@ def sample(
 
 
 def _truncate(weights: torch.Tensor, p: SamplingParams) -> torch.Tensor:
-    """``weights`` [vocabulary] with 0 outside the top k and outside the nucleus of mass ``top_p`` within these."""
+    """Return ``weights`` [vocabulary] with 0 outside the top k, and outside the nucleus of mass ``top_p`` in these."""
     ordered, order = weights.sort(descending=True)
     if p.top_k > 0:
         ordered[p.top_k :] = 0

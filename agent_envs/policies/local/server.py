@@ -1,49 +1,46 @@
-"""The server around an engine: requests arrive on event loops, one thread generates for all of them."""
+"""Serves an engine to coroutines: requests arrive on event loops, one thread generates for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from agent_envs.errors import BackendError
-from agent_envs.policies.local.engine import BatchEngine
-from agent_envs.policies.local.padded_engine import PaddedEngine
-from agent_envs.policies.local.requests import Completion
+from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.threads import run_in_thread
 
 __all__ = ["GenerateServer"]
 
 logger = logging.getLogger(__name__)
+_CLOSED = "the policy or server that generates was closed"
 
 
 class GenerateServer:
     """Serves one engine to any number of coroutines.
 
     Args:
-        engine: The engine; from here on only the server's thread touches it.
+        engine: The engine; only the server's thread uses it from now on.
     """
 
-    def __init__(self, engine: BatchEngine | PaddedEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._linger = engine.linger if isinstance(engine, PaddedEngine) else 0.0
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._pending: set[asyncio.Future[Any]] = set()  # touched by the server's thread only
-        self._thread = threading.Thread(target=self._serve, name="agent_envs-generate", daemon=True)
-        self._thread.start()
+        self._pending: set[asyncio.Future[Any]] = set()  # used by the server's thread only
+        self._stopped = run_in_thread(self._serve)
 
-    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> Completion:
-        """Generate one response, batched with whatever else is running; a cancelled one ends at its next token.
+    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> Request:
+        """Generate one response, batched with all others; a cancelled one ends at its next token.
 
         Raises:
             ConfigError: The prompt is empty or leaves no room for a token.
             BackendError: The model failed.
         """
-        submitted: list[Completion] = []
+        submitted: list[Request] = []
 
         def cancel() -> None:
             for request in submitted:
@@ -53,17 +50,17 @@ class GenerateServer:
             return await self._ask(lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done)))
         except asyncio.CancelledError:
             cancel()
-            self._commands.put(cancel)  # it may be submitted only now
+            self._commands.put(cancel)  # it may be submitted only after this
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the thread, and wait until it has; whoever still waits for a response gets a BackendError."""
+        """Stop generating; callers that still wait for a response get a BackendError."""
         self._commands.put(None)
         if wait:
-            self._thread.join()
+            self._stopped.result()
 
     async def _ask(self, call: Callable[[Callable[[Any], None]], Any]) -> Any:
-        """Run ``call`` in the server's thread; the result is what it gives to its argument."""
+        """Run ``call`` in the server's thread; return what it passes to its argument."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -75,11 +72,11 @@ class GenerateServer:
             self._pending.add(future)
             try:
                 call(deliver)
-            except Exception as e:  # noqa: BLE001  it goes to whoever asked
+            except Exception as e:  # noqa: BLE001  the caller gets it
                 deliver(e)
 
-        if not self._thread.is_alive():
-            raise BackendError("the policy or server that generates was closed")
+        if self._stopped.done():
+            raise BackendError(_CLOSED)
         self._commands.put(command)
         return await future
 
@@ -92,15 +89,15 @@ class GenerateServer:
                 self._step()
                 continue
             if command is None:
-                while not self._commands.empty():  # whoever asked just now is told, too
+                while not self._commands.empty():  # the latest callers get the error too
                     late = self._commands.get()
                     if late is not None:
                         late()
-                self._fail(BackendError("the policy or server that generates was closed"))
+                self._fail(BackendError(_CLOSED))
                 return
             command()
-            if idle and self._linger:
-                time.sleep(self._linger)
+            if idle and self._engine.linger:
+                time.sleep(self._engine.linger)
 
     def _step(self) -> None:
         try:
@@ -110,7 +107,7 @@ class GenerateServer:
             self._fail(BackendError(f"generation failed: {type(e).__name__}: {e}"))
 
     def _fail(self, error: BackendError) -> None:
-        """Drop every request; whoever waits gets the error."""
+        """Drop all requests; their callers get the error."""
         self._engine.reset()
         for future in list(self._pending):
             self._pending.discard(future)
@@ -118,7 +115,7 @@ class GenerateServer:
 
 
 def _resolve(future: asyncio.Future[Any], value: Any) -> None:
-    if future.done():  # cancelled meanwhile
+    if future.done():  # cancelled
         return
     if isinstance(value, BaseException):
         future.set_exception(value)

@@ -1,4 +1,4 @@
-"""A policy that is a Hugging Face model in this process, on a CPU or a GPU."""
+"""A policy that runs a Hugging Face model in this process, on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from agent_envs.checks import integer
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 
@@ -22,42 +23,42 @@ _LONGEST_CONTEXT = 16_384
 class TransformersPolicy(TokenPolicy):
     """Samples every action from a causal language model with ``transformers``.
 
-    One thread generates for all episodes, in batches: requests join and leave them at any token and a prompt that grows
-    is computed from where it grows, where the model has plain full attention (Qwen, Llama and most others); other
-    models run one padded batch after the other. Log-probabilities are those of all tokens at the given
-    temperature, whatever ``top_k`` or ``top_p`` exclude (at temperature 0: of the logits themselves).
+    One thread generates for all episodes, in batches. For models with plain full attention (Qwen, Llama and most
+    others), requests join and leave at any token, and only the new part of a growing prompt is computed; other models
+    run one padded batch after the other. Log-probabilities are under the softmax of all tokens at the temperature,
+    regardless of ``top_k`` and ``top_p`` (at temperature 0: of the logits themselves).
 
     The n-th episode of a task draws the same random numbers in every run with the same ``seed``, whatever runs beside
-    it. The logits can differ in their last bits with the size of a batch: in float32 that changes a token where two are
+    it. The size of a batch can change the last bits of the logits: in float32 that changes a token only if two are
     equally likely, in bfloat16 now and then.
 
     Args:
         model: A folder, a name on the Hugging Face hub, or a loaded model; a loaded one needs its ``tokenizer`` and is
             put into evaluation mode.
         tokenizer: The tokenizer; by default the one beside the model.
-        device: Such as ``"cpu"`` or ``"cuda:1"``; by default a GPU where there is one. A loaded model stays where it
-            is.
-        dtype: Of the weights, such as ``"bfloat16"``; by default float32 on a CPU, else the one they are stored in.
+        device: Such as ``"cpu"`` or ``"cuda:1"``; by default a GPU if there is one. A loaded model stays on its
+            device.
+        dtype: Type of the weights, such as ``"bfloat16"``; by default float32 on a CPU, else as stored.
         temperature: Logits are divided by it; 0 takes the most likely token.
-        top_p: Sample among the fewest tokens whose probability reaches it.
-        top_k: Sample among so many of the likeliest tokens; -1 for all.
-        max_tokens: Tokens of one response at most.
-        context_length: Tokens of prompt and response at most; by default what the model was made for, but no more
-            than 16,384, because every running episode takes memory for that many.
-        concurrency: Episodes that generate at once; fewer where their memory would not fit.
+        top_p: Sample from the fewest tokens whose total probability reaches it.
+        top_k: Sample from this many of the most likely tokens; -1 for all.
+        max_tokens: Most tokens of one response.
+        context_length: Most tokens of prompt and response; by default what the model was made for, but no more than
+            16,384, because every running episode needs memory for that many.
+        concurrency: Most episodes that generate at once; fewer if their memory would not fit.
         seed: Makes the responses reproducible.
-        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message tells them and how
-            to call them. None: native where the template shows tools at all.
-        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message describes
+            them and how to call them. None: native if the template shows tools at all.
+        template_kwargs: More arguments for the chat template, such as ``{"enable_thinking": False}``.
         trust_remote_code: Whether code that comes with the model may run.
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
-        ConfigError: No model or tokenizer there, or a setting out of range.
+        ConfigError: There is no such model or tokenizer, or a setting is out of range.
         PromptError: The tokenizer has no chat template.
 
     A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
-    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response that is cut by a limit is played as it is.
+    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response cut off by a limit is played as it is.
     """
 
     def __init__(
@@ -87,10 +88,9 @@ class TransformersPolicy(TokenPolicy):
         from agent_envs.policies.local.sampling import SamplingParams
         from agent_envs.policies.local.server import GenerateServer
 
-        if concurrency < 1:
-            raise ConfigError(f"concurrency must be at least 1, got {concurrency!r}")
+        integer("concurrency", concurrency, minimum=1)
         settings = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        SamplingParams.from_dict(settings, max_tokens)  # refuses what is out of range before anything is loaded
+        SamplingParams.from_dict(settings, max_tokens)  # checks the ranges before anything is loaded
         loaded: Any = model
         if isinstance(model, (str, os.PathLike)):
             name = os.fspath(model)
@@ -132,6 +132,6 @@ class TransformersPolicy(TokenPolicy):
         return Sampled(done.token_ids, done.log_probs)
 
     def close(self) -> None:
-        """Stop the thread that generates; also done when the policy is collected, and at exit."""
+        """Stop generating; also done when the policy is garbage-collected, and at exit."""
         self._finalizer.detach()
         self._server.close()

