@@ -19,7 +19,6 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -84,9 +83,7 @@ class FileWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
 
@@ -240,6 +237,21 @@ class Blob:
     def __getitem__(self, number: int) -> bytes:
         return self._bytes[self._offsets[number] : self._offsets[number + 1]]
 
+    def find(self, wanted: bytes, order: Sequence[int] | None = None) -> int:
+        """Return the number of a byte string, or -1. `order` lists the numbers sorted; without it they are sorted."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            number = middle if order is None else order[middle]
+            found = self[number]
+            if found == wanted:
+                return number
+            if found < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return -1
+
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Return where each of some consecutive pieces begins, and where the last one ends, as int64."""
@@ -367,19 +379,10 @@ class DocumentStore:
         recent = self._recent.get(str(doc_id))
         if recent is not None:
             return recent
-        wanted = str(doc_id).encode("utf-8", "surrogatepass")
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            number = self._order[middle]
-            found = self._ids[number]
-            if found == wanted:
-                return number
-            if found < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        raise ConfigError(f"no document has the id {doc_id!r}")
+        number = self._ids.find(str(doc_id).encode("utf-8", "surrogatepass"), self._order)
+        if number < 0:
+            raise ConfigError(f"no document has the id {doc_id!r}")
+        return number
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id, as it was indexed."""

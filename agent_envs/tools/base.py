@@ -15,7 +15,7 @@ from typing import Any
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 
-__all__ = ["FunctionTool", "Tool", "tool"]
+__all__ = ["FunctionTool", "Tool", "string_parameter", "tool", "tool_spec"]
 
 
 class Tool:
@@ -47,19 +47,31 @@ class Tool:
     @property
     def spec(self) -> ToolSpec:
         """The tool in the OpenAI function form, with its full schema."""
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": self.description,
-                "parameters": copy.deepcopy(self.parameters),  # callers may change theirs
-            },
-        }
+        return tool_spec(self)
 
     @property
     def is_async(self) -> bool:
         """Whether ``call`` is a coroutine function."""
         return inspect.iscoroutinefunction(self.call)
+
+
+def tool_spec(tool: Tool | type[Tool]) -> ToolSpec:
+    """Return a tool in the OpenAI function form. A class will do if its name, description and parameters are fixed."""
+    parameters = copy.deepcopy(tool.parameters)  # callers may change theirs
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
+    }
+
+
+def string_parameter(name: str, description: str) -> dict[str, Any]:
+    """Return the schema of a tool with a single argument, a required string."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": description}},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 class FunctionTool(Tool):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from agent_envs.errors import ConfigError, ToolError
-from agent_envs.messages import ToolSpec
 from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
-from agent_envs.tools.base import Tool
+from agent_envs.tools.base import Tool, string_parameter
 
 __all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "find_passages"]
 
@@ -85,12 +84,7 @@ class SearchTool(Tool):
 
     name = "search"
     description = "Search the encyclopaedia for passages."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "What to search for, in a few words."}},
-        "required": ["query"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("query", "What to search for, in a few words.")
 
     def __init__(
         self, retriever: Retriever, *, top_k: int = 5, passage_chars: int = 1200, layout: str = "numbered"
@@ -104,14 +98,6 @@ class SearchTool(Tool):
         self.layout = layout
         self.blocking = isinstance(retriever, HTTPRetriever)
         self.timeout = _WAIT if self.blocking else None
-
-    @classmethod
-    def class_spec(cls) -> ToolSpec:
-        """The tool in the OpenAI function form, which does not depend on what is searched."""
-        return {
-            "type": "function",
-            "function": {"name": cls.name, "description": cls.description, "parameters": cls.parameters},
-        }
 
     def __deepcopy__(self, memo: object) -> SearchTool:
         return self  # nothing in it changes: copies of an environment share it, and its retriever

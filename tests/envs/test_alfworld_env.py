@@ -241,7 +241,7 @@ def test_games_are_chosen_by_index_or_path(released):
         env.reset(options={"game": "valid_train/x"})
     with pytest.raises(ConfigError, match="not both"):
         env.reset(options={"game": info["game"], "index": 7})
-    with pytest.raises(ConfigError, match="may hold 'index', 'game', got 'seed'"):
+    with pytest.raises(ConfigError, match="must be one of 'index', 'game', got 'seed'"):
         env.reset(options={"seed": 1})
     with pytest.raises(ConfigError, match="must be a path"):
         env.reset(options={"game": 3})

@@ -19,7 +19,9 @@ threads need no lock.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.envs.alfworld.game import MARKS, GroundedGame
@@ -44,23 +46,9 @@ _TOUCHED = {
 }
 
 
+@dataclass(slots=True)
 class GameState:
     """Everything that changes in a game. Copies and pickles are cheap."""
-
-    __slots__ = (
-        "at",
-        "commands",
-        "contents",
-        "full_hands",
-        "held",
-        "local",
-        "marks",
-        "met",
-        "moved",
-        "opened",
-        "place",
-        "taken",
-    )
 
     place: str
     """The identifier of the agent's place."""
@@ -80,37 +68,19 @@ class GameState:
     """Marks of things: ("isclean", thing) and so on."""
     moved: dict[str, str]
     """The receptacle of each thing that was put somewhere."""
-    met: tuple[bool, ...]
+    met: tuple[bool, ...] = ()
     """Whether each of the goal's conditions holds."""
-    commands: list[str]
+    commands: list[str] = field(default_factory=list)
     """The admissible commands, sorted. Do not change the list in place."""
-    local: dict[str, tuple[str, ...]]
+    local: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The verb and its arguments for each admissible command that depends on more than the place."""
 
     def copy(self) -> GameState:
         """Return an independent copy."""
-        twin = GameState.__new__(GameState)
-        for name in GameState.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
+        return copy.copy(self)  # attributes are replaced and never changed in place, so copies can share them
 
-    # Attributes are replaced and never changed in place, so copies can share them.
     def __deepcopy__(self, memo: dict[int, Any]) -> GameState:
         return self.copy()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in GameState.__slots__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, GameState):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in GameState.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def won(self) -> bool:
@@ -120,16 +90,17 @@ class GameState:
 
 def begin(game: GroundedGame) -> GameState:
     """Return the state in which a game starts."""
-    state = GameState()
-    state.place = game.start
-    state.contents = game.contents
-    state.opened = game.opened
-    state.held = game.held
-    state.full_hands = game.full_hands
-    state.at = game.at
-    state.taken = frozenset()
-    state.marks = game.marks
-    state.moved = {}
+    state = GameState(
+        place=game.start,
+        contents=game.contents,
+        opened=game.opened,
+        held=game.held,
+        full_hands=game.full_hands,
+        at=game.at,
+        taken=frozenset(),
+        marks=game.marks,
+        moved={},
+    )
     state.met = tuple(_met(state, alternatives) for _, alternatives in game.goal)
     _list_commands(game, state)
     return state

@@ -38,40 +38,6 @@ class GroundedGame:
             nothing could ever reach.
     """
 
-    __slots__ = (
-        "_base",
-        "agent",
-        "at",
-        "cleaners",
-        "contents",
-        "coolers",
-        "family",
-        "full_hands",
-        "go",
-        "goal",
-        "heaters",
-        "held",
-        "here",
-        "holders",
-        "inner",
-        "locations",
-        "marks",
-        "names",
-        "odd",
-        "openable",
-        "opened",
-        "rank",
-        "receptacles",
-        "room",
-        "start",
-        "task",
-        "things",
-        "tools",
-        "uses",
-        "wanted",
-        "wording",
-    )
-
     def __init__(self, problem: Problem, where: str = "the game") -> None:
         types = problem.objects
         facts: dict[str, set[tuple[str, ...]]] = {}

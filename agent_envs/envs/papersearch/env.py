@@ -34,7 +34,6 @@ from agent_envs.envs.papersearch.episode import (
     Pooled,
     SearchPapersTool,
     one_line,
-    paper_tool_specs,
     render_papers,
 )
 from agent_envs.envs.papersearch.expert import expert_text, wrong_text
@@ -65,6 +64,7 @@ from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry
+from agent_envs.tools.base import tool_spec
 from agent_envs.tools.registry import ToolResult
 
 __all__ = ["PaperSearchEnv"]
@@ -237,7 +237,7 @@ class PaperSearchEnv(ToolEnv):
     @property
     def tools(self) -> list[ToolSpec]:
         """The tools search, expand and finish."""
-        return paper_tool_specs()
+        return [tool_spec(SearchPapersTool), tool_spec(ExpandTool), tool_spec(FinishTool)]
 
     def own_task(self, question: str) -> PaperTask:
         if self.selector == "gold":

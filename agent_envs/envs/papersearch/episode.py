@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 from agent_envs.envs.papersearch.reward import MIN_SCORE, OK, REPEATED, UNKNOWN
 from agent_envs.errors import ToolError, UnknownPaperError
-from agent_envs.messages import ToolSpec
 from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
 from agent_envs.text import clean_text
 from agent_envs.tools import Tool
+from agent_envs.tools.base import string_parameter
 
 __all__ = [
     "ERROR_TEXT",
@@ -23,7 +23,6 @@ __all__ = [
     "Pooled",
     "SearchPapersTool",
     "one_line",
-    "paper_tool_specs",
     "query_key",
     "render_papers",
 ]
@@ -200,12 +199,7 @@ class SearchPapersTool(_PaperTool):
 
     name = "search"
     description = "Search for papers on a topic; the best ones that are new join the pool."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "What to search for, in a few words."}},
-        "required": ["query"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("query", "What to search for, in a few words.")
 
     def __init__(self, env: _Env, backend: PaperBackend, top_k: int = 10) -> None:
         super().__init__(env, backend)
@@ -231,12 +225,7 @@ class ExpandTool(_PaperTool):
 
     name = "expand"
     description = "Get the references and the citations of a paper in the pool; those that are new join the pool."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"paper_id": {"type": "string", "description": "The id of a paper, as in [id]."}},
-        "required": ["paper_id"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("paper_id", "The id of a paper, as in [id].")
 
     def call(self, *, paper_id: str) -> Found:  # type: ignore[override]
         """Return the neighbours of a paper that was in the pool before this turn and was not expanded yet."""
@@ -263,22 +252,6 @@ class FinishTool(Tool):
     def call(self) -> Found:  # type: ignore[override]
         """Do nothing: the environment ends the episode."""
         return Found("", self.name, "", OK)
-
-
-def paper_tool_specs() -> list[ToolSpec]:
-    """Return the tools in the OpenAI function form, which are the same for all backends."""
-    tools: tuple[type[Tool], ...] = (SearchPapersTool, ExpandTool, FinishTool)
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": copy.deepcopy(tool.parameters),
-            },
-        }
-        for tool in tools
-    ]
 
 
 ERROR_TEXT = {

@@ -34,6 +34,7 @@ from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
+from agent_envs.tools.base import tool_spec
 from agent_envs.tools.search import SearchTool, check_limits
 
 __all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
@@ -145,7 +146,7 @@ class QAEnv(ToolEnv):
     @property
     def tools(self) -> list[ToolSpec]:
         """The search tool in style "tool"; empty in the other styles, whose actions are plain text."""
-        return [SearchTool.class_spec()] if self.style == "tool" else []
+        return [tool_spec(SearchTool)] if self.style == "tool" else []
 
     def own_task(self, question: str) -> QATask:
         return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)

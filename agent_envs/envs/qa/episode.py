@@ -6,12 +6,13 @@ import bisect
 import copy
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from agent_envs.errors import ToolError
 from agent_envs.retrieval import Retriever
 from agent_envs.rewards.short_answers import normalize_answer
 from agent_envs.tools import Tool
+from agent_envs.tools.base import string_parameter
 from agent_envs.tools.search import Passage, SearchResults, find_passages
 
 __all__ = ["LookupTool", "OpenPageTool", "QAState", "sentences_of"]
@@ -45,7 +46,7 @@ class QAState:
     """The scores of the final answer by name."""
     page: tuple[str, tuple[str, ...]] = ("", ())
     """ReAct: the title and the sentences of the open page."""
-    found: tuple[str, tuple[int, ...], int] = ("", (), 0)
+    lookup: tuple[str, tuple[int, ...], int] = ("", (), 0)
     """ReAct: the last keyword, the indices of the sentences that contain it, and how many of these were shown."""
     looked_up: list[tuple[str, str]] = field(default_factory=list)
     """ReAct: the title and the keyword of each look-up."""
@@ -88,12 +89,7 @@ class OpenPageTool(Tool):
 
     name = "search"
     description = "Open the page of an entity: its first sentences, or similar titles where there is none."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"entity": {"type": "string", "description": "The entity's name."}},
-        "required": ["entity"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("entity", "The entity's name.")
 
     def __init__(self, env: _Env, retriever: Retriever, top_k: int, passage_chars: int) -> None:
         self.env = env
@@ -117,7 +113,7 @@ class OpenPageTool(Tool):
         sentences = tuple(s for p in found if p.title == title for s in sentences_of(p.text))
         shown = " ".join(sentences[:SHOWN])[: self.passage_chars]
         self.env.state.page = (title, sentences)
-        self.env.state.found = ("", (), 0)
+        self.env.state.lookup = ("", (), 0)
         return SearchResults(shown, entity, (Passage(title, shown),))
 
 
@@ -146,12 +142,7 @@ class LookupTool(Tool):
 
     name = "lookup"
     description = "Find the next sentence with a keyword on the page that is open."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"keyword": {"type": "string", "description": "The keyword."}},
-        "required": ["keyword"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("keyword", "The keyword.")
 
     def __init__(self, env: _Env, passage_chars: int) -> None:
         self.env = env
@@ -166,13 +157,13 @@ class LookupTool(Tool):
         if not keyword.strip() or len(keyword) > _LONGEST_KEYWORD:
             raise ToolError(f"expected a keyword of 1 to {_LONGEST_KEYWORD} characters to look up")
         state.looked_up.append((title, keyword))
-        keyword_before, indices, shown = state.found
+        keyword_before, indices, shown = state.lookup
         if keyword_before != keyword:
             indices = tuple(n for n, s in enumerate(sentences) if keyword.lower() in s.lower())
             shown = 0
         if shown >= len(indices):
-            state.found = (keyword, indices, shown)
+            state.lookup = (keyword, indices, shown)
             return SearchResults("No more results.", "", ())
-        state.found = (keyword, indices, shown + 1)
+        state.lookup = (keyword, indices, shown + 1)
         sentence = sentences[indices[shown]][: self.passage_chars]
         return SearchResults(f"(Result {shown + 1} / {len(indices)}) {sentence}", "", (Passage(title, sentence),))

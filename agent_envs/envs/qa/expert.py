@@ -58,7 +58,7 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
 def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> str | None:
     """Return a page to open or a keyword to look up; None if everything was tried."""
     if missing.title:
-        keyword, indices, shown = state.found
+        keyword, indices, shown = state.lookup
         if state.page[0] == missing.title and keyword and shown < len(indices):
             return format_call("lookup", {"keyword": keyword})
         cues = [cue for cue in cues_for(missing) if (missing.title, cue) not in state.looked_up]

@@ -25,14 +25,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.checks import number
+from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER
 from agent_envs.retrieval.bm25.segment import SegmentWriter, TermReader
 from agent_envs.retrieval.corpus import row_contents, row_id
@@ -58,8 +58,8 @@ _TINY = np.float32(1e-30)  # no impact is 0, so a score of 0 means that no term 
 
 def check_parameters(k1: float, b: float) -> None:
     """Raise ConfigError unless k1 is finite and not negative and b is from 0 to 1, as in Lucene."""
-    if not (isinstance(k1, Real) and isinstance(b, Real) and 0 <= k1 < float("inf") and 0 <= b <= 1):
-        raise ConfigError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, got k1={k1!r}, b={b!r}")
+    number("k1", k1, minimum=0)
+    number("b", b, minimum=0, maximum=1)
 
 
 def norm_lengths() -> np.ndarray:
@@ -145,8 +145,8 @@ class IndexBuilder:
         contents: list[str] = []
         characters = 0
         bar = tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress)
-        for number, (row, raw) in enumerate(bar, self.documents):
-            where = f"document {number}"
+        for position, (row, raw) in enumerate(bar, self.documents):
+            where = f"document {position}"
             ids.append(row_id(row, where).encode("utf-8", "surrogatepass"))
             contents.append(row_contents(row, where))
             documents.append(encode_row(row, where) if raw is None else raw)
@@ -213,8 +213,8 @@ class IndexBuilder:
         save("terms.offsets", offsets_of(term_lengths).astype("<i8"))
         counts = [np.load(self._part("counts.npy", s)) for s in range(self._segments)]
         found = np.zeros(terms, np.int64)  # documents with the term
-        for number, count in zip(numbers, counts, strict=True):
-            found[number] += count
+        for own, count in zip(numbers, counts, strict=True):
+            found[own] += count
         offsets = offsets_of(found)
         idf = np.log(1 + (field_documents - found + 0.5) / (found + 0.5)).astype("<f4")
         save("terms.idf", idf)

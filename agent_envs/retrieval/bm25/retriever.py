@@ -56,21 +56,12 @@ class _Tokens(dict[str, int]):
         self._terms = terms
 
     def __missing__(self, token: str) -> int:
-        number = self._find(term_of(token).encode("utf-8", "surrogatepass"))
+        term = term_of(token)
+        number = self._terms.find(term.encode("utf-8", "surrogatepass")) if term else -1
         if len(self) >= _REMEMBERED_TOKENS:
             self.clear()
         self[token] = number
         return number
-
-    def _find(self, term: bytes) -> int:
-        low, high = 0, len(self._terms)
-        while low < high:
-            middle = (low + high) // 2
-            if self._terms[middle] < term:
-                low = middle + 1
-            else:
-                high = middle
-        return low if term and low < len(self._terms) and self._terms[low] == term else -1
 
 
 class BM25Retriever:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Sized
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,6 +23,7 @@ from agent_envs.checks import shown
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.retrieval.corpus import row_contents
 from agent_envs.retrieval.retriever import Retriever
+from agent_envs.threads import run_in_thread
 
 __all__ = ["SearchServer"]
 
@@ -77,7 +77,7 @@ class SearchServer(ThreadingHTTPServer):
     def start(self) -> None:
         """Serve in a background thread until `close`."""
         self._serving = True
-        threading.Thread(target=self.serve_forever, args=(0.05,), name="agent_envs-search", daemon=True).start()
+        run_in_thread(self.serve_forever, 0.05)
 
     def close(self) -> None:
         """Stop listening."""
