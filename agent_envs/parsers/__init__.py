@@ -1,4 +1,4 @@
-"""Wire formats of tool calls: one pure module each."""
+"""Parsers of the wire formats in which models write tool calls, one module each."""
 
 from collections.abc import Callable, Sequence
 
@@ -60,7 +60,7 @@ PARSERS: dict[str, Callable[..., Parser]] = {
 
 _TYPED = ("glm", "qwen_coder")
 
-# Formats that can write these calls alone: tool and its one argument.
+# Formats that can only write these calls: the tool and its one argument.
 _FIXED = {
     "fenced_python": {"python": "code"},
     "react": {"search": "entity", "lookup": "keyword"},
@@ -69,14 +69,14 @@ _FIXED = {
 
 
 def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
-    """The parser of a wire format by name.
+    """Return the parser of a wire format.
 
     Args:
         name: One of ``PARSERS``.
-        tools: The tools on offer: some formats read values by the types that the tools' schemas say.
+        tools: The available tools: some formats read values by the types in the tools' schemas.
 
     Raises:
-        ConfigError: There is no such format, or it has no form for one of the tools.
+        ConfigError: There is no such format, or it cannot write calls of one of the tools.
     """
     if name not in PARSERS:
         raise ConfigError(f"unknown tool-call format {name!r}.{did_you_mean(name, PARSERS)}")

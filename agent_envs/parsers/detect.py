@@ -1,4 +1,4 @@
-"""The wire format of a recorded text, found by its marks: an episode does not say which one was spoken in it."""
+"""Detects the wire format of a recorded action, since episodes do not name it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agent_envs.parsers.search_r1 import SearchR1Parser
 __all__ = ["parse_recorded"]
 
 _HERMES, _LLAMA, _MISTRAL, _PLAIN = HermesParser(), LlamaParser(), MistralParser(), PlainJsonParser()
-# A mark of each parser is in every text that it finds something in; where two find the same, the first is right.
+# Every text with calls in a format contains one of its marks. If two formats match, the first is right.
 _MARKS: tuple[tuple[str, Parser], ...] = (
     ("<|channel|>", HarmonyParser()),
     ("<｜tool▁call", DeepSeekParser()),
@@ -37,21 +37,19 @@ _MARKS: tuple[tuple[str, Parser], ...] = (
     ('"arguments"', _PLAIN),
     ('"parameters"', _PLAIN),
 )
-# Formats that are only told from a text's own words by the tools there are.
+# Formats whose marks are common in plain text: they are tried only if these tools exist.
 _BY_TOOL: dict[str, tuple[str, Parser]] = {"python": ("```", FencedPythonParser()), "lookup": ("[", ReActParser())}
 
 
 def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | None:
-    """A policy's text, taken apart in the first wire format that reads a call in it.
-
-    Where none does, one counts that finds a call it cannot read, or else reasoning.
+    """Parse a policy's text in the first wire format that finds a call in it, else a malformed call, else reasoning.
 
     Args:
-        text: The text as it was written.
-        tools: Names of the tools that were on offer.
+        text: The text as generated.
+        tools: Names of the tools that were available.
 
     Returns:
-        Its parts, or None where it is words alone.
+        The parts of the text, or None if it is plain text.
 
     >>> text = "<tool_call>search\\n<arg_key>q</arg_key><arg_value>x</arg_value></tool_call>"
     >>> parse_recorded(text).calls[0].name

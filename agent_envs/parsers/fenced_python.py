@@ -1,4 +1,4 @@
-"""A fenced block of Python as the call of a tool named python.
+"""A fenced block of Python as a call of the tool python.
 
     ```python
     print(6 * 7)
@@ -21,7 +21,7 @@ _OPEN = re.compile(r"^(`{3,})(?:python|py)[ \t]*\n", re.MULTILINE)
 
 
 class FencedPythonParser(ReasoningParser):
-    """Reads and writes fenced Python; the first block is the call, and what follows it is not read.
+    """Reads and writes fenced Python; the first block is the call, and the text after it is ignored.
 
     >>> FencedPythonParser().parse("I compute.\\n```python\\nprint(1)\\n```").calls[0].arguments
     {'code': 'print(1)\\n'}

@@ -5,8 +5,8 @@
     <arg_value>gymnasium</arg_value>
     </tool_call>
 
-Format: the chat template of GLM-4.5 (zai-org). Strings are written without quotes, all else as JSON: the tools' schemas
-say which is which.
+Format: the chat template of GLM-4.5 (zai-org). Strings are written without quotes, everything else as JSON; the tools'
+schemas tell them apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GlmParser(ReasoningParser):
     """Reads and writes GLM-4.5's tool calls.
 
     Args:
-        tools: The tools, whose schemas say which values are strings; without them, what is valid JSON is read as JSON.
+        tools: The tools, whose schemas say which values are strings; without them, valid JSON is parsed as JSON.
 
     >>> GlmParser().parse("<tool_call>add\\n<arg_key>a</arg_key>\\n<arg_value>1</arg_value>\\n</tool_call>").calls[0]
     ToolCall(name='add', arguments={'a': 1}, raw='add\\n<arg_key>a</arg_key>\\n<arg_value>1</arg_value>\\n')

@@ -1,4 +1,4 @@
-"""Harmony, the format of gpt-oss: messages in channels, a tool call being one that is addressed to a function.
+"""Harmony, the format of gpt-oss: messages in channels; a message to a function is a tool call.
 
     <|channel|>analysis<|message|>I need to search.<|end|><|start|>assistant<|channel|>commentary
     to=functions.search <|constrain|>json<|message|>{"query": "gymnasium"}<|call|>
@@ -34,19 +34,19 @@ class HarmonyParser:
     name = "harmony"
 
     def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
+        """Parse a policy's text."""
         if _MESSAGE not in text:
             if "<|channel|>" in text:
                 return ParsedAction("", (ParseFailure(f"a message has no {_MESSAGE}", text),))
             return no_calls(text, (_CALL,), self.describe())
-        said: list[str] = []
+        texts: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
         for message in _ENDS.split(text):
             message, called, _ = message.partition(_CALL)
             header, begun, content = message.partition(_MESSAGE)
             if not begun:
-                said.append(header.replace("<|start|>assistant", ""))
+                texts.append(header.replace("<|start|>assistant", ""))
                 continue
             recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
             if recipient is not None:
@@ -59,8 +59,8 @@ class HarmonyParser:
             elif channel is not None and channel[1] == "analysis":
                 reasoning.append(content)
             else:
-                said.append(content)
-        return ParsedAction("".join(said).strip(), tuple(calls), "\n".join(reasoning))
+                texts.append(content)
+        return ParsedAction("".join(texts).strip(), tuple(calls), "\n".join(reasoning))
 
     def format(self, call: ToolCall) -> str:
         body = written_json(call.arguments)

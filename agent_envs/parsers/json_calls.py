@@ -1,4 +1,4 @@
-"""What the wire formats share: calls as JSON objects, arguments typed by their schemas."""
+"""Helpers of the wire formats: calls as JSON objects, and arguments typed by their schemas."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
 ]
 
 MAX_CALLS = 100
-"""Calls read in one text; what follows is one more failure, so that reading takes time in proportion to the text."""
+"""Maximum number of calls parsed in a text; the rest is one failure, so that parsing takes linear time."""
 
 _DECODER = json.JSONDecoder()
 _SPACES = " \t\r\n"
 
 
 def read_json(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at ``start`` after white space, and where it and the white space behind it end.
+    """Return the JSON value at ``start``, and the position after it; white space around it is skipped.
 
     Raises:
-        ValueError: There is none; nested too deeply counts as none.
+        ValueError: There is none, or it is nested too deeply.
     """
     while start < len(text) and text[start] in _SPACES:
         start += 1
@@ -50,12 +50,12 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
 def scan_calls(
     body: str, opening: re.Pattern[str], read: Callable[[re.Match[str]], tuple[ToolCall | ParseFailure, int]]
 ) -> tuple[str, list[ToolCall | ParseFailure]]:
-    """What stands beside the calls of a text, and the calls.
+    """Return a text without its calls, and the calls.
 
     Args:
         body: The text.
-        opening: What a call begins with.
-        read: The call that a match of ``opening`` begins, and where the text goes on after it.
+        opening: Matches the beginning of a call.
+        read: Takes a match and returns the call and the position after it.
     """
     outside: list[str] = []
     calls: list[ToolCall | ParseFailure] = []
@@ -73,12 +73,12 @@ def scan_calls(
 
 
 def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | ParseFailure:
-    """A decoded call as a record, or what is wrong with it.
+    """Return a decoded call as a `ToolCall`, or as a `ParseFailure` that says what is wrong.
 
     Args:
         value: The decoded JSON.
-        raw: The text it came from.
-        key: What the format calls the arguments; "arguments" and "parameters" are both read.
+        raw: Its text.
+        key: The format's key of the arguments; "arguments" and "parameters" are both accepted.
 
     >>> check_call({"name": "add", "arguments": {"a": 1}}, "").arguments
     {'a': 1}
@@ -103,12 +103,12 @@ def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | Pa
 
 
 def no_calls(body: str, marks: Sequence[str], form: str) -> ParsedAction:
-    """A text in which no call begins: an answer, or what is left of a call, which is none.
+    """Return a text without the beginning of a call: an answer, or a failure if it has another part of a call.
 
     Args:
         body: The text.
-        marks: What only calls hold.
-        form: The form of a call, for the policy to read.
+        marks: Strings that only calls contain.
+        form: The form of a call, for the error text.
 
     >>> no_calls("So it is 4.", ["</call>"], "<call>...</call>").calls
     ()
@@ -122,17 +122,17 @@ def no_calls(body: str, marks: Sequence[str], form: str) -> ParsedAction:
 
 
 def too_many() -> ParseFailure:
-    """What stands for the calls beyond ``MAX_CALLS``."""
+    """Return the failure that replaces the calls beyond ``MAX_CALLS``."""
     return ParseFailure(f"at most {MAX_CALLS} calls are read in one text: the rest was not")
 
 
 def argument_types(tools: Sequence[ToolSpec] | None) -> dict[str, dict[str, Any]]:
-    """Per tool the JSON schemas of its arguments, for formats that write arguments without quotes."""
+    """Return the JSON schemas of each tool's arguments, for formats that write arguments without quotes."""
     return {tool["function"]["name"]: tool["function"]["parameters"].get("properties", {}) for tool in tools or ()}
 
 
 def typed_argument(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """An argument that was written without quotes: a string where its schema says so, else JSON where it is JSON.
+    """Return an argument that was written without quotes: a string if its schema says so, else JSON if it is valid.
 
     >>> typed_argument("5", {"type": "string"}), typed_argument("5", {"type": "integer"}), typed_argument("a b", None)
     ('5', 5, 'a b')
@@ -146,12 +146,12 @@ def typed_argument(text: str, schema: Mapping[str, Any] | None) -> Any:
 
 
 def written_argument(value: Any) -> str:
-    """An argument as such a format writes it: strings as they are, all else as JSON."""
+    """Return an argument as such a format writes it: strings as they are, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def written_json(value: Any) -> str:
-    """JSON in which no tag can begin: a ``<`` within a string is written as an escape.
+    """Return JSON in which no tag can start: every ``<`` is escaped.
 
     >>> written_json({"a": "</think>"})
     '{"a": "\\\\u003c/think>"}'

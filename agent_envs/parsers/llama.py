@@ -3,7 +3,7 @@
     {"name": "search", "parameters": {"query": "gymnasium"}}
 
 Format: Meta's prompt format of Llama 3.1 (custom tools); several calls are separated by semicolons (line breaks
-are read too), and ``<|python_tag|>`` may stand before them.
+work too), and ``<|python_tag|>`` may come first.
 """
 
 from __future__ import annotations

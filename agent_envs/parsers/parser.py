@@ -1,4 +1,4 @@
-"""What a parser is: text to tool calls, and back."""
+"""The interface of parsers, which turn text into tool calls and tool calls into text."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["ParsedAction", "Parser", "only_argument"]
 
 @dataclass(slots=True)  # not frozen, for speed: see Outcome
 class ParsedAction:
-    """A policy's text, taken apart."""
+    """The parts of a policy's text."""
 
     text: str
-    """What is left beside the calls and the reasoning."""
+    """The text without the calls and the reasoning."""
     calls: tuple[ToolCall | ParseFailure, ...] = ()
-    """The calls in order, with the ones that could not be read."""
+    """The calls in order, including malformed ones."""
     reasoning: str = ""
-    """What came before the last ``</think>``."""
+    """The reasoning, such as the text before ``</think>``."""
 
 
 class Parser(Protocol):
-    """A wire format of tool calls. Implementations are pure: the same text gives the same result, and none raises."""
+    """A wire format of tool calls. Parsing is pure and never raises."""
 
     name: str
-    """What ``get_parser`` calls it."""
+    """The name for ``get_parser``."""
 
     def parse(self, text: str) -> ParsedAction:
-        """Take a policy's text apart."""
+        """Parse a policy's text."""
 
     def format(self, call: ToolCall) -> str:
         """Write a call so that ``parse`` reads it."""
 
     def describe(self) -> str:
-        """The format in words, for instructions and error texts."""
+        """Return a description of the format for instructions and error texts."""
 
 
 def only_argument(call: ToolCall, name: str | None) -> str:
-    """What a format writes that has room for one argument: that one; where it is missing, what there is instead.
+    """Return the argument for a format that can write only one; if it is missing, all arguments as JSON.
 
     >>> only_argument(ToolCall("search", {"query": "Rome"}), "query")
     'Rome'

@@ -19,7 +19,7 @@ _START = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|parameters)"')
 
 
 class PlainJsonParser(ReasoningParser):
-    """Reads and writes calls as plain JSON; words before and after are kept as text.
+    """Reads and writes calls as plain JSON; words around them are kept as text.
 
     >>> parsed = PlainJsonParser().parse('I add.\\n```json\\n{"name": "add", "arguments": {"a": 1}}\\n```')
     >>> parsed.text, parsed.calls[0].arguments

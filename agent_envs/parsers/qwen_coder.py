@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-Format: the chat template of Qwen3-Coder. Values are written without quotes: the tools' schemas say their types.
+Format: the chat template of Qwen3-Coder. Values are written without quotes; the tools' schemas give their types.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class QwenCoderParser(ReasoningParser):
     """Reads and writes Qwen3-Coder's tool calls.
 
     Args:
-        tools: The tools, whose schemas say which values are strings; without them, what is valid JSON is read as JSON.
+        tools: The tools, whose schemas say which values are strings; without them, valid JSON is parsed as JSON.
 
     >>> call = "<tool_call>\\n<function=add>\\n<parameter=a>\\n1\\n</parameter>\\n</function>\\n</tool_call>"
     >>> QwenCoderParser().parse(call).calls[0].arguments

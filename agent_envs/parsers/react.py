@@ -1,4 +1,4 @@
-"""ReAct actions: one command with its argument in brackets, after as much thought as wanted.
+"""ReAct actions: thoughts, then one command with its argument in brackets.
 
     Thought: I need the elevation of the High Plains.
     Action: Search[High Plains]
@@ -22,7 +22,7 @@ _EXPECTED = "expected one action: search[entity], lookup[keyword] or finish[answ
 
 
 class ReActParser(ReasoningParser):
-    """Reads and writes ReAct commands; the last line that holds one counts, and `finish` is the final answer.
+    """Reads and writes ReAct commands; the last line with a command counts, and `finish` is the final answer.
 
     >>> ReActParser().parse("Thought: hm.\\nAction: Search[High Plains]").calls[0].arguments
     {'entity': 'High Plains'}
@@ -54,7 +54,7 @@ class ReActParser(ReasoningParser):
 
 
 def _last_command(text: str) -> tuple[int, int, str, str] | None:
-    """Start, end, name and argument of the last command; an argument ends with the last bracket of its line."""
+    """Return start, end, name and argument of the last command; the argument ends at the last bracket of its line."""
     line_end = len(text)
     while line_end >= 0:
         line_start = text.rfind("\n", 0, line_end) + 1
