@@ -1,7 +1,7 @@
-"""Recorded episodes as one batch of flat arrays, a row per step or merged, for any trainer; no trainer is imported.
+"""Builds a batch of flat arrays from recorded episodes, with a row per step or merged rows, for any trainer.
 
-Rows of different lengths stand one after another, nested by offsets: nothing is padded. Every array is allocated once,
-at its size, and every element written once.
+Rows of different lengths follow each other, nested by offsets, without padding. Every array is allocated once at its
+final size, and every element is written once.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from agent_envs.adapters.merging import pack, plan_packed
+from agent_envs.checks import choice
 from agent_envs.episodes.record import Episode, Step
-from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 
 __all__ = ["LAST_STATE", "TokenBatch", "build_batch", "micro_batches", "with_last_state"]
 
 LAST_STATE = "agent_envs.last_state"
-"""Key in the info of a step that no policy took: its prompt is the state after an episode that a limit cut."""
-_LAYOUTS = ("merged", "steps")
+"""Key in the info of a step that no policy took: its prompt is the state after a truncated episode."""
 
 
 @dataclass(frozen=True)
@@ -32,51 +31,50 @@ class TokenBatch:
     input_ids: np.ndarray
     """Tokens, int64, shape [tokens]."""
     position_ids: np.ndarray
-    """Place of each token within its row, int64, shape [tokens]."""
+    """Position of each token within its row, int64, shape [tokens]."""
     step_ids: np.ndarray
-    """Number of the step that wrote each token, -1 where the policy did not, int64, shape [tokens]."""
+    """Step that wrote each token, -1 for tokens the policy did not write, int64, shape [tokens]."""
     logprobs: np.ndarray
-    """Log-probability of each token when it was sampled (nats), 0 where the policy did not write it, float32."""
+    """Log-probability of each token when it was sampled (nats), 0 for tokens the policy did not write, float32."""
     offsets: np.ndarray
     """Where rows begin and end, int64, shape [rows + 1]."""
     row: np.ndarray
     """Row of each step, int64, shape [steps]; steps are numbered by episode and index."""
     start: np.ndarray
-    """Place of each step's first response token in the flat arrays, int64, shape [steps]."""
+    """Index of each step's first response token in the flat arrays, int64, shape [steps]."""
     length: np.ndarray
     """Response tokens of each step, int64, shape [steps]."""
     episode: np.ndarray
-    """Number of each step's episode, int64, shape [steps]."""
+    """Index of each step's episode, int64, shape [steps]."""
     rewards: np.ndarray
     """Reward of each step, float64, shape [steps]."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Size of all arrays in bytes."""
         return sum(int(array.nbytes) for array in vars(self).values())
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
-    """The batch of some episodes; steps without tokens are left out.
+    """Return the batch of some episodes, without steps that have no tokens.
 
     Args:
-        episodes: With the tokens of every step.
+        episodes: Episodes with the tokens of every step.
         layout: ``merged`` or ``steps``.
 
     Raises:
-        ConfigError: An unknown layout.
+        ConfigError: The layout does not exist.
     """
-    if layout not in _LAYOUTS:
-        raise ConfigError(f"unknown layout {layout!r}.{did_you_mean(layout, _LAYOUTS)}")
+    choice("layout", layout, ("merged", "steps"))
     steps: list[Step] = []
     owner: list[int] = []
-    plan: list[tuple[list[int], bytes, bytes]] = []  # a row's steps, and prompt and response of its last one
+    plan: list[tuple[list[int], bytes, bytes]] = []  # a row's steps, and the prompt and response of its last one
     for number, episode in enumerate(episodes):
         first = len(steps)
         own = [step for step in episode.steps if step.prompt_ids and step.response_ids]
         packed = [(pack(step.prompt_ids or ()), pack(step.response_ids or ())) for step in own]
         rows = plan_packed(packed) if layout == "merged" else [[i] for i in range(len(own))]
-        # a row ends with its last step, whose prompt is all that came before
+        # a row ends with its last step, whose prompt is everything before
         plan += [([first + i for i in row], *packed[row[-1]]) for row in rows]
         steps += own
         owner += [number] * len(own)
@@ -84,12 +82,12 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
 
 
 def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """Rows, the longest first, in parts of at most ``limit`` padded tokens; a longer row is a part of its own.
+    """Yield rows, the longest first, in parts of at most ``limit`` tokens after padding; a longer row is alone.
 
     Args:
-        rows: Numbers of the rows.
+        rows: Indices of the rows.
         lengths: Tokens of each row of the batch, shape [rows of the batch].
-        limit: Tokens of a part, each of its rows as long as its longest.
+        limit: Tokens of a part, with every row as long as its longest.
 
     >>> list(micro_batches([0, 1, 2, 3], [2, 9, 3, 4], 8))
     [[1], [3, 2], [0]]
@@ -105,15 +103,18 @@ def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> It
 
 
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episode:
-    """The episode, with one more step where a limit cut it: a critic reads the value of the state it was left in.
+    """Add a step to a truncated episode, from which a critic reads the value of the state it was left in.
 
     Args:
-        episode: With the tokens of every step.
-        tokenizer: Makes the prompt of that state, as an actor would have been shown it.
-        max_tokens: Tokens of the model's context; a state that leaves no room in it is left out.
+        episode: An episode with the tokens of every step.
+        tokenizer: Makes the prompt of that state, as an actor would have seen it.
+        max_tokens: Tokens of the model's context; a state that leaves no room in it is not added.
+
+    Returns:
+        The episode with one more step, or the same one if it was not truncated.
 
     Raises:
-        PromptError: Its chat template refuses the messages.
+        PromptError: The chat template rejects the messages.
     """
     last = episode.steps[-1] if episode.steps else None
     if last is None or not last.truncated or last.terminated or not last.response_ids:
@@ -144,14 +145,14 @@ def _fill(
     row_of = np.empty(count, dtype=np.int64)
     start = np.empty(count, dtype=np.int64)
     length = np.empty(count, dtype=np.int64)
-    places = np.arange(max(lengths, default=0))
+    positions = np.arange(max(lengths, default=0))
     input_ids = np.empty(tokens, dtype=np.int64)
     begin = 0
     for number, (row, prompt, response) in enumerate(plan):
         middle, end = begin + len(prompt) // 8, begin + lengths[number]
         input_ids[begin:middle] = np.frombuffer(prompt, dtype="<i8")
         input_ids[middle:end] = np.frombuffer(response, dtype="<i8")
-        position_ids[begin:end] = places[: end - begin]
+        position_ids[begin:end] = positions[: end - begin]
         for i in row:
             step = steps[i]
             at, n = begin + len(step.prompt_ids or ()), len(step.response_ids or ())

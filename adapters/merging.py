@@ -1,19 +1,19 @@
-"""Prefix merging: the steps of an episode as as few rows as the prompts allow, each token computed once.
+"""Prefix merging: lays out an episode's steps in as few rows as the prompts allow, so each token is computed once.
 
-An episode's steps are (prompt, response) pairs. Where a prompt extends the previous prompt + response, as in a chat
-that only grows, both steps fit into one row: under causal attention every token of the longer row has the hidden state
-it has in its own step's row. A prompt that was rebuilt or truncated opens a new row; steps of several interleaved
-contexts (a sub-agent, a prompt rebuilt in between) find their own among the open rows.
+An episode's steps are (prompt, response) pairs. If a prompt extends the previous prompt + response, as in a chat that
+only grows, both steps fit into one row: under causal attention every token of the longer row has the hidden state it
+has in its own step's row. A prompt that was rebuilt or truncated opens a new row; steps of several interleaved contexts
+(a sub-agent, a prompt rebuilt in between) each continue their own row.
 
 ==========  =========================================================================================================
 ``merged``  as few rows as possible: a step joins the row whose tokens are the longest prefix of its prompt
 ``steps``   one row per step
-``stream``  one row per episode, for trainers that know no other; refused where a prompt does not extend the row
+``stream``  one row per episode, for trainers that support nothing else; an error if a prompt does not extend the row
 ==========  =========================================================================================================
 
-In a row the first step's prompt is the prompt and everything after it the response. ``step_ids`` says for each response
-token which step's policy wrote it, -1 for what the policy did not write. The value of the state before step t is read
-at the position before the first token of step t, in every layout the same state.
+A row's prompt is the first step's, and everything after it is the response. ``step_ids`` gives the step that wrote each
+response token, -1 for what the policy did not write. The value of the state before step t is read at the position
+before the first token of step t, which is the same state in every layout.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent_envs.errors import ConfigError, DataError, did_you_mean
+from agent_envs.checks import choice
+from agent_envs.errors import DataError
 
 __all__ = ["LAYOUTS", "StepTokens", "TokenRow", "merge_steps", "pack", "plan_packed", "plan_rows"]
 
 LAYOUTS = ("merged", "steps", "stream")
-"""What ``merge_steps`` takes."""
+"""The layouts of ``merge_steps``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class StepTokens:
     """The tokens of one step."""
 
     index: int
-    """Index of the step within its episode; what ``step_ids`` holds for its response."""
+    """Index of the step within its episode; the value in ``step_ids`` for its response."""
     prompt_ids: Sequence[int]
     """Prompt tokens, shape [prompt tokens]; at least one."""
     response_ids: Sequence[int]
@@ -44,7 +45,7 @@ class StepTokens:
     logprobs: Sequence[float] | None = None
     """Log-probability of each response token when it was sampled (nats), shape [response tokens]; None for zeros."""
     trained: bool = True
-    """False where the response must not be trained: its tokens have the step id -1."""
+    """False if the response must not be trained: its tokens then have the step id -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class TokenRow:
     prompt_ids: list[int]
     """The first step's prompt, shape [prompt tokens]."""
     response_ids: list[int]
-    """Everything after it: responses, and between them what the environment said, shape [response tokens]."""
+    """Everything after it: responses with the environment's text between them, shape [response tokens]."""
     step_ids: list[int]
-    """Step that wrote each response token, -1 where the policy did not, shape [response tokens]."""
+    """Step that wrote each response token, -1 for the environment's, shape [response tokens]."""
     logprobs: list[float]
-    """Log-probability of each response token when it was sampled, 0 where the policy did not write it."""
+    """Log-probability of each response token when it was sampled, 0 for the environment's."""
     spans: tuple[tuple[int, int, int], ...]
-    """Per step in order: its index, and where its response begins and ends within ``response_ids``."""
+    """For each step in order: its index, and where its response begins and ends in ``response_ids``."""
 
     @property
     def response_mask(self) -> list[int]:
@@ -69,34 +70,33 @@ class TokenRow:
 
 
 def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[TokenRow]:
-    """The rows of an episode, in the order of each row's first step.
+    """Return the rows of an episode, in the order of their first steps.
 
     Args:
         steps: The episode's steps in the order they were taken.
         layout: ``merged``, ``steps`` or ``stream``.
 
     Returns:
-        Every step in exactly one row; no row for no step.
+        Rows with every step exactly once; none if there are no steps.
 
     Raises:
-        ConfigError: An unknown layout.
-        DataError: A step without prompt or response tokens, steps out of order, log-probabilities that do not fit, or a
-            prompt that does not extend the row where ``stream`` allows only one.
+        ConfigError: The layout does not exist.
+        DataError: A step has no prompt or response tokens, steps are out of order, the number of log-probabilities is
+            wrong, or with ``stream`` a prompt does not extend the row.
 
-    >>> told = StepTokens(0, [1, 2], [3], [-0.5]), StepTokens(1, [1, 2, 3, 9], [4, 5], [-0.1, -0.2])
-    >>> row, = merge_steps(told)
+    >>> steps = StepTokens(0, [1, 2], [3], [-0.5]), StepTokens(1, [1, 2, 3, 9], [4, 5], [-0.1, -0.2])
+    >>> row, = merge_steps(steps)
     >>> row.prompt_ids, row.response_ids, row.step_ids
     ([1, 2], [3, 9, 4, 5], [0, -1, 1, 1])
-    >>> len(merge_steps(told, "steps"))
+    >>> len(merge_steps(steps, "steps"))
     2
     """
+    choice("layout", layout, LAYOUTS)
     _check(steps)
     if layout == "steps":
         plan = [[i] for i in range(len(steps))]
-    elif layout in LAYOUTS:
-        plan = plan_rows([(step.prompt_ids, step.response_ids) for step in steps])
     else:
-        raise ConfigError(f"unknown layout {layout!r}.{did_you_mean(layout, LAYOUTS)}")
+        plan = plan_rows([(step.prompt_ids, step.response_ids) for step in steps])
     if layout == "stream" and len(plan) > 1:
         raise DataError(
             f"the prompt of step {steps[plan[1][0]].index} does not extend the prompt and response before it, so one "
@@ -106,7 +106,7 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
 
 
 def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[int]]:
-    """Which steps share a row: each joins the open row that is the longest prefix of its prompt.
+    """Return which steps share a row: each joins the open row that is the longest prefix of its prompt.
 
     Args:
         steps: (prompt, response) tokens of each step, in order.
@@ -115,7 +115,7 @@ def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list
         Positions in ``steps``, row by row in the order of their first steps.
 
     Raises:
-        DataError: A token that is no integer.
+        DataError: A token is not an integer.
 
     >>> plan_rows([([1], [2]), ([1, 2, 3], [4]), ([7], [8]), ([1, 2, 3, 4], [5])])
     [[0, 1, 3], [2]]
@@ -126,18 +126,18 @@ def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list
 def plan_packed(steps: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
     """``plan_rows`` on packed tokens, where a prefix is one comparison of memory.
 
-    The row of the step before is tried first, so an episode that only grows costs one pass over its prompts. Other open
-    rows are compared only if they would be longer.
+    The previous step's row is tried first, so an episode that only grows costs one pass over its prompts. Other
+    open rows are compared only if they would be longer.
     """
     rows: list[list[int]] = []
     whole: list[bytes] = []  # [rows] the tokens of each
-    latest = -1  # the row of the step before
+    latest = -1  # the previous step's row
     for i, (prompt, response) in enumerate(steps):
         home = latest if latest >= 0 and prompt.startswith(whole[latest]) else -1
         if len(rows) > 1:
             found = (len(whole[home]), rows[home][-1]) if home >= 0 else (0, -1)
             for row, tokens in enumerate(whole):
-                # of equal rows the one used last
+                # of equal rows, the last one used
                 if found < (len(tokens), rows[row][-1]) and prompt.startswith(tokens):
                     home, found = row, (len(tokens), rows[row][-1])
         if home < 0:
@@ -151,10 +151,10 @@ def plan_packed(steps: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
 
 
 def pack(tokens: Sequence[int]) -> bytes:
-    """Tokens as the bytes of an int64 array; the fastest way from Python's integers to one.
+    """Return tokens as the bytes of an int64 array, faster than through NumPy.
 
     Raises:
-        DataError: One is no integer of 64 bits.
+        DataError: A token is not a 64-bit integer.
 
     >>> pack([1, 256]).hex()
     '01000000000000000001000000000000'
@@ -162,7 +162,7 @@ def pack(tokens: Sequence[int]) -> bytes:
     try:
         return _struct(len(tokens)).pack(*tokens)
     except struct.error as e:
-        raise DataError(f"tokens are integers of 64 bits; {e}") from e
+        raise DataError(f"tokens must be 64-bit integers: {e}") from e
 
 
 @lru_cache(maxsize=8192)
@@ -174,11 +174,11 @@ def _check(steps: Sequence[StepTokens]) -> None:
     previous = -1
     for step in steps:
         if step.index <= previous:
-            raise DataError(f"steps are expected in order, got step {step.index} after step {previous}")
+            raise DataError(f"steps must be in order, got step {step.index} after step {previous}")
         previous = step.index
         for name, tokens in (("prompt", step.prompt_ids), ("response", step.response_ids)):
             if not len(tokens):
-                raise DataError(f"step {step.index} has no {name} tokens; leave such steps out")
+                raise DataError(f"step {step.index} has no {name} tokens; leave out such steps")
         if step.logprobs is not None and len(step.logprobs) != len(step.response_ids):
             raise DataError(
                 f"step {step.index} has {len(step.response_ids)} response tokens and {len(step.logprobs)} "
@@ -193,12 +193,12 @@ def _fill(steps: Sequence[StepTokens]) -> TokenRow:
     logprobs: list[float] = []
     spans = []
     for step in steps:
-        said = list(step.prompt_ids[len(prompt) + len(response) :])  # what came between the two responses
-        response += said
+        between = list(step.prompt_ids[len(prompt) + len(response) :])  # what followed the last response
+        response += between
         start, count = len(response), len(step.response_ids)
         response += step.response_ids
-        step_ids += [-1] * len(said) + [step.index if step.trained else -1] * count
-        logprobs += [0.0] * len(said)
+        step_ids += [-1] * len(between) + [step.index if step.trained else -1] * count
+        logprobs += [0.0] * len(between)
         logprobs += step.logprobs if step.logprobs is not None else [0.0] * count
         spans.append((step.index, start, start + count))
     return TokenRow(prompt, response, step_ids, logprobs, tuple(spans))

@@ -1,12 +1,12 @@
-"""An environment of this package as one of SkyRL-Gym, and the dataset rows that SkyRL's trainer reads.
+"""Environments of this package in SkyRL-Gym, and dataset rows for SkyRL's trainer.
 
     import agent_envs.adapters.skyrl as skyrl
 
     skyrl.register()                                                    # in every process that makes environments
     rows = skyrl.make_rows("AgentR1/GSM8KTool-v0", range(1000))         # a parquet or JSON dataset for SkyRL
-    env = skyrl_gym.make("agentr1", extras=rows[0])                     # what SkyRL's generator does with a row
+    env = skyrl_gym.make("agentr1", extras=rows[0])                     # as SkyRL's generator does for each row
 
-SkyRL grows one conversation per episode and tokenizes it itself, so a wrapper that rebuilds the prompt is refused.
+SkyRL appends to one conversation per episode and tokenizes it itself, so wrappers that rebuild the prompt are rejected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.checks import choice
 from agent_envs.episodes.record import to_json_types
 from agent_envs.errors import ConfigError, MissingExtraError, check_release
 from agent_envs.messages import Message, Observation
@@ -34,23 +35,23 @@ __all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
 check_release("skyrl-gym", "0.4.0", "0.5", "skyrl")
 
 ENV_CLASS = "agentr1"
-"""The name under which ``register`` makes ``SkyRLTextEnv`` known; the rows' ``env_class``."""
+"""The name under which ``register`` registers ``SkyRLTextEnv``; the rows' ``env_class``."""
 
 _SETTINGS = ("env_id", "env_kwargs", "wrappers", "index", "seed", "tool_role")
 
 
 def register(env_class: str = ENV_CLASS) -> None:
-    """Make the environments known to ``skyrl_gym.make``; said again, it does nothing.
+    """Register the environments for ``skyrl_gym.make``; calling it again does nothing.
 
     Raises:
-        ConfigError: Another environment has the name.
+        ConfigError: The name is taken by another environment.
     """
     entry_point = f"{SkyRLTextEnv.__module__}:{SkyRLTextEnv.__name__}"
     known = skyrl_gym.registry.get(env_class)
     if known is None:
         skyrl_gym.register(id=env_class, entry_point=entry_point)
     elif known.entry_point != entry_point:
-        raise ConfigError(f"SkyRL-Gym has an environment {env_class!r} of its own; name another env_class")
+        raise ConfigError(f"SkyRL-Gym already has another environment {env_class!r}; choose another env_class")
 
 
 def make_rows(
@@ -63,29 +64,28 @@ def make_rows(
     env_class: str = ENV_CLASS,
     tool_role: str = "tool",
 ) -> list[dict[str, Any]]:
-    """Rows for the tasks at ``indices`` of an environment, with their true first prompts.
+    """Return dataset rows for tasks of an environment, with their actual first prompts.
 
     Args:
-        env_id: What ``gymnasium.make`` takes.
+        env_id: As for ``gymnasium.make``.
         indices: Task indices within the split that ``env_kwargs`` names.
         env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
-        wrappers: Specs such as ``FormatReward(weight=0.1)``, the first innermost.
-        seed: Seed of every reset: with the index it settles how an episode begins.
-        env_class: The name it is registered under.
-        tool_role: ``"tool"`` or, for chat templates without it, ``"user"``: the role of tools' results.
+        wrappers: Specs such as ``FormatReward(weight=0.1)``, innermost first.
+        seed: Seed of every reset: with the index it determines how an episode begins.
+        env_class: The name under which it is registered.
+        tool_role: Role of tool results: ``"tool"``, or ``"user"`` for chat templates without it.
 
     Returns:
-        One dictionary per index. SkyRL takes ``prompt`` and ``env_class``; the rest are the environment's ``extras``.
+        One dictionary per index. SkyRL uses ``prompt`` and ``env_class``; the rest are the environment's ``extras``.
 
     Raises:
-        ConfigError: There is no such environment, or the keyword arguments are not JSON.
+        ConfigError: The environment does not exist, or the keyword arguments are not JSON values.
 
     >>> row = make_rows("AgentR1/GSM8K-v0", [3])[0]
     >>> row["env_class"], [message["role"] for message in row["prompt"]]
     ('agentr1', ['system', 'user'])
     """
-    if tool_role not in ("tool", "user"):
-        raise ConfigError(f"tool_role is 'tool' or 'user', got {tool_role!r}")
+    choice("tool_role", tool_role, ("tool", "user"))
     try:
         settings = {"env_kwargs": json.dumps(dict(env_kwargs or {})), "wrappers": json.dumps(list(wrappers))}
     except TypeError as e:
@@ -109,11 +109,11 @@ class SkyRLTextEnv(BaseTextEnv):
     """One episode of an environment, as SkyRL plays it: ``init`` once, then ``step`` until done.
 
     Args:
-        env_config: Defaults of what a row's ``extra_info`` names, from SkyRL's configuration (``env_id`` and so on).
+        env_config: Defaults for a row's ``extra_info``, from SkyRL's configuration (``env_id`` and so on).
         extras: The row; ``extra_info`` names environment and task, ``max_turns`` is the trainer's limit.
 
     Raises:
-        ConfigError: No environment is named, or something unknown is.
+        ConfigError: The environment is not named or does not exist.
     """
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -122,9 +122,7 @@ class SkyRLTextEnv(BaseTextEnv):
         named = {**(env_config or {}), **(extras.get("extra_info") or {})}
         settings = {name: named[name] for name in _SETTINGS if named.get(name) is not None}
         if "env_id" not in settings:
-            raise ConfigError(
-                "the row's extra_info names no env_id; make rows with agent_envs.adapters.skyrl.make_rows"
-            )
+            raise ConfigError("the row's extra_info has no env_id; make rows with agent_envs.adapters.skyrl.make_rows")
         self.max_turns = int(extras.get("max_turns") or 0)
         self.tool_role = str(settings.get("tool_role", "tool"))
         kwargs, wrappers = (
@@ -139,14 +137,14 @@ class SkyRLTextEnv(BaseTextEnv):
         self._ended = {"terminated": False, "truncated": False}
 
     def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
-        """Begin the row's task. The prompt is made anew: it is the one that ``make_rows`` wrote."""
+        """Start the row's task. The prompt is rebuilt and equals the one that ``make_rows`` wrote."""
         options = None if self._index is None else {"index": int(self._index)}
         observation, info = self.env.reset(seed=self._seed, options=options)
         self._info = info
         return self._shown(observation, info), to_json_types(info)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Carry out the model's text.
+        """Execute the model's text.
 
         Returns:
             ``observations``: the new messages, none when the episode is over; ``reward`` of this step; ``done``; and
@@ -170,11 +168,11 @@ class SkyRLTextEnv(BaseTextEnv):
         return BaseTextEnvStepOutput(observations=new, reward=float(reward), done=done, metadata=metadata)
 
     def close(self) -> None:
-        """Free what the environment holds."""
+        """Close the environment."""
         self.env.close()
 
     def get_metrics(self) -> dict[str, Any]:
-        """The episode's measures, which SkyRL averages."""
+        """Return the episode's metrics, which SkyRL averages."""
         return {
             "success": float(self._info.get("success", False)),
             "score": float(self._info.get("score", 0.0)),
@@ -188,18 +186,20 @@ class SkyRLTextEnv(BaseTextEnv):
         begun = bool(self._conversation.messages)
         new, fresh = self._conversation.observe(observation, info)
         if fresh and begun:
-            raise ConfigError("a wrapper rebuilds the prompt; SkyRL's conversation only grows: leave the wrapper out")
+            raise ConfigError(
+                "a wrapper rebuilds the prompt, but SkyRL can only append to the conversation: leave out the wrapper"
+            )
         if self.tool_role == "tool":
             return new
         return [{**message, "role": "user"} if message["role"] == "tool" else message for message in new]
 
 
 def _instructions(env: gym.Env[Any, str]) -> str:
-    """The system message. SkyRL gives chat templates no ``tools=``, so the tools are told in words."""
+    """The system message. SkyRL passes no ``tools=`` to chat templates, so the tools are described in words."""
     return "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions"))))
 
 
 def _decoded(value: Any, kind: type) -> Any:
-    """A row's value: JSON, which datasets keep as it is, or the object itself."""
+    """A row's value: JSON, which datasets store unchanged, or the object itself."""
     value = json.loads(value) if isinstance(value, str) else value
     return kind() if value is None else kind(value)

@@ -1,7 +1,7 @@
-"""Tools as Python methods: for trainers that read a tool's schema from a signature, type hints and a docstring.
+"""Turns tools into Python methods, for trainers that read a tool's schema from its signature and docstring.
 
-A tool's JSON schema becomes a keyword-only signature and a Google-style docstring. What hints cannot say (ranges, the
-properties of nested objects, ...) stands in the argument's description as JSON, so that nothing is lost.
+A tool's JSON schema becomes a keyword-only signature and a Google-style docstring. What type hints cannot express
+(ranges, the properties of nested objects, ...) is added to the argument's description as JSON, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PLAIN: dict[str, Any] = {
     "array": list,
     "object": dict,
 }
-# what a schema may hold beside what a hint says
-_SAID = {"description", "title", "default", "additionalProperties"}
+# keys that a type hint need not express
+_EXPRESSED = {"description", "title", "default", "additionalProperties"}
 
 
 def type_hint(schema: Mapping[str, Any], name: str = "Arguments") -> Any:
-    """The type hint of a JSON schema; ``Any`` where there is no narrower one.
+    """Return the type hint of a JSON schema; ``Any`` if there is no narrower one.
 
     Args:
         schema: Draft 2020-12.
@@ -75,13 +75,13 @@ def type_hint(schema: Mapping[str, Any], name: str = "Arguments") -> Any:
 
 
 def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str]) -> Callable[..., str]:
-    """A method that calls a tool, with the tool's name, its signature, and a docstring that describes every argument.
+    """Return a method that calls a tool, with the tool's name and signature and a docstring for every argument.
 
-    Arguments are passed on as they come, however wrong: the environment says what was expected, as to every policy.
+    Arguments are passed on unchecked: the environment answers wrong ones, as for every policy.
 
     Args:
         spec: The tool.
-        call: Does the work, from the instance, the tool's name and the arguments to its result.
+        call: Takes the instance, the tool's name and the arguments, and returns the result.
 
     Raises:
         ConfigError: The tool has no name.
@@ -103,7 +103,7 @@ def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str])
     lines = [" ".join(str(function.get("description") or name).split()), "", "Args:"] if properties else []
     for key, schema in properties.items():
         words = " ".join(str(schema.get("description") or key.replace("_", " ")).split())
-        lines.append(f"    {key}: {words}{_unsaid(schema)}")
+        lines.append(f"    {key}: {words}{_rest(schema)}")
     if not properties:
         lines = [" ".join(str(function.get("description") or name).split())]
     method.__doc__ = "\n".join([*lines, "", "Returns:", "    The tool's result."])
@@ -114,7 +114,7 @@ def _signature(parameters: Mapping[str, Any]) -> inspect.Signature:
     properties = parameters.get("properties", {})
     found = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
     if not all(key.isidentifier() and not keyword.iskeyword(key) and key != "self" for key in properties):
-        # no signature of Python's has such names; a mapping of arguments still does
+        # Python allows no such parameter names, but a mapping of arguments may have them
         found.append(inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any))
         return inspect.Signature(found, return_annotation=str)
     for key, schema in properties.items():
@@ -126,17 +126,17 @@ def _signature(parameters: Mapping[str, Any]) -> inspect.Signature:
     return inspect.Signature(found, return_annotation=str)
 
 
-def _unsaid(schema: Mapping[str, Any]) -> str:
-    """The schema as JSON where its type hint does not say all of it."""
-    told = {key: value for key, value in schema.items() if key != "description"}
-    return "" if _plain(schema) else f" JSON schema: {json.dumps(told)}"
+def _rest(schema: Mapping[str, Any]) -> str:
+    """The schema as JSON, if its type hint does not express all of it."""
+    rest = {key: value for key, value in schema.items() if key != "description"}
+    return "" if _plain(schema) else f" JSON schema: {json.dumps(rest)}"
 
 
 def _plain(schema: Any) -> bool:
-    """Whether a hint says all of a schema: plain types, choices, and lists and mappings of these."""
+    """Whether a type hint expresses all of a schema: plain types, choices, and lists and mappings of these."""
     if not isinstance(schema, Mapping):
         return schema in (True, False)
-    rest = {key: value for key, value in schema.items() if key not in _SAID}
+    rest = {key: value for key, value in schema.items() if key not in _EXPRESSED}
     others = schema.get("additionalProperties", False)
     if "enum" in rest or "const" in rest:
         return set(rest) <= {"enum", "const", "type"}
@@ -150,14 +150,14 @@ def _plain(schema: Any) -> bool:
 
 
 class CallableSpec(dict[str, Any]):
-    """A tool's whole specification that can also be called.
+    """A tool's full specification that can also be called.
 
-    Chat templates take tools as such dictionaries or as functions, and read the latter's schema from their hints. This
-    is both: the template shows exactly what it shows for every other actor, and the trainer calls it.
+    Chat templates take tools as such dictionaries, or as functions whose schema they read from type hints. This is
+    both: the template renders what it renders for every other actor, and the trainer can call it.
 
     Args:
         spec: The tool.
-        call: From its arguments to its result.
+        call: Takes the arguments and returns the result.
 
     >>> spec = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {}}}
     >>> add = CallableSpec(spec, lambda arguments: str(sum(arguments.values())))

@@ -1,11 +1,11 @@
-"""An environment of this package as one of verifiers: loaded by its tools, played by its clients, scored by a rubric.
+"""Environments of this package in verifiers: loaded by its commands, played by its clients, scored by a rubric.
 
     env = verifiers.load_environment("agent_envs.adapters.verifiers", gym_id="AgentR1/GSM8KTool-v0")
 
     vf-eval agent_envs.adapters.verifiers -a '{"gym_id": "AgentR1/GSM8KTool-v0"}' -m MODEL -b http://localhost:8000/v1
 
-Tools go to the server natively, as ``tools=``; the calls it returns are written in the environment's own wire format
-and run by the environment. Token ids are verifiers' own and untouched.
+Tools are passed to the server natively, as ``tools=``; the calls it returns are written in the environment's own wire
+format and run by the environment. Token ids are those of verifiers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
+from agent_envs.checks import choice, integer
 from agent_envs.episodes.record import to_json_types
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, check_release
+from agent_envs.errors import BackendError, MissingExtraError, check_release
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.prompts.conversation import Conversation
 from agent_envs.wrapping.specs import make_text_env
@@ -46,28 +47,27 @@ def load_environment(
     max_turns: int | None = None,
     seed: int = 0,
 ) -> VerifiersTextEnv:
-    """The entry that ``verifiers.load_environment`` and ``vf-eval`` look for.
+    """Load an environment; ``verifiers.load_environment`` and ``vf-eval`` call this.
 
     Args:
-        gym_id: What ``gymnasium.make`` takes.
+        gym_id: As for ``gymnasium.make``.
         split: The split to train on.
         eval_split: The split to evaluate on; None for the first tasks of ``split``.
-        num_train: Tasks of ``split``, fewer where there are fewer; -1 for all. Each is reset once for its prompt.
-        num_eval: Tasks of ``eval_split``, in the same way.
+        num_train: Tasks of ``split``, or all if there are fewer; -1 for all. Each is reset once for its prompt.
+        num_eval: Tasks of ``eval_split``, likewise.
         env_kwargs: Further arguments of the environment (``data``, ``parser``...).
-        wrappers: Specs such as ``"FormatReward(weight=0.1)"``, the first innermost.
-        tool_mode: ``"native"``: the server gets the tools and returns calls; ``"text"``: the system message tells the
-            tools, and the model's text holds the calls.
-        max_turns: Turns after which an episode is truncated; None for the environment's own limit alone.
-        seed: Seed of every reset: with the index it settles how an episode begins, as the dataset's prompt shows it.
+        wrappers: Specs such as ``"FormatReward(weight=0.1)"``, innermost first.
+        tool_mode: ``"native"``: the server gets the tools and returns calls; ``"text"``: the system message describes
+            the tools, and the model's text contains the calls.
+        max_turns: Turns after which an episode is truncated; None for the environment's own limit.
+        seed: Seed of every reset: with the index it determines how an episode begins, as in the dataset's prompt.
 
     Raises:
-        ConfigError: There is no such environment, or the arguments do not fit.
+        ConfigError: The environment does not exist, or the arguments do not fit.
     """
-    if tool_mode not in ("native", "text"):
-        raise ConfigError(f"tool_mode must be 'native' or 'text', got {tool_mode!r}")
-    if max_turns is not None and max_turns < 1:
-        raise ConfigError(f"max_turns must be at least 1, got {max_turns}")
+    choice("tool_mode", tool_mode, ("native", "text"))
+    if max_turns is not None:
+        integer("max_turns", max_turns, minimum=1)
     kwargs = dict(env_kwargs or {})
     maker = _Maker(gym_id, kwargs, tuple(wrappers), tool_mode, seed)
     env = maker.make(split)
@@ -112,7 +112,7 @@ class _EpisodeRubric(vf.Rubric):
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes an environment, and says what its model is told."""
+    """Makes an environment and the conversation with its model."""
 
     gym_id: str
     env_kwargs: dict[str, Any]
@@ -124,8 +124,8 @@ class _Maker:
         return make_text_env(self.gym_id, {**self.env_kwargs, "split": split}, self.wrappers)
 
     def conversation(self, env: gym.Env[Any, str]) -> Conversation:
-        said = ["instructions"] if self.tool_mode == "native" else ["instructions", "tool_instructions"]
-        return Conversation("\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in said))))
+        names = ["instructions"] if self.tool_mode == "native" else ["instructions", "tool_instructions"]
+        return Conversation("\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in names))))
 
     def reset(self, env: gym.Env[Any, str], index: int) -> tuple[Any, dict[str, Any]]:
         return env.reset(seed=self.seed, options={"index": index})
@@ -133,7 +133,7 @@ class _Maker:
 
 @dataclass(slots=True)
 class _Running:
-    """An episode under way."""
+    """An episode in progress."""
 
     env: gym.Env[Any, str]
     conversation: Conversation
@@ -143,21 +143,21 @@ class _Running:
 
 
 class VerifiersTextEnv(vf.MultiTurnEnv):
-    """Episodes of an environment, a turn per step. Made by ``load_environment``.
+    """Episodes of an environment, one turn per step; made by ``load_environment``.
 
     ``state["env_steps"]`` has per step its ``action``, ``reward``, ``terminated``, ``truncated`` and ``info``; a
-    trajectory step's ``reward`` is the step's own. A prompt that a wrapper rebuilds is the next turn's whole prompt.
-    An environment whose backend fails ends the rollout with an ``InfraError``.
+    trajectory step's ``reward`` is the step's own. A prompt that a wrapper rebuilds replaces the next turn's
+    prompt. If an environment's backend fails, the rollout ends with an ``InfraError``.
     """
 
     def __init__(self, maker: _Maker, turn_limit: int, **kwargs: Any) -> None:
-        # verifiers stops at max_turns before the environment has seen the last turn, so the limit is ours
+        # verifiers stops at max_turns before the environment sees the last turn, so the limit is applied here
         super().__init__(max_turns=-1, **kwargs)
         self._maker, self._turn_limit = maker, turn_limit
         self._running: dict[str, _Running] = {}
 
     async def setup_state(self, state: vf.State) -> vf.State:
-        """Begin the row's task."""
+        """Start the row's task."""
         info = state["info"]
         state["env_steps"] = []
 
@@ -176,7 +176,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
         return state
 
     async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
-        """What the environment says to the last message; also the rollout's end, where it is one."""
+        """Return the environment's answer to the last message, and end the rollout if the episode has ended."""
         running = self._running[state["trajectory_id"]]
         action, call_ids = _action(messages[-1], running.format_call)
         async with running.lock:
@@ -198,7 +198,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
         return answers
 
     async def get_prompt_messages(self, state: vf.State) -> vf.Messages:
-        """The next prompt: what was shown and what is new, or the prompt that a wrapper has rebuilt."""
+        """Return the next prompt: the messages so far with the new ones, or the prompt that a wrapper rebuilt."""
         messages = await super().get_prompt_messages(state)
         running = self._running[state["trajectory_id"]]
         if not state["trajectory"] or not running.fresh or state.get("final_env_response") is not None:
@@ -207,14 +207,14 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
 
     @vf.cleanup
     async def close_env(self, state: vf.State) -> None:
-        """Free what the episode holds."""
+        """Close the episode's environment."""
         running = self._running.pop(state["trajectory_id"], None)
         if running is not None:
             await asyncio.to_thread(running.env.close)
 
 
 def _action(message: Any, format_call: Callable[[str, dict[str, Any]], str] | None) -> tuple[str, list[str]]:
-    """A response as the environment's text, and the ids of its calls."""
+    """Return a response as text for the environment, and the ids of its calls."""
     content = message.content or ""
     if not isinstance(content, str):
         content = "".join(part.get("text") or "" for part in content)
@@ -230,7 +230,7 @@ def _last_info(state: vf.State) -> Mapping[str, Any]:
 
 
 def _dataset(maker: _Maker, split: str, count: int) -> Callable[[], Any]:
-    """Makes the rows of a split when they are asked for: prompt, and info with split and index."""
+    """Return a function that makes the rows of a split: prompt, and info with split and index."""
 
     def build() -> Any:
         from datasets import Dataset

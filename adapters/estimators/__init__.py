@@ -1,8 +1,7 @@
 """Advantage estimators over (trajectory, step): pure tensor functions, no trainer import.
 
-A row is one step of one trajectory: a prompt and the response sampled for it, wherever its tokens stand in a
-trainer's batch. ``StepRows`` hold what is known per step and, for estimators that look at tokens, ``TokenRows`` the
-same tokens flat.
+A row is one step of one trajectory: a prompt and the response sampled for it, wherever its tokens are in a trainer's
+batch. ``StepRows`` hold the data of the steps, and ``TokenRows`` their tokens for estimators that work on tokens.
 
     estimator = get_estimator("gae")
     result = estimator(rows, EstimatorOptions(gamma=0.99))
@@ -13,7 +12,7 @@ name                       advantage of    formula, for trajectory i, step t, to
 =========================  ==============  ===========================================================================
 ``gae``                    steps, critic   delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}
 ``token_gae``              tokens, critic  the same over the tokens of the whole trajectory
-``bi_level_gae``           tokens, critic  over turns first, their returns as rewards of the tokens then
+``bi_level_gae``           tokens, critic  over turns first, then over tokens with the turns' returns as rewards
 ``grpo``                   trajectories    (S_i - mean_g) / (std_g + 1e-6); Dr.GRPO: S_i - mean_g
 ``rloo``                   trajectories    S_i - mean of the group's other scores
 ``reinforce``              steps           G_t = r_t + gamma G_{t+1}, whitened over steps
@@ -23,13 +22,12 @@ name                       advantage of    formula, for trajectory i, step t, to
 ``gigpo``                  steps           grpo + w (G_t compared among steps from the same state)
 =========================  ==============  ===========================================================================
 
-Each function's docstring has its paper, a worked example and what differs from the code that was released; the examples
-are in ``tests/adapters/test_estimators.py`` too. What holds for all: rows that are not valid (padding, broken episodes)
-enter no sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened
-to 0.
+Each function's docstring has its paper, a worked example and its differences from the released code; the examples are
+in ``tests/adapters/test_estimators.py`` too. For all of them: rows that are not valid (padding, broken episodes) enter
+no sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened to 0.
 
-Before an estimator: ``process_rewards`` mixes reward components, ``RewardScale`` scales rewards, ``check_log_probs``
-and ``check_episodes`` look at what is not in the rows.
+Before an estimator runs, ``process_rewards`` mixes reward components, ``RewardScale`` scales rewards, and
+``check_log_probs`` and ``check_episodes`` check what is not in the rows.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""What must hold of a batch before anything is computed from it: errors that name the episode, counts for the rest."""
+"""Checks of a batch before anything is computed from it: errors that name the episode, counts for the rest."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
 
     Returns:
         Counts: ``missing_steps`` (indices skipped within a trajectory: steps that were not sampled, or were lost),
-        ``groups_incomplete`` (groups with another number of trajectories than asked for), ``steps_without_tokens``.
-        Each is said once in the log where it is not 0.
+        ``groups_incomplete`` (groups with a different number of trajectories), ``steps_without_tokens``. Each one that
+        is not 0 is logged as a warning once.
 
     Raises:
-        DataError: A tensor of another length; a reward or value that is infinite or not a number, a baseline or final
-            value that is infinite; a negative or a repeated step index; a trajectory in two groups. Names the
-            trajectory and step.
+        DataError: A tensor of the wrong length; a reward or value that is infinite or NaN, a baseline or final value
+            that is infinite; a negative or a repeated step index; a trajectory in two groups. Names the trajectory
+            and step.
     """
     _check_shapes(rows)
     valid = rows.valid.nonzero().squeeze(1)
@@ -46,7 +46,7 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
     for what, x in (("reward", rows.rewards), ("value", rows.values)):
         if x is not None:
             _check_finite(rows, what, x[valid], valid)
-    # where these are not known they are not a number
+    # NaN where these are not known
     for what, x in (("greedy baseline", rows.baseline), ("final value", rows.final_values)):
         if x is not None:
             _check_finite(rows, what, x[valid].nan_to_num(0.0, torch.inf, -torch.inf), valid)
@@ -70,12 +70,14 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
     previous = torch.where(begins, -1, torch.cat([s[:1], s[:-1]])) if len(t) else s
     counts = {"missing_steps": float((s - previous - 1).sum())}
     if counts["missing_steps"]:
-        say_once("some steps are missing from their trajectories; the others are taken as consecutive")
+        say_once("some steps are missing from their trajectories; the remaining ones are treated as consecutive")
     if group_size is not None:
         sizes = torch.bincount(group[begins].unique(return_inverse=True)[1]) if len(t) else t
         counts["groups_incomplete"] = float((sizes != group_size).sum())
         if counts["groups_incomplete"]:
-            say_once(f"some groups do not have {group_size} trajectories: they broke, or are split over batches")
+            say_once(
+                f"some groups do not have {group_size} trajectories: episodes broke, or the group is split over batches"
+            )
     if rows.tokens is not None:
         counts |= _check_tokens(rows)
     return counts
@@ -88,7 +90,7 @@ def check_log_probs(
     trajectory: torch.Tensor,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Refuse log-probabilities that are infinite, positive beyond round-off or not a number at a trained token.
+    """Reject log-probabilities that are infinite, NaN or positive (beyond round-off) at a trained token.
 
     Args:
         what: Whose they are, for the message: "old", "reference".
@@ -98,7 +100,7 @@ def check_log_probs(
         names: Names of trajectories by number.
 
     Raises:
-        DataError: There is one; names the trajectory.
+        DataError: One was found; names the trajectory.
     """
     wrong = (~log_probs.isfinite() | (log_probs > 1e-3)) & (step_row >= 0)
     if bool(wrong.any()):
@@ -119,7 +121,7 @@ def check_episodes(steps: Sequence[int], tokens: Sequence[int]) -> dict[str, flo
         tokens: Response tokens of each episode, shape [episodes].
 
     Returns:
-        ``episodes_without_steps`` and, among the others, ``episodes_without_tokens``; each is said once in the log.
+        ``episodes_without_steps`` and, among the others, ``episodes_without_tokens``; each is logged once.
 
     >>> check_episodes([2, 0, 1], [10, 0, 3])
     {'episodes_without_steps': 1.0, 'episodes_without_tokens': 0.0}
@@ -127,25 +129,25 @@ def check_episodes(steps: Sequence[int], tokens: Sequence[int]) -> dict[str, flo
     without_steps = sum(s == 0 for s in steps)
     without_tokens = sum(s > 0 and n == 0 for s, n in zip(steps, tokens, strict=True))
     if without_steps:
-        say_once("some episodes have no step: they are not trained, and count in the metrics alone")
+        say_once("some episodes have no step: they are not trained on and count in the metrics only")
     if without_tokens:
-        say_once("some episodes have no response token: they are not trained, and count in the metrics alone")
+        say_once("some episodes have no response token: they are not trained on and count in the metrics only")
     return {"episodes_without_steps": float(without_steps), "episodes_without_tokens": float(without_tokens)}
 
 
 def note_zero_advantages(advantages: torch.Tensor, valid: torch.Tensor, estimator: str) -> dict[str, float]:
-    """Count, and say once, that a batch teaches nothing: every advantage is 0."""
+    """Return whether every advantage of a batch is 0, so that it teaches nothing; log that once."""
     zero = bool(valid.any()) and not bool(advantages[valid].any())
     if zero:
         say_once(
-            f"every advantage of a batch is 0 ({estimator}): all rewards that are compared are equal, so the policy "
-            "loss has no gradient. Harder or easier tasks, larger groups or a denser reward would change that"
+            f"every advantage of a batch is 0 ({estimator}): all compared rewards are equal, so the policy loss has no "
+            "gradient. Harder or easier tasks, larger groups or a denser reward would change that"
         )
     return {"zero_advantage_batch": float(zero)}
 
 
 class GroupsSeen:
-    """Notices groups whose trajectories come in more than one batch, where they would be compared in parts.
+    """Notices groups that are split over several batches, whose trajectories are then compared in parts.
 
     Args:
         memory: How many groups are remembered.
@@ -161,11 +163,11 @@ class GroupsSeen:
         self._memory = memory
 
     def update(self, groups: Iterable[str]) -> list[str]:
-        """Take in the names of a batch's groups; those that an earlier batch had, in order."""
+        """Record the names of a batch's groups and return those that an earlier batch had, in order."""
         names = list(dict.fromkeys(groups))
         again = [name for name in names if name in self._names]
         if again:
-            say_once("some groups come in more than one batch: their trajectories are compared in parts")
+            say_once("some groups are split over several batches: their trajectories are compared in parts")
         for name in names:
             if name not in self._names:
                 self._names.add(name)
@@ -178,17 +180,8 @@ class GroupsSeen:
 def _check_shapes(rows: StepRows) -> None:
     n = rows.rewards.shape[0]
     names = (
-        "rewards",
-        "trajectory",
-        "step",
-        "group",
-        "valid",
-        "truncated",
-        "values",
-        "final_values",
-        "baseline",
-        "anchor",
-    )
+        "rewards", "trajectory", "step", "group", "valid", "truncated", "values", "final_values", "baseline", "anchor",
+    )  # fmt: skip
     for name in names:
         x = getattr(rows, name)
         if x is not None and tuple(x.shape) != (n,):

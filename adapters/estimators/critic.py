@@ -3,8 +3,8 @@
 All of them (Schulman et al., arXiv 1506.02438, eq. 11-16) are delta_k = r_k + gamma V_{k+1} - V_k and
 A_k = delta_k + gamma lam A_{k+1}, and differ in what k counts and where V is read.
 
-Deviations from what was released, for all three: a trajectory that a limit ended bootstraps, V_T = V(final state),
-where that value is known (``bootstrap_truncated=False`` is the released rule, V_T = 0).
+Deviation from the released code, for all three: a truncated trajectory bootstraps, V_T = V(final state), if that value
+is known (``bootstrap_truncated=False`` is the released rule, V_T = 0).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     A^E compares the scores S_i of a group's trajectories, as ``grpo`` does. A^S compares the discounted returns G_t =
     r_t + gamma G_{t+1} of the steps of a group whose states before acting are the same anchor: equal texts, or with
     ``similar_anchors`` texts whose ``difflib.SequenceMatcher`` ratio is at least ``similarity``, clustered greedily
-    in the order of trajectories and steps. Both are x - mean, over (std + 1e-6) with ``mean_std_norm``; a comparison
-    with nobody is 0. w is ``step_advantage_weight``.
+    in the order of trajectories and steps. Both are x - mean, divided by (std + 1e-6) with ``mean_std_norm``; a step or
+    trajectory with nothing to compare it to has 0. w is ``step_advantage_weight``.
 
     Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, gamma = 1,
     ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2:
@@ -71,12 +71,12 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def similar_anchors(group: torch.Tensor, anchor: torch.Tensor, texts: Sequence[str], similarity: float) -> torch.Tensor:
-    """The anchors with similar ones replaced by the first of their cluster.
+    """Return the anchors with similar ones replaced by the first of their cluster.
 
     Per group and in the order given, a text joins the first cluster whose first text it is similar to:
     ``SequenceMatcher(None, text, first).ratio() >= similarity``; otherwise it starts one. Equal texts have the same
-    number and are looked at once. Two upper bounds on the ratio, from the counts of characters and from the longest
-    common subsequence, spare most comparisons.
+    number and are compared once. Two upper bounds on the ratio, from the counts of characters and from the longest
+    common subsequence, avoid most comparisons.
 
     Args:
         group: Shape [steps].
@@ -122,30 +122,30 @@ def _first_similar(
     known = table[: len(clusters)]
     common = np.minimum(known, counts[own]).sum(1)  # no alignment has more equal characters
     total = known.sum(1) + counts[own].sum()
-    # a rounding's worth below, so that what the exact ratio lets through is never held back
+    # a little lower, so that rounding never excludes a text that the exact ratio accepts
     possible = 2.0 * common >= (similarity - 1e-12) * total
-    places: dict[str, int] = {}
-    for place, character in enumerate(texts[own]):
-        places[character] = places.get(character, 0) | 1 << place
+    positions: dict[str, int] = {}
+    for position, character in enumerate(texts[own]):
+        positions[character] = positions.get(character, 0) | 1 << position
     for c in np.flatnonzero(possible):
         first = texts[clusters[c]]
         if texts[own] == first:
             return clusters[c]
-        # the matching blocks are a common subsequence: what has none that is long enough needs no closer look
-        if 2.0 * _common_subsequence(places, len(texts[own]), first) < (similarity - 1e-12) * total[c]:
+        # the matching blocks are a common subsequence, so the longest one bounds the ratio
+        if 2.0 * _common_subsequence(positions, len(texts[own]), first) < (similarity - 1e-12) * total[c]:
             continue
         if SequenceMatcher(None, texts[own], first).ratio() >= similarity:
             return clusters[c]
     return None
 
 
-def _common_subsequence(places: dict[str, int], length: int, text: str) -> int:
-    """Length of the longest common subsequence of two texts, a bit for every character of the one (Hyyro 2004).
+def _common_subsequence(positions: dict[str, int], length: int, text: str) -> int:
+    """Return the length of the longest common subsequence of two texts, with one bit per character (Hyyro 2004).
 
     Args:
-        places: For every character of the one text, the bits of its places.
-        length: Of that text.
-        text: The other one.
+        positions: For every character of the first text, a bit for each of its positions.
+        length: Length of the first text.
+        text: The second text.
 
     >>> _common_subsequence({"a": 0b101, "b": 0b010}, 3, "aab")  # of "aba"
     2
@@ -153,7 +153,7 @@ def _common_subsequence(places: dict[str, int], length: int, text: str) -> int:
     full = (1 << length) - 1
     rest = full
     for character in text:
-        found = rest & places.get(character, 0)
+        found = rest & positions.get(character, 0)
         rest = ((rest + found) | (rest - found)) & full
     return length - rest.bit_count()
 

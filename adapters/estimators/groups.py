@@ -1,11 +1,10 @@
-"""Estimators that compare the episodes of a group, or an episode with a greedy one: one score per trajectory.
+"""Estimators that compare a group's episodes with each other or with a greedy one: one score per trajectory.
 
 S_i = sum_t r_t is the score of trajectory i, g its prompt group with n trajectories; every step and token of a
-trajectory has the same advantage (but for ``remax`` with reward-to-go). None has a critic.
+trajectory has the same advantage (except for ``remax`` with reward-to-go). None has a critic.
 
-Deviation from what was released, for all that compare within a group: the only trajectory of a group has advantage 0
-and is counted; there its advantage is its score, so that success alone in a group is pushed up and nothing pushes
-back.
+Deviation from the released code, for all that compare within a group: the only trajectory of a group has advantage 0
+and is counted. In the released code its advantage is its score, so a lone success is pushed up and nothing pushes back.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """REINFORCE++ with a baseline (arXiv 2501.03262): S_i - mean_g, whitened over the batch's tokens.
 
-    (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group count
-    neither in that mean and variance nor otherwise: their advantage is 0.
+    (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group
+    are left out of that mean and variance and have advantage 0.
 
     Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; (1/3) sqrt(3) = 0.5774:
 
@@ -89,9 +88,9 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
 def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """ReMax (arXiv 2310.10505, algorithm 1): A_i = S_i - b_g, with b_g the return of the group's greedy episode.
 
-    The greedy episode is played for the same task at temperature 0 and is not trained on. ``reward_to_go=True``: step t
-    has r_t + r_{t+1} + ... - b_g instead. A trajectory whose group has no greedy episode (it broke) has advantage 0 and
-    is counted.
+    The greedy episode is played for the same task at temperature 0 and is not trained on. With ``reward_to_go=True``
+    step t has r_t + r_{t+1} + ... - b_g instead. A trajectory whose group has no greedy episode (it broke) has
+    advantage 0 and is counted.
 
     Rewards 1 and 2 in two steps against a greedy return of 2:
 
@@ -121,7 +120,7 @@ def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def _centred(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.Tensor, dict[str, float]]:
-    """Each trajectory's score against its group, shape [trajectories], and counts."""
+    """Each trajectory's score relative to its group, shape [trajectories], and counts."""
     group, groups = steps.groups(rows)
     a, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
     return a, {

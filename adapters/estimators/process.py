@@ -1,4 +1,4 @@
-"""Rewards before the estimator: components of steps as process rewards, and scaling by the deviation of returns."""
+"""Rewards before they reach the estimator: process rewards from components, and scaling by the deviation of returns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["ProcessRewards", "RewardScale", "prime_normalised", "process_rewards
 
 @dataclass(frozen=True)
 class ProcessRewards:
-    """Which components of the steps' rewards are process rewards, and how they are mixed with the rest. Off by default.
+    """Which components of the steps' rewards are process rewards, and how they are mixed in. Off by default.
 
     Raises:
-        ConfigError: An unknown normalisation.
+        ConfigError: The normalisation does not exist, or a weight is not finite.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -31,9 +31,9 @@ class ProcessRewards:
     normalize: str | None = None
     """``prime``: see ``prime_normalised``. None: as they are."""
     weight: float = 1.0
-    """Weight of the process reward, normalised or not, beside the rest of the reward."""
+    """Weight of the process reward, normalised or not, relative to the rest of the reward."""
     included: bool = True
-    """Whether the step's reward holds the components already: they are then replaced. False: they are added."""
+    """Whether the step's reward already contains the components, which are then replaced. False: they are added."""
 
     def __post_init__(self) -> None:
         choice("normalize_process_rewards", self.normalize, (None, "prime"))
@@ -45,25 +45,25 @@ class ProcessRewards:
 def process_rewards(
     rows: StepRows, components: torch.Tensor, names: Sequence[str], options: ProcessRewards
 ) -> tuple[StepRows, dict[str, float]]:
-    """The rows with the process reward mixed into the steps' rewards; the same rows where it is off.
+    """Return the rows with the process reward mixed into the steps' rewards, or the same rows if it is off.
 
     With c_k the components and w_k their weights, p_t = sum_k w_k c_k,t is the process reward of a step and
-    o_t = r_t - sum_k c_k,t what is left of its reward: r_t <- o_t + weight * p_t, with p normalised if asked for.
+    o_t = r_t - sum_k c_k,t the rest of its reward: r_t <- o_t + weight * p_t, with p normalised if asked for.
     Estimators over tokens place r_t on the step's last token, where a tool call ends.
 
     Args:
-        rows: Without rewards of tokens: mix first, then place (and take a KL from the tokens' rewards).
+        rows: Rows without rewards of tokens; a KL is taken from those afterwards.
         components: Shape [rows, components]; 0 where a step lacks one.
         names: Of the components, shape [components].
         options: Which ones, how.
 
     Returns:
-        The rows; and where it is on, ``process_rewards/{mean,max,min,count}`` over steps that have one as p was given,
-        ``process_rewards/components_missing`` (components that no step of the batch has; said once in the log with
-        those there are) and ``process_rewards/scale``, what it was divided by.
+        The rows; and if it is on, ``process_rewards/{mean,max,min,count}`` of p before normalisation over the steps
+        that have one, ``process_rewards/components_missing`` (components that no step of the batch has; logged once
+        with those there are) and ``process_rewards/scale``, the divisor.
 
     Raises:
-        DataError: Numbers that are not finite; rewards of tokens are already there.
+        DataError: A number is not finite, or tokens have rewards already.
 
     >>> i = torch.tensor([0, 0, 1])
     >>> rows = StepRows(torch.tensor([0.5, 2.0, 1.0]), i, torch.tensor([0, 1, 0]), i * 0, i >= 0, i > 9)
@@ -76,9 +76,9 @@ def process_rewards(
         return rows, {}
     missing = [name for name in options.weights if name not in names]
     for name in missing:
-        say_once(f"no step of a batch has the reward component {name!r}, it counts as 0.{did_you_mean(name, names)}")
+        say_once(f"no step of a batch has the reward component {name!r}, which counts as 0.{did_you_mean(name, names)}")
     if rows.tokens is not None and rows.tokens.rewards is not None:
-        raise DataError("process rewards are mixed into rewards of steps; the rows have rewards of tokens already")
+        raise DataError("process rewards are mixed into the rewards of steps, but the tokens have rewards already")
     if components.shape != (len(rows.rewards), len(names)) and components.numel():
         raise DataError(
             f"components have shape {tuple(components.shape)}, expected {(len(rows.rewards), len(names))}: rows, names"
@@ -115,16 +115,16 @@ def process_rewards(
 
 
 def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Process rewards over the largest reward-to-go of the batch (PRIME, arXiv 2502.01456, its ``batch_norm``).
+    """Divide process rewards by the batch's largest reward-to-go (PRIME, arXiv 2502.01456, its ``batch_norm``).
 
     c_t = p_t + p_{t+1} + ... within the trajectory; p <- p / (max |c| over the batch + 1e-6). Zeros stay zeros.
 
     Args:
-        rows: The whole batch: the scale depends on all of it, so it is computed once, before it is divided over ranks.
+        rows: The whole batch, before it is split over ranks: the scale depends on all of it.
         p: Process rewards of the steps, shape [rows].
 
     Returns:
-        float64, shape [rows]; and what it was divided by.
+        float64, shape [rows]; and the divisor.
 
     Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2:
 
@@ -141,11 +141,11 @@ def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, flo
 
 
 class RewardScale:
-    """Divides rewards by the standard deviation of the episodes' discounted returns; the mean stays where it is.
+    """Divides rewards by the standard deviation of the episodes' discounted returns, without centring them.
 
     sigma is the unbiased standard deviation of R_i = sum_t gamma^t r_t over trajectories: of the batch, or of all
-    batches so far, this one included (as in Engstrom et al., arXiv 2005.12729, there over running returns).
-    With fewer than two trajectories, or returns that are all equal, rewards stay as they are.
+    batches so far including this one (as in Engstrom et al., arXiv 2005.12729, there over running returns).
+    With fewer than two trajectories, or returns that are all equal, rewards are unchanged.
 
     Args:
         kind: ``batch`` or ``running``.
@@ -166,10 +166,10 @@ class RewardScale:
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
-        """The rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``.
+        """Return the rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``.
 
         Raises:
-            DataError: A reward that is not a finite number; names the trajectory. What was taken in before stays.
+            DataError: A reward is not a finite number; names the trajectory. The moments so far are kept.
         """
         check_rows(rows)
         steps = lay_out(rows)
@@ -177,7 +177,7 @@ class RewardScale:
         returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
         if self.kind == "batch":
             self._count, self._mean, self._squares = 0, 0.0, 0.0
-        self._take_in(returns)
+        self._update(returns)
         sigma = math.sqrt(self._squares / (self._count - 1)) if self._count > 1 else 0.0
         if sigma <= 1e-8 * max(1.0, abs(self._mean)):
             sigma = 1.0
@@ -188,15 +188,15 @@ class RewardScale:
         return replace(rows, rewards=rows.rewards / sigma, tokens=tokens, baseline=baseline), {"reward_scale": sigma}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a run that is continued needs."""
+        """Return what a resumed run needs."""
         return {"count": self._count, "mean": self._mean, "squares": self._squares}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore what ``state_dict`` returned."""
         self._count, self._mean, self._squares = int(state["count"]), float(state["mean"]), float(state["squares"])
 
-    def _take_in(self, x: torch.Tensor) -> None:
-        """Join the moments of ``x`` to those kept (Chan et al. 1979)."""
+    def _update(self, x: torch.Tensor) -> None:
+        """Merge the moments of ``x`` into those so far (Chan et al. 1979)."""
         n = len(x)
         if not n:
             return

@@ -40,7 +40,7 @@ class TokenRows:
 
 @dataclass(frozen=True)
 class StepRows:
-    """What an estimator sees. Every tensor has shape [rows], a row is a step; the order of rows is free."""
+    """An estimator's input: one row per step, in any order. Every tensor has shape [rows]."""
 
     rewards: torch.Tensor
     """Reward of the step, float."""
@@ -51,9 +51,9 @@ class StepRows:
     group: torch.Tensor
     """Number of the prompt group the trajectory belongs to, int64."""
     valid: torch.Tensor
-    """False for rows that must not count: padding and broken episodes, bool."""
+    """False for rows that do not count: padding and broken episodes, bool."""
     truncated: torch.Tensor
-    """True on a trajectory's last row if a limit ended it and the task did not, bool."""
+    """True on a trajectory's last row if a limit, not the task, ended it, bool."""
     values: torch.Tensor | None = None
     """V of the state before acting, float; None without a critic."""
     final_values: torch.Tensor | None = None
@@ -70,10 +70,10 @@ class StepRows:
     """Names of trajectories by number, for error messages."""
 
     def with_token_rewards(self, extra: torch.Tensor) -> StepRows:
-        """The rows with rewards at tokens added, such as what a KL takes; a step's own stands at its last token.
+        """Return the rows with rewards added at tokens, such as a KL penalty; a step's own reward is at its last token.
 
         Args:
-            extra: Reward of each of ``tokens``, any value where no step trains it, float, shape [tokens].
+            extra: Reward to add at each of ``tokens``, ignored where no step trains it, float, shape [tokens].
 
         >>> zeros, tokens = torch.zeros(2, dtype=torch.int64), TokenRows(torch.tensor([-1, 0, 0, -1, 1]))
         >>> rows = StepRows(torch.ones(2), zeros, torch.arange(2), zeros, zeros == 0, zeros == 1, tokens=tokens)
@@ -82,7 +82,7 @@ class StepRows:
         ([0.5, 0.75], [0.0, -0.25, 0.75, 0.0, 0.75])
         """
         if self.tokens is None:
-            raise ConfigError("rewards at tokens need StepRows with tokens")
+            raise ConfigError("adding rewards at tokens needs StepRows with tokens")
         step_row, rewards = self.tokens.step_row, self.rewards.double()
         at = (step_row >= 0).nonzero().squeeze(1)  # [trained]
         extra = torch.zeros(len(step_row), dtype=torch.float64).index_copy_(0, at, extra[at].double())
@@ -95,7 +95,7 @@ class StepRows:
         return replace(self, rewards=rewards.index_add(0, step_row[at], extra[at]), tokens=tokens)
 
     def name(self, trajectory: int) -> str:
-        """How an error message calls a trajectory."""
+        """Return a trajectory's name for an error message."""
         known = self.names is not None and 0 <= trajectory < len(self.names)
         return f"trajectory {self.names[trajectory]!r}" if known and self.names else f"trajectory {trajectory}"
 
@@ -105,7 +105,7 @@ class EstimatorOptions:
     """Settings shared by the estimators; each reads what it needs.
 
     Raises:
-        ConfigError: A value that no formula allows.
+        ConfigError: A value is outside its range.
     """
 
     gamma: float = 1.0
@@ -119,19 +119,19 @@ class EstimatorOptions:
     norm_by_std: bool = True
     """grpo: divide by the group's standard deviation; False: Dr.GRPO."""
     group_size: int | None = None
-    """Trajectories a group should have; smaller groups are counted. None: not checked."""
+    """Trajectories a group should have; other groups are counted. None: not checked."""
     reward_to_go: bool = False
     """remax: the (undiscounted) return from each step on minus the baseline, instead of the whole return."""
     turn_gamma: float = 0.95
     """bi_level_gae: discount per turn."""
     step_advantage_weight: float = 1.0
-    """gigpo: weight of the step advantage beside the episode's."""
+    """gigpo: weight of the step advantage relative to the episode's."""
     gigpo_norm: str = "mean_std_norm"
     """gigpo: ``mean_std_norm`` divides by the standard deviation, ``mean_norm`` does not."""
     similar_anchors: bool = False
     """gigpo: states whose texts are similar count as one; False: only equal ones."""
     similarity: float = 0.95
-    """gigpo: least ``difflib.SequenceMatcher`` ratio of similar texts."""
+    """gigpo: minimum ``difflib.SequenceMatcher`` ratio of similar texts."""
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lam", "turn_gamma", "similarity"):
@@ -143,21 +143,21 @@ class EstimatorOptions:
 
 @dataclass(frozen=True)
 class Advantages:
-    """What an estimator returns; 0 on rows that are not valid and on tokens that are not trained."""
+    """An estimator's output: 0 on rows that are not valid and on tokens that are not trained."""
 
     advantages: torch.Tensor
     """Advantage of the step's action, float32, shape [rows]; the mean over its tokens where tokens differ."""
     returns: torch.Tensor
-    """What the critic is trained towards at the action's start (the advantage where there is no critic), [rows]."""
+    """The critic's target at the action's start (the advantage if there is no critic), shape [rows]."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Counts worth logging."""
     token_advantages: torch.Tensor | None = None
-    """Advantage of each token where the tokens of a step differ, float32, shape [tokens]; else None."""
+    """Advantage of each token, float32, shape [tokens]; None if all tokens of a step have the step's."""
     token_returns: torch.Tensor | None = None
-    """What the critic is trained towards at each token, shape [tokens]; None where it is the step's."""
+    """The critic's target at each token, shape [tokens]; None if it is the step's."""
 
     def on_tokens(self, step_row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Advantages and returns of tokens: their own, or those of their step.
+        """Return the advantages and returns of tokens: their own, or those of their step.
 
         Args:
             step_row: The row of each token's step, -1 for untrained ones, int64, any shape; for token-level estimators

@@ -2,17 +2,17 @@
 
     python -m agent_envs.adapters.torch.loop --env AgentR1/GSM8KTool-v0 --out runs/loop
 
-trains any Hugging Face causal language model on one device. Every iteration, from top to bottom of this file:
+trains any Hugging Face causal language model on one device. Each iteration, from the top of this file to the bottom:
 
-1. ``play``: the model plays some tasks, each as often as a group has members
-2. ``assemble``: the steps as rows of tokens (steps whose prompts grow share a row), and what an estimator sees of them
-3. ``score``: what policy, reference and critic say about the tokens, without gradients
+1. ``play``: the model plays some tasks, each once per member of its group
+2. ``assemble``: the steps become rows of tokens (steps whose prompts grow share a row) and an estimator's input
+3. ``score``: policy, reference and critic evaluate the tokens, without gradients
 4. ``credit``: the estimator turns the steps' rewards into an advantage for every token that the policy wrote
 5. ``update``: per mini-batch of whole episodes, add up weight x token loss over its tokens, backward, clip, step
 
-Estimators and losses are those of every other adapter, by name. With no trainer in between, this is what the verl
-adapter is checked against: the same episodes give the same loss and the same gradients. Options are in
-``torch_settings``; models, optimisers and checkpoints of a run in ``torch_run``.
+Estimators and losses are those of every other adapter, by name. With no trainer in between, the verl adapter is checked
+against this loop: the same episodes give the same loss and the same gradients. Options are in ``settings``; models,
+optimisers and checkpoints of a run in ``run``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
-    """Episodes of each task, one task's after another's; their tokens and log-probabilities are kept as sampled."""
+    """Play each task `per_task` times, in the order of the tasks; tokens and log-probabilities are kept as sampled."""
     config = run.config
     policy = TransformersPolicy(
         run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
@@ -70,35 +70,35 @@ def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperatu
 
 @dataclass(frozen=True)
 class Batch:
-    """Episodes as tensors, on the CPU: the tokens of all rows one after another, and a record of every step."""
+    """Episodes as tensors on the CPU: the tokens of all rows one after another, and a record of every step."""
 
     ids: torch.Tensor
     """Tokens, int64, shape [tokens]."""
     row: torch.Tensor
-    """Number of the row each stands in, ascending, int64, shape [tokens]. A row holds as many steps as fit."""
+    """Row of each token, ascending, int64, shape [tokens]. A row holds as many steps as fit."""
     step: torch.Tensor
-    """Number of the step that wrote it, -1 for what is not trained: prompts, tools' results; int64, shape [tokens]."""
+    """Step that wrote each token, -1 for what is not trained (prompts, tool results); int64, shape [tokens]."""
     sampled: torch.Tensor
-    """Its log-probability when it was sampled, float32, shape [tokens]."""
+    """Log-probability of each token when it was sampled, float32, shape [tokens]."""
     start: torch.Tensor
-    """Place of each step's first token, int64, shape [steps]."""
+    """Index of each step's first token, int64, shape [steps]."""
     steps: StepRows
-    """Reward, trajectory, group, ... of each step, by trajectory and index. One that is not valid was never taken: it
-    stands for the state that a limit left an episode in."""
+    """Reward, trajectory, group, ... of each step, sorted by trajectory and index. A step that is not valid was never
+    taken: it stands for the state that a limit left an episode in."""
 
 
 def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None) -> Batch:
-    """The batch of some episodes. Broken ones are left out, as are steps without tokens.
+    """Return the batch of some episodes, without broken ones and without steps that have no tokens.
 
     Args:
-        episodes: With the tokens of every step; for a critic as ``with_last_state`` gives them.
-        groups: Number of the group of each: those of one task are compared.
-        baselines: For ``remax``: return of a greedy episode of the same task, for each.
+        episodes: Episodes with the tokens of every step; for a critic as ``with_last_state`` returns them.
+        groups: Group of each episode: those of one task are compared.
+        baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
     """
     kept = [i for i, episode in enumerate(episodes) if not episode.stop_reason.broken]
     played = [episodes[i] for i in kept]
     tokens = build_batch(played)
-    taken = [  # by episode and index, as the batch has them: each with what the policy was told before it acted
+    taken = [  # in the batch's order, each with the info the policy had before it acted
         (t, step, episode.steps[t - 1].info if t else episode.reset_info)
         for episode in played
         for t, step in enumerate(episode.steps)
@@ -137,21 +137,22 @@ def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequ
 def forward(
     model: Any, batch: Batch, wanted: torch.Tensor, config: LoopConfig
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """A model's outputs about some tokens: what it says one position before each. A micro-batch of rows at a time.
+    """Yield a model's outputs one position before each wanted token, one micro-batch of rows at a time.
 
     Args:
         model: A causal language model, or a critic of the same form with one output.
         batch: The batch.
-        wanted: Which of its tokens are asked for, bool, shape [tokens].
-        config: Says what is computed in, and how many tokens at a time.
+        wanted: Tokens to compute outputs for, bool, shape [tokens].
+        config: Sets the precision and the size of a micro-batch.
 
     Yields:
-        Places of a micro-batch's tokens, shape [found], and the outputs on the model's device, shape [found, outputs].
+        Indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them on the model's device, shape
+        [wanted, outputs].
     """
     lengths = torch.bincount(batch.row).tolist()
     ids, asked = batch.ids.split(lengths), wanted.split(lengths)
     for rows in micro_batches(batch.row[wanted].unique().tolist(), lengths, config.micro_tokens):
-        # filled up on the right, where no token of a causal model sees it
+        # padded on the right, where no token of a causal model sees it
         padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
@@ -160,31 +161,31 @@ def forward(
 
 
 def token_log_probs(logits: torch.Tensor, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each token, and the entropy of what it was drawn from (nats), both of shape [tokens]."""
+    """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
     log_p = torch.log_softmax(logits / config.temperature, dim=-1)
-    p = log_p if config.entropy_coef else log_p.detach()  # a gradient of the entropy takes as much memory again
+    p = log_p if config.entropy_coef else log_p.detach()  # the gradient of the entropy doubles the memory
     return log_p.gather(1, ids.to(log_p.device)[:, None]).squeeze(1).cpu(), -(p.exp() * p).sum(1).cpu()
 
 
 class Scores(NamedTuple):
-    """What the models say about a batch before it is trained on, each of shape [tokens]."""
+    """The models' outputs for a batch before it is trained on, each of shape [tokens]."""
 
     old: torch.Tensor
     """Log-probabilities under the policy that played."""
     ref: torch.Tensor | None = None
-    """The same under the reference, where there is one."""
+    """Log-probabilities under the reference, if there is one."""
     values: torch.Tensor | None = None
-    """What the critic says, where there is one: the value of the state before each token."""
+    """The critic's value of the state before each token, if there is a critic."""
 
 
 @torch.no_grad()
 def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False) -> torch.Tensor:
-    """Log-probability of every token that a step wrote, or a critic's value before it; shape [tokens], 0 elsewhere."""
+    """Return each written token's log-probability, or a critic's value before it; 0 elsewhere, shape [tokens]."""
     out, wanted = torch.zeros(len(batch.ids)), batch.step >= 0
-    wanted[batch.start] = True  # those of states after cut episodes, too
-    for places, outputs in forward(model, batch, wanted, config):
-        says = outputs.squeeze(1) if critic else token_log_probs(outputs, batch.ids[places], config)[0]
-        out[places] = says.cpu()
+    wanted[batch.start] = True  # and the states after truncated episodes
+    for indices, outputs in forward(model, batch, wanted, config):
+        scores = outputs.squeeze(1) if critic else token_log_probs(outputs, batch.ids[indices], config)[0]
+        out[indices] = scores.cpu()
     return out
 
 
@@ -192,9 +193,9 @@ def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False)
 
 
 def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-    """Advantage of every token, what a critic should say there, both of shape [tokens]; and counts worth logging."""
+    """Return every token's advantage and target of the critic, both of shape [tokens], and counts worth logging."""
     steps, counts = batch.steps, dict[str, float]()
-    if scores.values is not None:  # the state after a cut episode stands behind its last step, and is not valid
+    if scores.values is not None:  # the state after a truncated episode follows its last step, and is not valid
         values = scores.values[batch.start]
         final = values.roll(-1).where(~steps.valid.roll(-1), math.nan)
         tokens = TokenRows(batch.step, values=scores.values)
@@ -212,44 +213,44 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
 # ---------------------------------------------------------------------------------- 5. advantages become a gradient
 
 LossOf = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, losses.Tally]]]
-"""From a model's outputs about some tokens, the tokens' places and their weights, to a loss and its metrics."""
+"""Maps a model's outputs for some tokens, the tokens' indices and their weights to a loss and its metrics."""
 
 
 def actor_loss(
     batch: Batch, config: LoopConfig, scores: Scores, advantages: torch.Tensor,
-    outputs: torch.Tensor, places: torch.Tensor, weights: torch.Tensor,
+    outputs: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:  # fmt: skip
-    """The policy's loss on some tokens, with KL and entropy where they are asked for."""
-    log_probs, entropy = token_log_probs(outputs, batch.ids[places], config)
+    """Return the policy's loss on some tokens, with the KL and the entropy bonus if they are on."""
+    log_probs, entropy = token_log_probs(outputs, batch.ids[indices], config)
     function, options = losses.policy_loss(config.loss), losses.loss_preset(config.loss)
-    steps = batch.step[places].unique(return_inverse=True)[1]
-    loss, metrics = function(log_probs, scores.old[places], advantages[places], weights, steps, options)
+    steps = batch.step[indices].unique(return_inverse=True)[1]
+    loss, metrics = function(log_probs, scores.old[indices], advantages[indices], weights, steps, options)
     bonus, more = losses.entropy_loss(entropy, weights)
     loss, metrics = loss - config.entropy_coef * bonus, metrics | more
     if config.kl == "loss" and scores.ref is not None:
-        kl, more = losses.kl_loss(log_probs, scores.ref[places], weights, config.kl_kind)
+        kl, more = losses.kl_loss(log_probs, scores.ref[indices], weights, config.kl_kind)
         loss, metrics = loss + config.kl_coef * kl, metrics | more
     return loss, metrics
 
 
 def critic_loss(
-    old: torch.Tensor, returns: torch.Tensor, outputs: torch.Tensor, places: torch.Tensor, weights: torch.Tensor
+    old: torch.Tensor, returns: torch.Tensor, outputs: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:
-    """The critic's loss on some tokens: how far its values are from the returns."""
-    return losses.value_loss(outputs.squeeze(1).cpu(), old[places], returns[places], weights, clip=0.5)
+    """Return the critic's loss on some tokens: the distance of its values from the returns."""
+    return losses.value_loss(outputs.squeeze(1).cpu(), old[indices], returns[indices], weights, clip=0.5)
 
 
 def accumulate(
     model: Any, batch: Batch, weights: torch.Tensor, loss_of: LossOf, config: LoopConfig
 ) -> tuple[float, dict[str, losses.Tally]]:
-    """Add the gradient of a mini-batch to the model's; its loss and metrics.
+    """Add the gradient of a mini-batch to the model's, and return its loss and metrics.
 
-    A loss is a sum over tokens of weight x token loss, and every normaliser is in the weights, which are 0 outside the
-    mini-batch, shape [tokens]. So however it is cut into micro-batches, they are simply added up.
+    A loss is a sum over tokens of weight x token loss. The weights, shape [tokens], contain every normaliser and are 0
+    outside the mini-batch, so its micro-batches are simply added up.
     """
     total, parts = 0.0, []
-    for places, outputs in forward(model, batch, weights != 0, config):
-        loss, metrics = loss_of(outputs, places, weights[places])
+    for indices, outputs in forward(model, batch, weights != 0, config):
+        loss, metrics = loss_of(outputs, indices, weights[indices])
         loss.backward()
         total += float(loss.detach())
         parts.append(metrics)
@@ -260,15 +261,15 @@ def update(
     model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf, *,
     at_start: bool = False, seed: Sequence[int] = (0,),
 ) -> dict[str, float]:  # fmt: skip
-    """All updates on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole episodes.
+    """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole episodes.
 
-    With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` says
-    which episodes meet in a mini-batch.
+    With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
+    the episodes of each mini-batch.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
     trained = batch.step if not at_start else torch.where(losses.action_start(batch.step), batch.step, -1)
     lengths = torch.bincount(trained[trained >= 0], minlength=len(trajectory))  # [steps]
-    said, norms, parts = [], [], []
+    totals, norms, parts = [], [], []
     for _ in range(config.epochs):
         drawn = torch.from_numpy(rng.permutation(int(trajectory.max()) + 1)) % config.mini_batches  # [episodes]
         mini_batch = drawn[trajectory]  # [steps]
@@ -278,16 +279,16 @@ def update(
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
             optimizer.step()
             optimizer.zero_grad()
-            said.append(loss)
+            totals.append(loss)
             parts.append(metrics)
-    return {"loss": float(np.mean(said)), "grad_norm": float(np.mean(norms)), **losses.averages(losses.merge(parts))}
+    return {"loss": float(np.mean(totals)), "grad_norm": float(np.mean(norms)), **losses.averages(losses.merge(parts))}
 
 
 # ---------------------------------------------------------------------------------- all of it
 
 
 def learn(run: Run, batch: Batch, number: int) -> Record:
-    """Steps 3 to 5 on one batch: change the model, and the critic where there is one."""
+    """Do steps 3 to 5 on one batch: update the model, and the critic if there is one."""
     config, models, optimizers, seed = run.config, run.models, run.optimizers, (run.config.seed, number)
     old = score(models["model"], batch, config)
     ref = score(models["reference"], batch, config) if "reference" in models else None
@@ -299,19 +300,19 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     record |= named("actor", update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed))
     if values is not None:
         of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start
-        said = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)
-        record |= named("critic", said)
+        metrics = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)
+        record |= named("critic", metrics)
     return record
 
 
 def train(config: LoopConfig) -> list[Record]:
-    """Train a model and leave it in OUT/checkpoint/model. The same settings continue a run that was stopped.
+    """Train a model and save it in OUT/checkpoint/model, or resume a run that was stopped.
 
     Returns:
         The lines of OUT/metrics.jsonl: one per iteration, with ``val/success`` at the first and the last.
 
     Raises:
-        ConfigError: There is no such environment or model, or OUT holds a run with other settings.
+        ConfigError: The environment or model does not exist, or OUT holds a run with other settings.
     """
     run, group = Run(config), config.group
     if not run.records:
@@ -332,7 +333,7 @@ def train(config: LoopConfig) -> list[Record]:
             episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
         batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines)
         record["train/rows"] = len(batch.row.unique())
-        if bool((batch.step >= 0).any()):  # else no episode has a token to learn from
+        if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from
             record |= learn(run, batch, number)
         record["seconds/update"] = time.monotonic() - began
         if number == config.steps:

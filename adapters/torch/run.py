@@ -1,4 +1,4 @@
-"""What a run of ``torch_loop`` has: its folder with settings, checkpoints and metrics; tasks, models, optimisers."""
+"""A run of the PyTorch loop: its folder with settings, checkpoints and metrics, its tasks, models and optimisers."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_
 
 
 class Run:
-    """A run as it begins, or as it was left where it was stopped.
+    """A run at its start, or as the last checkpoint left it.
 
     Its folder:
 
-        settings.json      what it was started with
-        start/             the tiny model it starts from, where no other is named
+        settings.json      the settings it was started with
+        start/             the tiny model it starts from, unless another one is named
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
 
     Args:
-        config: The settings; a run that is continued has the same.
+        config: The settings; a resumed run must have the same.
 
     Raises:
-        ConfigError: There is no such environment, model or device, the model's context is shorter than ``max_tokens``,
-            or the folder holds a run with other settings.
+        ConfigError: The environment, model or device does not exist, the model's context is shorter than
+            ``max_tokens``, or the folder holds a run with other settings.
     """
 
     def __init__(self, config: LoopConfig) -> None:
@@ -64,7 +64,7 @@ class Run:
         keep_settings(self.folder / "settings.json", settings)
         checkpoint = self.folder / "checkpoint"
         self.resumed = checkpoint if checkpoint.exists() else None
-        """The checkpoint to go on from, or None."""
+        """The checkpoint to resume from, or None."""
         self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
         """Iterations done."""
         # what lies after the checkpoint is played again
@@ -75,18 +75,20 @@ class Run:
         start = self._start_model()
         self.tokenizer = load_tokenizer(start)
         self.models: dict[str, Any] = {}
-        """``model``; ``critic`` where the estimator needs one; ``reference`` where there is a KL."""
+        """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
         longest = context_length(self.models["model"])
         if longest is not None and longest < config.max_tokens:
-            raise ConfigError(f"the model was made for {longest} tokens, max_tokens is {config.max_tokens}: lower it")
+            raise ConfigError(
+                f"the model takes {longest} tokens at most, but max_tokens is {config.max_tokens}: lower it"
+            )
         self.rates = {"model": config.learning_rate}
         if self.estimator.needs_critic:
             self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)
             self.rates["critic"] = config.critic_learning_rate
         adam = {"betas": (0.9, 0.98), "weight_decay": 0.0}
         self.optimizers = {name: torch.optim.AdamW(self.models[name].parameters(), **adam) for name in self.rates}
-        """Of the models that are trained."""
+        """One per trained model."""
         if self.resumed:
             state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
             for name, optimizer in self.optimizers.items():
@@ -95,7 +97,7 @@ class Run:
             self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
 
     def iterations(self) -> Iterator[int]:
-        """Numbers of the iterations that are left; each begins with its learning rates."""
+        """Yield the numbers of the remaining iterations, setting the learning rates of each."""
         steps = self.config.steps
         for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
             for name, rate in self.rates.items():
@@ -104,19 +106,19 @@ class Run:
             yield number
 
     def draw(self, number: int) -> np.ndarray:
-        """Indices of the tasks of an iteration."""
+        """Draw the indices of an iteration's tasks."""
         rng = np.random.default_rng([self.config.seed, number])
         return rng.choice(self.pool, min(self.config.tasks, self.pool), replace=False)
 
     def log(self, record: Record) -> None:
-        """Add a line to metrics.jsonl; say once if the ratios of the policy loss never leave 1."""
+        """Append a line to metrics.jsonl; warn once if the ratios of the policy loss never leave 1."""
         if "actor/ratio/moved" in record and (notice := self._watch.update(record["actor/ratio/moved"])):
             _log.warning("%s", notice)
         self.records.append(record)
         append_record(self.folder / "metrics.jsonl", record)
 
     def save(self, number: int) -> None:
-        """Write a checkpoint where one is due; it appears whole, in the place of the last one."""
+        """Write a checkpoint if one is due; it replaces the last one as a whole."""
         if number % self.config.save_every and number != self.config.steps:
             return
         parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
@@ -135,7 +137,7 @@ class Run:
         shutil.rmtree(old, ignore_errors=True)
 
     def _start_model(self) -> str:
-        """The model to start from; a tiny one is made and taught the format where none is named."""
+        """Return the model to start from; without one, make a tiny model and teach it the format."""
         if self.config.model:
             return self.config.model
         start, config = self.folder / "start", self.config
@@ -150,12 +152,12 @@ class Run:
         return str(start)
 
     def _at(self, name: str, start: str) -> str:
-        """Where a model is: in the checkpoint, or else at the start."""
+        """The folder of a model: the checkpoint's, or the one to start from."""
         return str(self.resumed / name) if self.resumed else start
 
 
 def _device(name: str) -> str:
-    """A device that is there; the first GPU, or else the CPU, where none is named."""
+    """The device to use: the one that is named, otherwise a GPU if there is one."""
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=name)
@@ -165,13 +167,13 @@ def _device(name: str) -> str:
 
 
 def load_critic(path: str, device: str, seed: int = 0) -> Any:
-    """A critic in float32: a causal language model's body with one output.
+    """Load a critic in float32: a causal language model's body with one output.
 
     Raises:
-        ConfigError: There is no such model, or none of its kind with other outputs.
+        ConfigError: The model does not exist, or its kind has no version with other outputs.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # of the new layer
+        torch.manual_seed(seed)  # draws the new layer
         try:
             model = AutoModelForTokenClassification.from_pretrained(path, dtype=torch.float32, num_labels=1)
         except (OSError, ValueError) as e:
@@ -180,15 +182,15 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
 
 
 def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
-    """The number of tasks to train on, and the indices of those to evaluate on.
+    """Return the number of tasks to train on, and the indices of those to evaluate on.
 
     Raises:
-        ConfigError: There is no such environment.
+        ConfigError: The environment does not exist.
     """
     sizes = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks else 1]:
         env = make_text_env(config.env, config.env_kwargs_of(split), config.wrappers)
-        env.reset(options={"index": 0})  # a wrapper that refuses every task is told now
+        env.reset(options={"index": 0})  # a wrapper may reject every task
         sizes.append(int(env.unwrapped.num_tasks))  # type: ignore[attr-defined]
         env.close()
     if not config.eval_tasks:
@@ -198,16 +200,16 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
 
 
 def about(episodes: Sequence[Episode]) -> Record:
-    """What there is to log of some episodes; success with its 95 % interval. Nothing of none.
+    """Return the metrics of some episodes, success with its 95 % interval; none for no episodes.
 
     Raises:
-        BackendError: Every one of them broke; the message ends with the first one's.
+        BackendError: All of them broke; the message has the first error.
     """
     if not episodes:
         return {}
     if all(episode.stop_reason.broken for episode in episodes):
         why = (episodes[0].error or episodes[0].stop_reason.value).strip().splitlines()[-1]
-        raise BackendError(f"all of {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
+        raise BackendError(f"all {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
     solved = share(sum(episode.success for episode in episodes), len(episodes))
     return {
         "success": solved.value,
@@ -221,7 +223,7 @@ def about(episodes: Sequence[Episode]) -> Record:
 
 
 def named(role: str, metrics: Mapping[str, Any]) -> Record:
-    """Metrics with a role before their names.
+    """Return metrics with a role before their names.
 
     >>> named("actor", {"loss": 0.5})
     {'actor/loss': 0.5}
@@ -230,7 +232,7 @@ def named(role: str, metrics: Mapping[str, Any]) -> Record:
 
 
 def summary(records: Sequence[Record], out: str) -> str:
-    """Success on held-out tasks before and after, with 95 % intervals, and where things are; a line each."""
+    """Return the success on held-out tasks before and after, with 95 % intervals, and where the files are."""
     lines, played = [], [record for record in records if "val/success" in record]
     for r in played:
         interval = f"[{r['val/success_low']:.3f}, {r['val/success_high']:.3f}]"

@@ -198,5 +198,5 @@ def test_a_batch_holds_the_same_rows(all_steps, layout):
 def test_batches_of_nothing_and_unknown_layouts():
     assert len(build_batch([]).input_ids) == 0
     assert len(build_batch([episode([])]).offsets) == 1
-    with pytest.raises(ConfigError, match="unknown layout 'stream'"):
+    with pytest.raises(ConfigError, match="layout must be one of 'merged', 'steps', got 'stream'"):
         build_batch([], "stream")

@@ -108,7 +108,7 @@ def test_bad_input():
     with pytest.raises(DataError, match="trajectory 0 at step 1"):
         process_rewards(ROWS, wrong, NAMES, ProcessRewards({"search": 1.0}))
     placed = replace(ROWS, tokens=TokenRows(torch.tensor([0]), rewards=torch.zeros(1)))
-    with pytest.raises(DataError, match="rewards of tokens already"):
+    with pytest.raises(DataError, match="the tokens have rewards already"):
         process_rewards(placed, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}))
 
 

@@ -114,7 +114,7 @@ def test_roles_of_tool_results_and_prompts_that_are_rebuilt():
     (row,) = skyrl.make_rows("AgentR1/PaperSearch-v0", [0], env_kwargs=kwargs, wrappers=["RebuildPrompt"])
     env = skyrl_gym.make("agentr1", extras=row)
     env.init(row["prompt"])
-    with pytest.raises(ConfigError, match="only grows"):
+    with pytest.raises(ConfigError, match="only append to the conversation"):
         env.step(env.env.unwrapped.expert_action())
     env.close()
 
@@ -150,7 +150,7 @@ def test_defaults_come_from_the_trainers_configuration():
 
 
 def test_what_cannot_work_says_why():
-    with pytest.raises(ConfigError, match="names no env_id"):
+    with pytest.raises(ConfigError, match="has no env_id"):
         skyrl_gym.make("agentr1", extras={})
     with pytest.raises(ConfigError, match="unknown environment 'AgentR1/Nothing-v0'"):
         skyrl.make_rows("AgentR1/Nothing-v0", [0])
@@ -158,7 +158,7 @@ def test_what_cannot_work_says_why():
         skyrl.make_rows("AgentR1/GSM8K-v0", [0], tool_role="robot")
     with pytest.raises(ConfigError, match="JSON"):
         skyrl.make_rows("AgentR1/GSM8K-v0", [0], env_kwargs={"data": object()})
-    with pytest.raises(ConfigError, match="of its own"):
+    with pytest.raises(ConfigError, match="already has another environment"):
         skyrl.register("gsm8k")
 
 

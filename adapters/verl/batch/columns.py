@@ -1,7 +1,7 @@
-"""What the driver works out for every response token of a batch before training: pure functions of a step table.
+"""What the driver computes for every response token of a batch before training: pure functions of a step table.
 
-Rewards less KL, rollout correction, the estimator's advantages and returns, and what each token weighs. Everything is
-computed over steps, so the rows that hold their tokens, merged or not, padded or not, change nothing.
+Rewards less KL, rollout correction, the estimator's advantages and returns, and the weight of each token. Everything is
+computed over steps, so it does not matter whether the rows that hold their tokens are merged or padded.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["StepColumns", "step_columns"]
 
 @dataclass(frozen=True)
 class StepColumns:
-    """What comes out."""
+    """The columns of a batch."""
 
     columns: dict[str, torch.Tensor]
     """Columns for the workers, each over all response tokens of the batch."""
     rewards: torch.Tensor
     """Reward of each step less its KL, shape [steps]."""
     metrics: dict[str, float]
-    """What there is to log."""
+    """Metrics to log."""
 
 
 def step_columns(
@@ -44,20 +44,20 @@ def step_columns(
     critic_batch: torch.Tensor,
     baselines: Mapping[str, float] | None = None,
 ) -> StepColumns:
-    """The columns that a batch is trained with.
+    """Return the columns that a batch is trained with.
 
     Args:
         table: The batch's steps.
-        given: ``old_log_probs``, and where there are ``rollout_log_probs``, ``ref_log_prob`` and ``values``, each over
-            all response tokens of the batch, shape [size].
+        given: ``old_log_probs``, and optionally ``rollout_log_probs``, ``ref_log_prob`` and ``values``, each over all
+            response tokens of the batch, shape [size].
         size: Number of response tokens.
-        objective: What to make of them.
+        objective: How to turn steps into a loss.
         actor_batch: Mini-batch of each row in the actor's update, int64, shape [rows].
         critic_batch: The same for the critic's.
-        baselines: Return of the greedy episode of each prompt group, where the estimator compares with one.
+        baselines: Return of each prompt group's greedy episode, if the estimator compares with one.
 
     Raises:
-        DataError: A log-probability, value or reward that is not a finite number; names the episode.
+        DataError: A log-probability, value or reward is not a finite number; names the episode.
     """
     own = {name: column[table.tokens] for name, column in given.items()}  # [tokens]
     for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob"):
@@ -65,15 +65,17 @@ def step_columns(
             check_log_probs(name, own[name], table.step_of, table.trajectory, table.names)
     rows = _step_rows(table, given.get("values"), baselines)
     names = sorted({name for parts in table.components for name in parts})
-    # float64 as the rewards are: what is left of a reward without its components must be exactly 0 where it is
+    # float64 like the rewards: the rest of a reward without its components must be exactly 0 if it is 0
     components = torch.tensor([[parts.get(n, 0.0) for n in names] for parts in table.components], dtype=torch.float64)
     rows, metrics = process_rewards(rows, components, names, objective.process)
     if baselines is not None and objective.process.weights:
-        say_once("process rewards change the episodes' returns, not those of the greedy episodes beside them")
+        say_once(
+            "process rewards change the returns of episodes, but not of the greedy episodes they are compared with"
+        )
     if objective.scale is not None:
         rows, scale_metrics = objective.scale.scale(rows)
         metrics |= scale_metrics
-    # the second place is where the released systems log process rewards
+    # the released systems log process rewards under critic/
     metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
     metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}
     rows = _less_kl(rows, own, table, objective, metrics)
@@ -94,10 +96,10 @@ def step_columns(
     learned = torch.ones_like(table.length) if at_start else table.length
     value_weights = step_weights(objective.weighting, learned, table.trajectory, critic_batch[table.row])[table.step_of]
     if at_start:
-        value_weights = value_weights * (table.place == 0)
+        value_weights = value_weights * (table.position == 0)
     if "values" in own:
         metrics |= _value_metrics(own["values"], returns, value_weights != 0)
-    at_end = table.place == (table.length - 1)[table.step_of]
+    at_end = table.position == (table.length - 1)[table.step_of]
     columns |= {
         "advantages": table.spread(advantages.float(), size),
         "returns": table.spread(returns.float(), size),
@@ -110,7 +112,7 @@ def step_columns(
 
 
 def _value_metrics(values: torch.Tensor, returns: torch.Tensor, learned: torch.Tensor) -> dict[str, float]:
-    """What verl logs of the critic, over the tokens it learns at: elsewhere its values mean nothing."""
+    """verl's metrics of the critic, over the tokens it learns at; its values mean nothing elsewhere."""
     v, r = values[learned].double(), returns[learned].double()
     if len(v) < 2:
         return {}
@@ -129,7 +131,7 @@ def _less_kl(
     objective: Objective,
     metrics: dict[str, float],
 ) -> StepRows:
-    """The rows with the KL to the reference taken from the reward of each token."""
+    """The rows with the KL to the reference subtracted from the reward of each token."""
     if objective.kl is None:
         return rows
     penalty, kl = kl_in_reward(
@@ -152,7 +154,7 @@ def _correct(
     padded = {name: table.pad(own[name]) for name in ("old_log_probs", "rollout_log_probs")}
     batch = DataProto(batch=TensorDict({**padded, "response_mask": mask}, batch_size=len(table)))
     batch, metrics = compute_rollout_correction_and_add_to_batch(batch, correction)
-    at = table.step_of, table.place
+    at = table.step_of, table.position
     factors = batch.batch["rollout_is_weights"].float()[at] if "rollout_is_weights" in batch.batch else None
     return batch.batch["response_mask"][at] != 0, factors, metrics
 
@@ -164,7 +166,7 @@ def _step_rows(table: StepTable, values: torch.Tensor | None, baselines: Mapping
         final = torch.full_like(at_start, math.nan)
         known = table.final >= 0
         final[known] = values[table.final[known]].float()
-        wrong = (known & ~final.isfinite()).nonzero()  # an estimator takes "not a number" for "not known"
+        wrong = (known & ~final.isfinite()).nonzero()  # to an estimator NaN means unknown
         if len(wrong):
             step = int(wrong[0])
             name = table.names[int(table.trajectory[step])]

@@ -1,8 +1,8 @@
-"""Which row goes into which mini-batch, on which rank: pure arithmetic.
+"""Which row goes into which mini-batch, on which rank.
 
 verl cuts a batch into equal mini-batches of rows, so the number of updates would depend on how many rows the episodes
-have. Here a mini-batch holds whole trajectories, the same number (to within one) in each, drawn by lot; its ranks get
-about the same number of tokens, and are filled up to the same number of rows with padding rows, which count nowhere.
+have. Here a mini-batch holds whole trajectories, drawn at random, the same number (to within one) in each. Its ranks
+get about the same number of tokens and are filled to the same number of rows with padding rows, which count nowhere.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Layout:
         return len(self.order) // (self.ranks * self.mini_batches)
 
     def mini_batches_of_rows(self, wanted: int) -> torch.Tensor:
-        """The mini-batch of every row where ``wanted`` are asked for, int64, shape [rows]."""
+        """Return the mini-batch of every row if ``wanted`` are asked for, int64, shape [rows]."""
         count = math.gcd(wanted, self.mini_batches)
         return torch.tensor([self.mini_batch_of(i, count) for i in range(len(self.order))])
 
     def mini_batch_of(self, position: int, mini_batches: int) -> int:
-        """Which of ``mini_batches`` (a divisor of the layout's) the row at a position belongs to."""
+        """Return which of ``mini_batches`` (a divisor of the layout's) the row at a position belongs to."""
         fine = position // self.rows_per_part % self.mini_batches
         return fine * mini_batches // self.mini_batches
 
@@ -61,10 +61,10 @@ def plan_layout(
         mini_batches: Wanted number of mini-batches; fewer if there are fewer trajectories.
         ranks: Data-parallel ranks.
         row_multiple: Rows per rank and mini-batch are a multiple of this (a fixed micro-batch size).
-        seed: Which trajectories meet in a mini-batch.
+        seed: Draws the trajectories of each mini-batch.
 
     Returns:
-        The layout, every row in it exactly once.
+        The layout, with every row exactly once.
     """
     rows_of: dict[Hashable, list[int]] = {}
     for row, name in enumerate(trajectories):
@@ -72,7 +72,7 @@ def plan_layout(
     members = list(rows_of.values())
     np.random.default_rng(seed).shuffle(members)
     count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
-    # which trajectories meet depends on their number alone, so not on the rows that hold them
+    # the draw depends on the number of trajectories only, not on the rows that hold them
     batches = [[row for rows in members[b::count] for row in rows] for b in range(count)]
     parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
     per_part = max(len(part) for batch in parts for part in batch)
@@ -87,8 +87,8 @@ def plan_layout(
 def _split(rows: list[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
     """Rows over ranks with about equal tokens.
 
-    The longest come first, so that micro-batches cut in this order hold rows of about the same length. A rank may get
-    more rows than another: padding rows of a few tokens make up for it.
+    The longest come first, so that micro-batches cut in this order hold rows of about the same length. One rank may get
+    more rows than another; short padding rows make up for it.
     """
     parts: list[list[int]] = [[] for _ in range(ranks)]
     load = [0] * ranks

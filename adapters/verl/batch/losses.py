@@ -1,10 +1,10 @@
-"""What verl's workers minimise: the losses of ``agent_envs.adapters.losses`` on a micro-batch of any rows.
+"""The losses that verl's workers minimise: ``agent_envs.adapters.losses`` on a micro-batch of any rows.
 
-verl's own losses (verl/workers/utils/losses.py) average over rows and tokens of what the batch happens to hold, padding
-included. Here the driver has said for every response token what it weighs and which step it belongs to, so merged rows,
-one row per step, padding rows and any cut into micro-batches, mini-batch parts and ranks give the same sum.
+verl's own losses (verl/workers/utils/losses.py) average over the rows and tokens of a batch, padding included. Here the
+driver has given every response token its weight and its step, so merged rows, one row per step, padding rows and any
+split into micro-batches and ranks give the same sum.
 
-verl adds micro-batches up and averages over data-parallel ranks: everything is multiplied by the number of ranks.
+verl adds up micro-batches and averages over data-parallel ranks, so everything is multiplied by the number of ranks.
 Metrics travel as totals with their counts (``collect`` divides).
 """
 
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 STEP_NUMBERS = "step_numbers"
-"""Column: number of the step within the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
+"""Column: the step of the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
 POLICY_WEIGHTS = "policy_weights"
-"""Column: what each response token weighs in the policy's loss; jagged [rows, tokens]."""
+"""Column: weight of each response token in the policy's loss; jagged [rows, tokens]."""
 VALUE_WEIGHTS = "value_weights"
-"""Column: the same for the critic's loss."""
+"""Column: weight of each response token in the critic's loss; jagged [rows, tokens]."""
 
 _TOTAL, _COUNT = "|total", "|count"
 
 
 def loss_options(actor: Any) -> LossOptions:
-    """The clips in verl's actor configuration; ``clip_ratio`` where its two sides are not set."""
+    """Return the clips of verl's actor configuration; ``clip_ratio`` stands for a side that is not set."""
     both = float(actor.clip_ratio)
     low, high = actor.get("clip_ratio_low"), actor.get("clip_ratio_high")
     c = actor.get("clip_ratio_c")
@@ -56,11 +56,11 @@ def loss_options(actor: Any) -> LossOptions:
 def actor_loss(
     config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None, *, options: LossOptions
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The policy's loss on a micro-batch: ``policy_loss.loss_mode``, entropy and KL to the reference.
+    """Return the policy's loss on a micro-batch: ``policy_loss.loss_mode``, entropy and KL to the reference.
 
     Args:
         config: verl's ``ActorConfig``.
-        model_output: ``log_probs`` and perhaps ``entropy``, jagged [rows, tokens].
+        model_output: ``log_probs`` and optionally ``entropy``, jagged [rows, tokens].
         data: The micro-batch.
         dp_group: As verl passes it.
         options: Clips of the loss.
@@ -70,10 +70,10 @@ def actor_loss(
     """
     weights = flat(data[POLICY_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
-    places = _places(data)[kept]
+    indices = _output_indices(data)[kept]
     weights = weights[kept]
-    log_probs = flat(model_output["log_probs"])[places]
-    # numbered anew: a micro-batch holds few of the batch's steps
+    log_probs = flat(model_output["log_probs"])[indices]
+    # renumbered: a micro-batch holds few of the batch's steps
     steps = flat(data[STEP_NUMBERS])[kept].unique(return_inverse=True)[1]
 
     def column(name: str) -> torch.Tensor:
@@ -85,7 +85,7 @@ def actor_loss(
     )
     sums = {"pg_loss": loss}
     if model_output.get("entropy") is not None:
-        entropy, tallies = entropy_loss(flat(model_output["entropy"])[places], weights)
+        entropy, tallies = entropy_loss(flat(model_output["entropy"])[indices], weights)
         metrics |= tallies
         sums["entropy_loss"] = entropy
         loss = loss - config.entropy_coeff * entropy
@@ -100,7 +100,7 @@ def actor_loss(
 def critic_loss(
     config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The critic's loss on a micro-batch.
+    """Return the critic's loss on a micro-batch.
 
     Args:
         config: verl's ``CriticConfig``.
@@ -113,7 +113,7 @@ def critic_loss(
     """
     weights = flat(data[VALUE_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)
-    values = flat(model_output["values"])[_places(data)[kept]]
+    values = flat(model_output["values"])[_output_indices(data)[kept]]
     old, returns = flat(data["values"])[kept], flat(data["returns"])[kept]
     loss, metrics = value_loss(values.squeeze(-1) if values.dim() > 1 else values, old, returns, weights[kept],
                                clip=config.cliprange_value)  # fmt: skip
@@ -121,11 +121,11 @@ def critic_loss(
 
 
 def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
-    """verl's metrics of an update as plain numbers, over all its mini-batches.
+    """Return verl's metrics of an update as plain numbers, over all its mini-batches.
 
     Args:
-        output: Name -> one number per mini-batch, or one number.
-        role: ``actor`` or ``critic``, put before names that do not have it.
+        output: By name: one number per mini-batch, or one number.
+        role: ``actor`` or ``critic``, prepended to names that lack it.
     """
     out: dict[str, float] = {}
     for name, value in output.items():
@@ -145,8 +145,8 @@ def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
     return out
 
 
-def _places(data: TensorDict) -> torch.Tensor:
-    """Where a model's output belongs to each response token, shape [response tokens]."""
+def _output_indices(data: TensorDict) -> torch.Tensor:
+    """Index of the model's output for each response token, shape [response tokens]."""
     responses = data["responses"]
     lengths = responses.offsets().diff() if responses.is_nested else torch.full((len(responses),), responses.shape[1])
     ids = data["input_ids"]

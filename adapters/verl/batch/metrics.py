@@ -1,4 +1,4 @@
-"""Metrics over episodes, whatever number of rows each has: pure functions on what ``episode_record`` makes."""
+"""Metrics over episodes, however many rows each has: pure functions of ``episode_record``'s records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from agent_envs.episodes.statistics import score_families
 __all__ = ["PER_STEP", "released_metrics", "step_metrics", "summarise", "training_metrics", "validation_metrics"]
 
 PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
-"""How the names begin of metrics that verl makes of rows, and that are made of steps and episodes here."""
+"""Prefixes of metrics that verl computes over rows, and that are computed over steps and episodes here."""
 
 
 def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Mean, standard deviation, largest and smallest of ``values``, nothing for none.
+    """Return mean, standard deviation, maximum and minimum of ``values``; nothing if there are none.
 
     >>> summarise("x", [1.0, 3.0])
     {'x/mean': 2.0, 'x/std': 1.0, 'x/max': 3.0, 'x/min': 1.0}
@@ -50,7 +50,7 @@ def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, floa
 
 
 def _by_family(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Success by family, for environments that name one, and by split where tasks of several were played."""
+    """Success by family, if the environment names one, and by split, if several were played."""
     out = {}
     for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
         out[f"val/{score.metric}/success"] = score.success
@@ -59,7 +59,7 @@ def _by_family(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Metrics of a training batch, one record per episode."""
+    """Return the metrics of a training batch from one record per episode."""
     n = max(len(records), 1)
     return {
         "env/success": sum(r["success"] for r in records) / n,
@@ -74,19 +74,18 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def step_metrics(
     rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int, *, most_prompt: int, most_response: int
 ) -> dict[str, float]:
-    """Metrics of a training batch's rows and steps.
+    """Return metrics of a training batch's rows and steps.
 
     Args:
-        rows: The rows' records as the agent loop makes them, padding included.
+        rows: The agent loop's records of the rows, padding included.
         lengths: Tokens of each row.
-        trained: Tokens that weigh something in the policy's loss.
-        most_prompt: Tokens a prompt may have.
-        most_response: Tokens a response may have.
+        trained: Tokens with a weight in the policy's loss.
+        most_prompt: Maximum tokens of a prompt.
+        most_response: Maximum tokens of a response.
 
     Returns:
-        Lengths per step, with the shares that are as long as they may be; and what merging saved:
-        ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the
-        merged rows do.
+        Lengths per step, with the shares that have the maximum length; and what merging saved: ``env/merge_factor`` is
+        the number of tokens that one row per step would process over the number that the merged rows process.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
@@ -98,14 +97,14 @@ def step_metrics(
     real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
     apart = sum(prompts) + sum(responses)
     for row, n in real:
-        if row["value_at"] >= 0:  # the prompt of the state after the last step, and its filler, end the row
+        if row["value_at"] >= 0:  # the row ends with the prompt of the state after the last step and its filler
             apart += n
     together = sum(n for _, n in real)
     return {
         **summarise("prompt_length", prompts),
         "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
         **written,
-        # a step without a token is no step: verl's second set of names says the same
+        # there are no steps without a token, so verl's second set of names has the same values
         **{name.replace("length/", "length_non_aborted/"): value for name, value in written.items()},
         "env/rows": float(sum(row["kind"] != "padding" for row in rows)),
         "env/trained_steps": float(len(steps)),
@@ -119,10 +118,10 @@ def step_metrics(
 
 
 def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float]) -> dict[str, float]:
-    """The names under which Agent-R1 and its first version log the same things, for curves to lie side by side.
+    """Return metrics under the names that Agent-R1 and its first version log them with, to compare curves.
 
     Args:
-        rows: The rows' records as the agent loop makes them, padding included.
+        rows: The agent loop's records of the rows, padding included.
         shaped: Return of each trained episode after KL and process rewards.
     """
     episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
@@ -164,15 +163,15 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
 
 
 def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> dict[str, float]:
-    """Metrics of a validation.
+    """Return the metrics of a validation.
 
     Args:
         records: One per episode that came back.
-        expected: How many were asked for; one that did not come back counts as a failure.
+        expected: Number of episodes that were requested; one that did not come back counts as a failure.
 
     Returns:
-        Success with its standard error (binomial), and the episodes' statistics; `val/ENV/FAMILY/success` where info
-        names the families of tasks, and `val/ENV/SPLIT/...` where tasks of several splits were played.
+        Success with its standard error (binomial), and the episodes' statistics; `val/ENV/FAMILY/success` if info names
+        families of tasks, and `val/ENV/SPLIT/...` if tasks of several splits were played.
     """
     n = max(expected, len(records), 1)
     success = sum(r["success"] for r in records) / n

@@ -1,4 +1,4 @@
-"""Helpers of the trainer that need none of its state."""
+"""Helpers of the trainer that need none of its state: names and order of rows, columns, checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class LogThen:
-    """A logger that calls a function after each record is written."""
+    """A logger that calls a function after writing each record."""
 
     def __init__(self, logger: Any, after: Callable[[], None]) -> None:
         self.logger = logger
@@ -41,12 +41,12 @@ class LogThen:
         self.after()
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the logger has: verl calls ``finish`` at the end."""
+        """The logger's other methods: verl calls ``finish`` at the end."""
         return getattr(self.logger, name)
 
 
 def mini_batches(name: str, config: Any, run: Any) -> int:
-    """Mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories."""
+    """Return the mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories."""
     size, total = int(config.ppo_mini_batch_size), int(run.data.train_batch_size)
     if size < 1 or total % size:
         raise ConfigError(f"{name}.ppo_mini_batch_size must divide data.train_batch_size ({total} prompts), got {size}")
@@ -54,7 +54,7 @@ def mini_batches(name: str, config: Any, run: Any) -> int:
 
 
 def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
-    """Rows per rank and mini-batch must divide into micro-batches where their size is fixed."""
+    """Return the number that the rows per rank and mini-batch must be a multiple of: fixed micro-batch sizes."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     fixed = [] if actor.use_dynamic_bsz else [actor.ppo_micro_batch_size_per_gpu]
     if not rollout.log_prob_use_dynamic_bsz:
@@ -67,37 +67,37 @@ def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
 
 
 def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
-    """Numbers of the rows ordered by prompt as submitted, session and output, whatever order they came back in.
+    """Return the indices of the rows sorted by prompt as submitted, session and output.
 
     Args:
         keys: verl's row names, "{uid}_{session}_{output}", shape [rows].
-        prompts: Position of each prompt's uid; the uids are random. Rows of an unknown one come last.
+        prompts: Position of each prompt's uid, which is random. Rows of an unknown one come last.
 
     >>> by_submission(["b_0_10", "b_0_2", "a_0_0"], {"a": 1, "b": 0})
     [1, 0, 2]
     """
 
-    def place(row: int) -> tuple[int, str, int, int]:
+    def key(row: int) -> tuple[int, str, int, int]:
         uid, session, output = keys[row].rsplit("_", 2)
         return prompts.get(uid, len(prompts)), uid, int(session), int(output)
 
-    return sorted(range(len(keys)), key=place)
+    return sorted(range(len(keys)), key=key)
 
 
 def row_offsets(column: torch.Tensor) -> torch.Tensor:
-    """Where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
+    """Return where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
     if column.is_nested:
         return column.offsets()
     return torch.arange(len(column) + 1) * column.shape[1]
 
 
 def nest(column: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """[tokens] as a jagged column [rows, tokens of the row]."""
+    """Return [tokens] as a jagged column [rows, tokens of the row]."""
     return torch.nested.nested_tensor_from_jagged(column, offsets)
 
 
 def plain(value: Any) -> dict:
-    """What TransferQueue gives back for a dictionary: itself, or wrapped."""
+    """Unwrap a dictionary that TransferQueue may have wrapped."""
     return value if isinstance(value, dict) else dict(value.data)
 
 
@@ -117,12 +117,12 @@ def repair_tracker(folder: Path) -> None:
 
 
 def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
-    """The batch without its greedy episodes, whose rows are then gone from TransferQueue.
+    """Remove the greedy episodes from a batch and from TransferQueue, and return the rest.
 
     Args:
         batch: Rows named "{uid}_{session}_{output}".
         session: Number of the greedy session of every prompt.
-        returns: Takes in the greedy returns by uid; episodes that failed have none.
+        returns: Filled with the greedy returns by uid; episodes that failed have none.
     """
     greedy = [i for i, key in enumerate(batch.keys) if key.rsplit("_", 2)[1] == str(session)]
     if not greedy:
@@ -145,7 +145,7 @@ def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) 
 
 
 def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
-    """The batch with the tokens and ``columns`` alone: records and messages need not travel to the workers."""
+    """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
     tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
     return KVBatchMeta(
         keys=batch.keys,

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning with verl on the rows of `agentr1 demos`: the tokens and masks of the rollout.
+"""Supervised fine-tuning with verl on the rows of `agentr1 demos`, with the tokens and masks of the rollout.
 
-verl's own dataset renders every message apart and joins the parts, and reads entries that a parquet column adds to
-tools with different arguments. Name this one instead:
+verl's own dataset renders messages separately and joins the parts, and keeps the empty entries that a parquet column
+adds to tools with different arguments. Use this one instead:
 
     data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
 """
@@ -22,9 +22,9 @@ __all__ = ["DemonstrationDataset"]
 
 
 class DemonstrationDataset(MultiTurnSFTDataset):
-    """verl's multi-turn dataset with the prompts of the rollout; the loss is on responses and their end tokens alone.
+    """verl's multi-turn dataset with the prompts of the rollout; the loss is on responses and their end tokens only.
 
-    Where a row has `opening`, responses begin after that many messages; earlier ones of the assistant are context.
+    If a row has `opening`, responses begin after that many messages; earlier assistant messages are context.
     """
 
     messages: list[Any]
@@ -39,7 +39,7 @@ class DemonstrationDataset(MultiTurnSFTDataset):
         self._builders: dict[str, PromptBuilder] = {}
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
-        """`input_ids`, `position_ids`, `loss_mask`, where rows are padded `attention_mask`; shape [tokens] each."""
+        """Return `input_ids`, `position_ids`, `loss_mask` and, for padded rows, `attention_mask`; shape [tokens]."""
         builder = self._builder(self.tools[item] if self.tools is not None else None)
         ids, spans = encode_conversation(self.messages[item], builder, self._openings[item])
         mask = torch.zeros(len(ids), dtype=torch.int64)

@@ -1,8 +1,8 @@
-"""The steps of a training batch, whatever rows their tokens lie in.
+"""The steps of a training batch, independent of the rows that hold their tokens.
 
-Rows, padding and the order in which episodes came back are the trainer's business. Here they end: steps are numbered by
-prompt as submitted, session and step index, and their tokens are listed in that order. All that is computed from a
-table is therefore the same number for merged and unmerged rows.
+Steps are numbered by prompt as submitted, session and step index, and their tokens are listed in that order. So rows,
+padding and the order in which episodes came back do not matter: everything computed from a table is the same for merged
+and unmerged rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["StepTable", "flat", "response_index", "step_table"]
 
 @dataclass(frozen=True)
 class StepTable:
-    """The trained steps of a batch; tensors of shape [steps] unless said otherwise."""
+    """The trained steps of a batch; tensors have shape [steps] unless noted."""
 
     row: torch.Tensor
     """Row of the batch that holds the step, int64."""
@@ -35,11 +35,11 @@ class StepTable:
     truncated: torch.Tensor
     """Whether a limit, and not the task, ended the episode here, bool."""
     start: torch.Tensor
-    """Place of the step's first token among all response tokens of the batch, int64."""
+    """Index of the step's first token among all response tokens of the batch, int64."""
     length: torch.Tensor
     """Tokens of the step, int64."""
     final: torch.Tensor
-    """On a trajectory's last step: place before which the state after it is read, -1 for none, int64."""
+    """On a trajectory's last step: index of the token before which the state after it is read, -1 for none, int64."""
     names: tuple[str, ...]
     """Name of each trajectory, shape [trajectories]."""
     groups: tuple[str, ...]
@@ -47,9 +47,9 @@ class StepTable:
     components: tuple[Mapping[str, float], ...]
     """Rewards by name."""
     anchors: tuple[str, ...]
-    """The states the steps acted in; empty where they were not asked for."""
+    """The states the steps acted in; empty strings if they were not requested."""
     tokens: torch.Tensor
-    """Places of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
+    """Indices of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
     step_of: torch.Tensor
     """The step of each of these tokens, int64, shape [tokens]."""
 
@@ -57,20 +57,20 @@ class StepTable:
         return len(self.row)
 
     def pad(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens] to [steps, longest step], zeros behind each step's tokens."""
+        """Reshape [tokens] to [steps, longest step], with zeros after each step's tokens."""
         width = int(self.length.max()) if len(self) else 0
         out = torch.zeros(len(self), width, dtype=x.dtype)
-        out[self.step_of, self.place] = x
+        out[self.step_of, self.position] = x
         return out
 
     @property
-    def place(self) -> torch.Tensor:
-        """Place of each token within its step, int64, shape [tokens]."""
+    def position(self) -> torch.Tensor:
+        """Position of each token within its step, int64, shape [tokens]."""
         first = self.length.cumsum(0) - self.length
         return torch.arange(len(self.tokens)) - first[self.step_of]
 
     def spread(self, x: torch.Tensor, size: int, fill: float = 0.0) -> torch.Tensor:
-        """[tokens] to all response tokens of the batch, shape [size], ``fill`` elsewhere."""
+        """Spread [tokens] to all response tokens of the batch, shape [size], with ``fill`` elsewhere."""
         out = torch.full((size,), fill, dtype=x.dtype)
         out[self.tokens] = x
         return out
@@ -82,7 +82,7 @@ def step_table(
     offsets: torch.Tensor,
     prompts: Mapping[str, int],
 ) -> StepTable:
-    """The trained steps of a batch's rows.
+    """Return the trained steps of a batch's rows.
 
     Args:
         extra: The rows' records (``extra_fields`` of the agent loop's outputs), shape [rows].
@@ -91,11 +91,10 @@ def step_table(
         prompts: Position of each prompt as submitted.
 
     Returns:
-        Steps ordered by prompt, session and index. Rows that are not trained have none.
+        Steps sorted by prompt, session and index. Rows that are not trained have none.
 
     Raises:
-        DataError: A step without tokens or outside its row, or a reward that is not a finite number; names the
-            episode.
+        DataError: A step has no tokens or lies outside its row, or a reward is not finite; names the episode.
     """
     found = []
     final_at: dict[str, int] = {}
@@ -147,7 +146,7 @@ def step_table(
 
 
 def flat(column: torch.Tensor) -> torch.Tensor:
-    """The values of a column of rows of different lengths, shape [tokens]; jagged, or one tensor where all are equal.
+    """Return the values of a column, shape [tokens]: a jagged one, or one tensor if all rows have the same length.
 
     >>> flat(torch.tensor([[1, 2], [3, 4]])).tolist()
     [1, 2, 3, 4]
@@ -158,7 +157,7 @@ def flat(column: torch.Tensor) -> torch.Tensor:
 
 
 def response_index(sequence_offsets: torch.Tensor, response_lengths: torch.Tensor) -> torch.Tensor:
-    """Where a model's output belongs to each response token: one position before it.
+    """Return the index of a model's output for each response token: one position before it.
 
     Args:
         sequence_offsets: Where each row begins and ends among all tokens, shape [rows + 1].

@@ -1,4 +1,4 @@
-"""verl's synchronous trainer over the steps of episodes, whatever rows they lie in.
+"""verl's synchronous trainer over the steps of episodes, independent of the rows that hold them.
 
 What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
@@ -6,10 +6,10 @@ What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
   reward, where verl gives every row the last one's (v1/agent_loop_tq.py:174).
 - Mini-batches count trajectories: a batch is always cut into ``train_batch_size / ppo_mini_batch_size``
   mini-batches of whole trajectories (``layout``), so the number of updates does not depend on how long
-  episodes are. The rows of a trajectory stay in one mini-batch; across data-parallel ranks they may part.
-- What a token weighs in the losses is worked out here, for the whole batch (``step_columns``); the workers add up
-  (``step_losses``). Padding, broken episodes and tokens the policy did not write weigh nothing.
-- The estimator ``remax`` has one greedy episode more per prompt, which is never trained.
+  episodes are. The rows of a trajectory stay in one mini-batch, but may be on different data-parallel ranks.
+- Each token's weight in the losses is computed here, for the whole batch (``columns``); the workers add up
+  (``losses``). Padding, broken episodes and tokens the policy did not write have weight 0.
+- The estimator ``remax`` plays one more episode per prompt, greedily, which is never trained on.
 - Metrics are over episodes; episodes are written to ``agentr1.episodes_dir``.
 """
 
@@ -78,7 +78,7 @@ from agent_envs.files import write_text
 __all__ = ["TRAINER_MODE", "EnvTrainer"]
 
 TRAINER_MODE = "agentr1_sync"
-"""What ``trainer.v1.trainer_mode`` calls it."""
+"""Name in ``trainer.v1.trainer_mode``."""
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class EnvTrainer(PPOTrainerSync):
         """Check the configuration before anything is started.
 
         Raises:
-            ConfigError: An unknown estimator, or settings that this trainer cannot honour.
+            ConfigError: A setting does not exist, or this trainer does not support it.
         """
         self.objective = read_objective(config)
         self.settings = dict(config.get("agentr1") or {})
@@ -108,7 +108,9 @@ class EnvTrainer(PPOTrainerSync):
         if actor.shuffle or (self.objective.estimator.needs_critic and config.critic.shuffle):
             raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole trajectories")
         if is_distillation_enabled(config.get("distillation")):
-            raise ConfigError("the agentr1_sync trainer does not distil; use trainer.v1.trainer_mode=sync")
+            raise ConfigError(
+                "the agentr1_sync trainer does not support distillation; use trainer.v1.trainer_mode=sync"
+            )
         if self.objective.estimator.needs_critic and config.critic.enable is False:
             raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
         self.loss = str(actor.policy_loss.loss_mode)
@@ -122,13 +124,13 @@ class EnvTrainer(PPOTrainerSync):
         if self.use_critic:
             self.critic_mini_batches = mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
-        self.writes_weights = False  # whether rollout correction puts weights beside the batch
+        self.writes_weights = False  # whether rollout correction adds weights to the batch
         self.prompts: dict[str, int] = {}  # this step's uids in the order they were submitted
         self.baselines: dict[str, float] = {}  # this step's greedy returns by uid
         self.checkpoint_due = False
 
     def _build_replay_buffer(self) -> Any:
-        # the buffer looks for finished episodes every 2 s by default (replay_buffer.py:144), and takes no setting
+        # the buffer polls for finished episodes every 2 s (replay_buffer.py:144) and has no setting for it
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = float(self.settings.get("poll_interval", 0.02))
         return buffer
@@ -160,7 +162,7 @@ class EnvTrainer(PPOTrainerSync):
     def _balance_batch(
         self, batch: KVBatchMeta, metrics: dict, logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
     ) -> KVBatchMeta:
-        """Order rows by rank and mini-batch, filled up with padding rows; the same for the same seed."""
+        """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
         if self.objective.estimator.needs_baseline:
             batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
         rows = by_submission(batch.keys, self.prompts)
@@ -199,7 +201,7 @@ class EnvTrainer(PPOTrainerSync):
         return group._dispatch_info["actor"]
 
     def _padding_rows(self, batch: KVBatchMeta, count: int) -> tuple[list[str], list[dict]]:
-        """Put ``count`` rows with an empty mask beside the batch; their keys and tags."""
+        """Add ``count`` rows with an empty mask to the queue; return their keys and tags."""
         if not count:
             return [], []
         first = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
@@ -218,12 +220,12 @@ class EnvTrainer(PPOTrainerSync):
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         batch = super()._compute_ref_log_prob(batch, metrics)
-        # with LoRA the reference is the actor without its adapter; the word stays, and the critic has none to leave out
+        # with LoRA the reference is the actor without its adapter; the flag would stay, and the critic has no adapter
         batch.extra_info.pop("no_lora_adapter", None)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """What the update needs for every response token; see ``step_columns``."""
+        """Compute the columns of the update; see ``step_columns``."""
         assert self.layout is not None
         names = ["response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "extra_fields", "uid"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -323,10 +325,10 @@ class EnvTrainer(PPOTrainerSync):
         }
 
     def _fail_if_all_broken(self, extra: list[dict]) -> None:
-        """A batch of errors alone is a broken environment, not something to go on from.
+        """Stop if every episode of a batch failed: the environment is broken.
 
         Raises:
-            BackendError: Every episode ended with an error; holds the first traceback.
+            BackendError: Every episode ended with an error; has the first traceback.
         """
         errors = [fields["error"] for fields in extra if fields["error"]]
         if errors and all(fields["kind"] != "step" for fields in extra):
@@ -340,7 +342,7 @@ class EnvTrainer(PPOTrainerSync):
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
-        """verl's metrics over real rows, but for what is a step's or an episode's."""
+        """Add verl's metrics over real rows, except for those of steps and episodes."""
         real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         rows = KVBatchMeta(
             keys=[batch.keys[i] for i in real],
@@ -361,7 +363,7 @@ class EnvTrainer(PPOTrainerSync):
         sample_turns: Any,
         expected_acc_counts: dict | None = None,
     ) -> dict[str, float]:
-        """verl's validation metrics, and success over whole episodes; verl hands over one record per episode."""
+        """Return verl's validation metrics and success over whole episodes; verl passes one record per episode."""
         infos = dict(reward_extra_infos_dict)
         lines = [line for line in infos.pop("episode", []) if line]
         self._write_lines("validation", lines)
@@ -372,7 +374,7 @@ class EnvTrainer(PPOTrainerSync):
         return {**out, **validation_metrics(records, expected)}
 
     def on_train_begin(self) -> None:
-        """Save after logging: verl saves first, and a kill in between would lose the step's metrics."""
+        """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""
         super().on_train_begin()
         self.logger: Any = LogThen(self.logger, self._save_if_due)
 
@@ -382,7 +384,7 @@ class EnvTrainer(PPOTrainerSync):
     def _save_if_due(self) -> None:
         if self.checkpoint_due:
             self.checkpoint_due = False
-            self.checkpoint_manager.sleep_replicas()  # as where verl saves: the memory is the trainer's
+            self.checkpoint_manager.sleep_replicas()  # as verl does when it saves: the memory is the trainer's
             super()._save_checkpoint()
             write_text(self._state_file(), json.dumps(self.objective.state_dict()))
             self.checkpoint_manager.update_weights(self.global_steps)

@@ -1,8 +1,8 @@
-"""verl's agent loop over any environment: one episode in, its steps out as as few rows as their prompts allow.
+"""verl's agent loop over any environment: plays one episode and returns its steps as as few rows as possible.
 
 A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) and the task
 (``extra_info.index``). The prompts come from the environment and the tokenizer's chat template through
-``PromptBuilder``, so that the tokens trained are the tokens sampled.
+``PromptBuilder``, so the tokens that are trained are those that were sampled.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from agent_envs.rollout.one import arun_episode
 __all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput", "ServerActor", "ServerPolicy"]
 
 AGENT_LOOP_NAME = "agentr1_env"
-"""What ``actor_rollout_ref.rollout.agent.default_agent_loop`` and a row's ``agent_name`` call it."""
+"""Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
 
 _pool = EnvPool()
-# Builders, and the tokens that end a response. verl makes one agent loop per episode: shared by all of a process.
+# Builders, and the tokens that end a response. verl makes one agent loop per episode, so a process shares them.
 _builders: dict[tuple[int, str], tuple[PromptBuilder, frozenset[int]]] = {}
 
 
@@ -51,15 +51,15 @@ class ServerActor:
         self.conversation = TokenConversation(builder, instructions)
         self.prompts = 0
         self.versions: list[int] = []  # weight versions the responses were sampled under
-        self.generate_seconds: list[float] = []  # per step, spent waiting for the server
-        self.env_seconds: list[float] = []  # per step, spent in the environment
+        self.generate_seconds: list[float] = []  # per step, waiting for the server
+        self.env_seconds: list[float] = []  # per step, in the environment
         self.returned_at = 0.0
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         """Sample one response.
 
         Raises:
-            ContextLengthExceeded: The prompt is longer than allowed, or leaves no room.
+            ContextLengthExceeded: The prompt is too long, or leaves no room for a response.
             EmptyGeneration: The server returned no token.
         """
         self.note_env_time()
@@ -76,7 +76,7 @@ class ServerActor:
         if policy.seed is not None:
             params["seed"] = zlib.crc32(f"{policy.seed}/{step}".encode())
         start = time.monotonic()
-        # one name per episode: verl routes it to the server that has its prefix cached
+        # one id per episode: verl routes it to the server that has its prefix cached
         out = await policy.server.generate(policy.request_id, prompt_ids=prompt_ids, sampling_params=params)
         self.returned_at = time.monotonic()
         self.generate_seconds.append(self.returned_at - start)
@@ -93,22 +93,22 @@ class ServerActor:
         return Response(text, tuple(prompt_ids), tuple(response_ids), tuple(out.log_probs or ()) or None)
 
     def note_env_time(self) -> None:
-        """A step of the environment is what passes from one response to the next request, or to the episode's end."""
+        """Record an environment step: the time from a response to the next request or to the episode's end."""
         if len(self.env_seconds) < len(self.generate_seconds):
             self.env_seconds.append(time.monotonic() - self.returned_at)
 
 
 class ServerPolicy:
-    """Starts the one actor of an episode.
+    """The policy of one episode.
 
     Args:
         server: verl's ``LLMServerClient``, or anything with its ``generate``.
         tokenizer: The model's tokenizer.
         sampling_params: As verl passes them.
-        prompt_length: Most tokens of a prompt.
-        response_length: Most tokens of a response.
-        max_model_len: Most tokens of both.
-        seed: Makes the episode's samples reproducible, or None to leave it to the server.
+        prompt_length: Maximum tokens of a prompt.
+        response_length: Maximum tokens of a response.
+        max_model_len: Maximum tokens of both together.
+        seed: Makes the episode's samples reproducible; None leaves seeding to the server.
         template_kwargs: Further arguments of the chat template.
     """
 
@@ -137,7 +137,7 @@ class ServerPolicy:
         self.ends = frozenset[int]()  # tokens that end a response
 
     def start(self, env: gym.Env[Any, str]) -> ServerActor:
-        """The actor of this episode."""
+        """Return the actor of this episode."""
         tools = env.get_wrapper_attr("tools")
         key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
         if key not in _builders:
@@ -156,19 +156,19 @@ class RowOutput(AgentLoopOutput):
     """Index of the step within its episode, -1 for what the policy did not write, shape [response tokens]."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As verl stores it, ``step_ids`` a column of its own."""
+        """Return what verl stores, with ``step_ids`` as a column of its own."""
         output = super().as_dict()
         output["step_ids"] = torch.tensor(output["step_ids"], dtype=torch.int64)
         return output
 
 
 class EnvAgentLoop(AgentLoopBase):
-    """Plays the episode that a dataset row names."""
+    """Plays the task that a dataset row names."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
-        """One output per row: merged steps, or a step each with ``agentr1.merge=False``.
+        """Play and return one output per row: merged steps, or one step each with ``agentr1.merge=False``.
 
-        Where the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
+        If the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
 
         Args:
             sampling_params: How to sample.
@@ -223,7 +223,7 @@ class EnvAgentLoop(AgentLoopBase):
         return self._outputs(rows, episode, policy.actor, phase, timing, default_version=max(int(step) - 1, 0))
 
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
-        """The episode; an environment that cannot be made is an episode that failed before its first step."""
+        """Play the episode; if the environment cannot be made, return one that failed before its first step."""
         env_id = row["env_id"]
         try:
             key, env = await _pool.acquire(
@@ -247,12 +247,12 @@ class EnvAgentLoop(AgentLoopBase):
         episode = await arun_episode(env, policy, **how)
         if not episode.stop_reason.broken:
             _pool.release(key, env)
-        elif episode.stop_reason is StopReason.ERROR:  # after a time-out the thread left behind closes it
+        elif episode.stop_reason is StopReason.ERROR:  # after a time-out the abandoned thread closes it
             await asyncio.to_thread(env.close)
         return episode
 
     def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
-        """The prompt of the state after a cut episode's last step, where the trainer wants its value."""
+        """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
         settings, actor = self.config.get("agentr1") or {}, policy.actor
         if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
             return None
@@ -260,7 +260,7 @@ class EnvAgentLoop(AgentLoopBase):
             return None
         if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
             return None
-        # where the next prompt was built already (it was too long, or nothing came) it is that one
+        # the next prompt may be built already: it was too long, or the response was empty
         conversation, built = actor.conversation, actor.prompts > len(episode.steps)
         if not built:
             conversation.observe(episode.final_observation, episode.steps[-1].info)
@@ -279,7 +279,7 @@ class EnvAgentLoop(AgentLoopBase):
         record = episode_record(episode)
         line = episode.to_json()
         # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
-        # episode's; the step's own reward travels in extra_fields
+        # episode's; the step's own reward is in extra_fields
         record["episode"] = line if phase == "validation" else ""
         versions = actor.versions if actor is not None and actor.versions else [default_version]
         return [
@@ -307,7 +307,7 @@ class EnvAgentLoop(AgentLoopBase):
 
 
 def _timing(actor: ServerActor | None, total: float) -> dict[str, Any]:
-    """Seconds of an episode: per step in the generation server and in the environment, and in all."""
+    """Seconds of an episode: per step in the generation server and in the environment, and in total."""
     if actor is not None:
         actor.note_env_time()
     return {

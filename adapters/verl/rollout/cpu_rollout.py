@@ -1,4 +1,4 @@
-"""verl's rollout on CPU: a Ray actor that serves the batch engine, its replica, and what sends it new weights."""
+"""verl's rollout on a CPU: the Ray actor around the generation engine, its replica, and the sender of new weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent_envs.policies.local.sampling import SamplingParams
 __all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer"]
 
 ROLLOUT_NAME = "agentr1_cpu"
-"""What ``actor_rollout_ref.rollout.name`` calls it."""
+"""Name in ``actor_rollout_ref.rollout.name``."""
 
 
 def _actor_name(replica_rank: int) -> str:
@@ -27,10 +27,10 @@ def _actor_name(replica_rank: int) -> str:
 
 
 class CPURolloutServer:
-    """The Ray actor. Its methods are those that verl calls on a server (verl/workers/rollout/vllm_rollout)."""
+    """The Ray actor, with the methods that verl calls on a server (verl/workers/rollout/vllm_rollout)."""
 
     def __init__(self, model_path: str, config: Any, replica_rank: int, trust_remote_code: bool) -> None:
-        # generation shares the machine with the environments and verl's other processes, updates do not
+        # generation shares the machine with the environments and verl's other processes; updates do not
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
         self.response_length = int(config.response_length)
         engine = load_engine(
@@ -44,7 +44,7 @@ class CPURolloutServer:
         self.global_steps: int | None = None
 
     async def get_address(self) -> str:
-        """A name for the load balancer; there is no socket behind it."""
+        """Return a name for the load balancer; there is no socket."""
         return f"{ROLLOUT_NAME}://{os.getpid()}"
 
     async def generate(
@@ -58,9 +58,9 @@ class CPURolloutServer:
         mm_processor_kwargs: Any = None,
         priority: int = 0,
     ) -> TokenOutput:
-        """One response, with the log-probability of every token."""
+        """Generate one response, with the log-probability of every token."""
         if image_data or video_data or audio_data:
-            raise BackendError("the CPU server generates from text alone")
+            raise BackendError("the CPU server takes text only, no images, videos or audio")
         params = SamplingParams.from_dict(sampling_params, self.response_length)
         done = await self.server.generate([int(token) for token in prompt_ids], params)
         first, last = done.versions
@@ -73,37 +73,37 @@ class CPURolloutServer:
         )
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:
-        """Take the trainer's weights; ``global_steps`` is their version."""
+        """Replace the weights by the trainer's; ``global_steps`` is their version."""
         await self.server.load_weights(weights, global_steps)
 
     async def clear_kv_cache(self) -> None:
-        """Forget cached keys and values."""
+        """Clear cached keys and values."""
         await self.server.clear_cache()
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """Finish every request with what it has."""
+        """End every request with the tokens it has."""
         await self.server.abort()
 
     async def wake_up(self, tags: Any = None) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def sleep(self) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def release_kv_cache(self) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def resume_kv_cache(self) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def resume_generation(self) -> None:
-        """Nothing to do: aborting rejects no later request."""
+        """Do nothing: aborting does not reject later requests."""
 
     async def start_profile(self, **kwargs: Any) -> None:
-        """Nothing to do: there is no profiler."""
+        """Do nothing: there is no profiler."""
 
     async def stop_profile(self, **kwargs: Any) -> None:
-        """Nothing to do: there is no profiler."""
+        """Do nothing: there is no profiler."""
 
 
 class CPUReplica(RolloutReplica):
@@ -112,7 +112,7 @@ class CPUReplica(RolloutReplica):
     async def launch_servers(self) -> None:
         """Start the Ray actor."""
         if self.world_size != 1:
-            raise BackendError(f"a CPU server is one process, got a parallel size of {self.world_size}")
+            raise BackendError(f"a CPU server is one process, but the parallel size is {self.world_size}")
         server = (
             ray.remote(CPURolloutServer)
             .options(name=_actor_name(self.replica_rank), num_cpus=0, max_concurrency=self.max_concurrency)
@@ -128,7 +128,7 @@ class CPUReplica(RolloutReplica):
         self._server_address = await server.get_address.remote()
 
     def rollout_worker_use_gpu(self) -> bool:
-        """Whether a worker of this replica takes one of Ray's accelerators."""
+        """Return whether a worker of this replica takes one of Ray's accelerators."""
         return False
 
 
@@ -141,10 +141,10 @@ class CPURollout(BaseRollout):
         self._server: Any = None
 
     async def resume(self, tags: list[str]) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def release(self) -> None:
-        """Nothing to do: memory is not shared with the trainer."""
+        """Do nothing: memory is not shared with the trainer."""
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **kwargs: Any
@@ -152,12 +152,12 @@ class CPURollout(BaseRollout):
         """Send all weights, in float32.
 
         Raises:
-            BackendError: The weights come as differences, or do not fit the server's model.
+            BackendError: The weights are sent as differences, or do not fit the server's model.
         """
         from verl.workers.rollout.utils import ensure_async_iterator
 
         if wire_format != "named_tensors":
-            raise BackendError(f"the CPU server takes whole weights, got wire format {wire_format!r}")
+            raise BackendError(f"the CPU server takes whole weights, not the wire format {wire_format!r}")
         named = {}
         async for name, tensor in ensure_async_iterator(weights):
             named[name] = tensor.detach().to("cpu", torch.float32, copy=True)

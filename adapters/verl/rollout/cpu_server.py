@@ -17,7 +17,7 @@ __all__ = ["CPUServer", "load_engine"]
 def load_engine(
     model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust_remote_code: bool = False
 ) -> BatchEngine:
-    """An engine in float32 for a Hugging Face model, a folder or a name."""
+    """Return an engine in float32 for a Hugging Face model: a folder or a name."""
     from transformers import AutoTokenizer
 
     model = load_model(model_path, dtype=torch.float32, trust_remote_code=trust_remote_code)
@@ -28,10 +28,10 @@ def load_engine(
 
 
 class CPUServer(GenerateServer):
-    """Serves one engine whose weights change.
+    """A generation server whose weights can be replaced.
 
     Args:
-        engine: The engine; from here on only the server's thread touches it.
+        engine: The engine; from now on only the server's thread touches it.
     """
 
     def __init__(self, engine: BatchEngine) -> None:
@@ -42,19 +42,19 @@ class CPUServer(GenerateServer):
         """Replace the model's weights between two iterations.
 
         Raises:
-            BackendError: They do not fit.
+            BackendError: The weights do not fit.
         """
-        await self._tell(lambda: self._batch_engine.load_weights(weights, version))
+        await self._run(lambda: self._batch_engine.load_weights(weights, version))
 
     async def clear_cache(self) -> None:
-        """Forget cached keys and values."""
-        await self._tell(self._batch_engine.clear_cache)
+        """Clear cached keys and values."""
+        await self._run(self._batch_engine.clear_cache)
 
     async def abort(self) -> None:
-        """Finish every request with what it has."""
-        await self._tell(self._batch_engine.abort)
+        """End every request with the tokens it has."""
+        await self._run(self._batch_engine.abort)
 
-    async def _tell(self, action: Callable[[], None]) -> None:
+    async def _run(self, action: Callable[[], None]) -> None:
         def call(done: Callable[[Any], None]) -> None:
             action()
             done(None)

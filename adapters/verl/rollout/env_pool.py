@@ -1,4 +1,4 @@
-"""Environments that are made once and played again and again, one per concurrent episode."""
+"""Environments that are made once and reused, one per concurrent episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EnvPool"]
 
 
 class EnvPool:
-    """Free environments by id, keyword arguments and wrappers."""
+    """The free environments, by id, keyword arguments and wrappers."""
 
     def __init__(self) -> None:
         self._free: dict[str, list[gym.Env[Any, str]]] = defaultdict(list)
@@ -28,7 +28,7 @@ class EnvPool:
     async def acquire(
         self, env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]
     ) -> tuple[str, gym.Env[Any, str]]:
-        """A free environment, or a new one made in a thread, and the key to give it back with."""
+        """Return a free environment, or a new one made in a thread, and the key to release it with."""
         key = json.dumps([env_id, dict(kwargs), list(wrappers)], sort_keys=True)
         with self._lock:
             if self._free[key]:
@@ -36,12 +36,12 @@ class EnvPool:
         return key, await asyncio.to_thread(make_env, env_id, kwargs, wrappers)
 
     def release(self, key: str, env: gym.Env[Any, str]) -> None:
-        """Give an environment back for the next episode."""
+        """Return an environment to the pool."""
         with self._lock:
             self._free[key].append(env)
 
     def close(self) -> None:
-        """Close every environment that is free."""
+        """Close every free environment."""
         with self._lock:
             envs = [env for free in self._free.values() for env in free]
             self._free.clear()

@@ -1,4 +1,4 @@
-"""Where a run's episodes go: one file per phase and step, one episode a line."""
+"""The files of a run's episodes: one per phase and step, one episode per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["episode_path", "write_lines"]
 
 
 def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
-    """The file of a step's episodes.
+    """Return the file of a step's episodes.
 
     >>> episode_path("out", "train", 7).name
     'train-000007.jsonl'
@@ -21,5 +21,5 @@ def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write lines to a file that appears whole or not at all; a step played again after a resume replaces it."""
+    """Write lines to a file, which appears whole or not at all; a step that is played again replaces it."""
     write_text(path, "".join(f"{line}\n" for line in lines))

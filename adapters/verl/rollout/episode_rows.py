@@ -1,14 +1,14 @@
-"""An episode as a trainer's rows: its steps' tokens, merged where the prompts allow it, and each step's own record.
+"""Turns an episode into a trainer's rows: the tokens of its steps, merged if the prompts allow it, and step records.
 
-A row is a plain record; the agent loop turns it into verl's ``AgentLoopOutput``. Four kinds:
+The agent loop turns a row into verl's ``AgentLoopOutput``. There are four kinds:
 
 ============  =========================================================================================================
-``step``      one or more steps (``agent_envs.adapters.merging``): the tokens as sampled are trained, nothing else is
-``value``     the state after the last step of an episode that a limit cut, where it does not fit into a ``step`` row:
-              read by the critic alone
-``masked``    steps of a broken episode, or the one row of an episode without steps: nothing is trained, counted in
+``step``      one or more steps (``agent_envs.adapters.merging``): only the tokens as sampled are trained
+``value``     the state after the last step of a truncated episode, if it does not fit into a ``step`` row: only the
+              critic reads it
+``masked``    steps of a broken episode, or the one row of an episode without steps: not trained, but counted in
               metrics
-``baseline``  a greedy episode whose return alone is wanted
+``baseline``  a greedy episode, of which only the return is needed
 ============  =========================================================================================================
 """
 
@@ -30,21 +30,21 @@ class Row:
     kind: str
     """``step``, ``value``, ``masked`` or ``baseline``."""
     tokens: TokenRow
-    """Prompt, response, and which step wrote which token."""
+    """Prompt, response, and the step that wrote each token."""
     steps: tuple[dict[str, Any], ...]
     """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
     them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
     in)."""
     value_at: int = -1
-    """Response position before which the critic reads the state after a cut episode's last step; -1 for none."""
+    """Response position before which the critic reads the state after a truncated episode's last step; -1 for none."""
 
     def fields(self, trajectory: str) -> dict[str, Any]:
-        """What travels beside the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
+        """Return the fields that go with the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
         return {"kind": self.kind, "trajectory": trajectory, "steps": list(self.steps), "value_at": self.value_at}
 
 
 PADDING: dict[str, Any] = {"kind": "padding", "trajectory": "", "steps": [], "value_at": -1}
-"""The fields of a row that fills a batch up."""
+"""The fields of a padding row."""
 
 
 def episode_rows(
@@ -55,21 +55,21 @@ def episode_rows(
     merge: bool = True,
     anchors: bool = False,
 ) -> list[Row]:
-    """The rows of an episode.
+    """Return the rows of an episode.
 
     Args:
-        episode: With the tokens of every step.
-        filler_id: Token of rows that have none of their own, and behind the state after the last step.
-        final_prompt_ids: Prompt of the state after the last step, where its value is wanted; used only if a limit ended
+        episode: An episode with the tokens of every step.
+        filler_id: Token of rows that have none of their own, and after the state that follows the last step.
+        final_prompt_ids: Prompt of the state after the last step, if its value is needed; used only if a limit ended
             the episode there.
-        merge: Whether steps share a row where their prompts allow it; a row per step otherwise.
-        anchors: Whether the records hold the states' anchors, which can be long.
+        merge: Whether steps share a row if their prompts allow it; otherwise one row per step.
+        anchors: Whether the records contain the states' anchors, which can be long.
 
     Returns:
         At least one row.
     """
     broken = episode.stop_reason.broken
-    # a scripted action has no tokens: nothing was sampled for it, so there is nothing to train
+    # a scripted action has no tokens, so there is nothing to train
     played = [i for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids]
     if not played:
         return [_filler("masked", filler_id)]
@@ -91,7 +91,7 @@ def episode_rows(
 
 
 def baseline_row(filler_id: int) -> Row:
-    """The row of an episode whose return alone is wanted."""
+    """Return the row of an episode of which only the return is needed."""
     return _filler("baseline", filler_id)
 
 
@@ -118,7 +118,7 @@ def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
-    """What metrics need of an episode: flat, small, the same keys for every episode."""
+    """Return what metrics need of an episode: small, flat, with the same keys for every episode."""
     steps = len(episode.steps)
     return {
         "acc": float(episode.success),

@@ -1,6 +1,6 @@
-"""A verl checkpoint as a Hugging Face folder, which everything that runs a model can open.
+"""Converts a verl checkpoint to a Hugging Face folder, which everything that runs a model can open.
 
-The conversion is verl's own, ``python -m verl.model_merger``, which writes the weights in bfloat16. Its result is kept,
+The conversion is verl's own, ``python -m verl.model_merger``, which writes the weights in bfloat16. Results are kept
 under ``$AGENT_ENVS_DATA/checkpoints`` or ``~/.cache/agent_envs/checkpoints``.
 """
 
@@ -26,15 +26,15 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 def hugging_face_folder(checkpoint: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Path:
-    """The checkpoint's policy as a Hugging Face folder; converted where that was not done before.
+    """Return the checkpoint's policy as a Hugging Face folder, converting it if that was not done before.
 
     Args:
-        checkpoint: A run's ``--out`` folder or its ``checkpoints`` (the last one counts), a ``global_step_N``, or the
-            ``actor`` in it. A Hugging Face folder is returned as it is.
+        checkpoint: A run's ``--out`` folder or its ``checkpoints`` (for the last one), a ``global_step_N``, or the
+            ``actor`` in it. A Hugging Face folder is returned unchanged.
         cache: Where converted checkpoints are kept.
 
     Raises:
-        ConfigError: There is no checkpoint there.
+        ConfigError: There is no checkpoint in that folder.
         BackendError: verl cannot convert it.
         MissingExtraError: verl is not installed.
     """
@@ -53,10 +53,10 @@ def hugging_face_folder(checkpoint: str | os.PathLike[str], cache: str | os.Path
 
 
 def find_actor(path: Path) -> Path:
-    """The policy's folder of a checkpoint that is named by any folder above it.
+    """Return the policy's folder of a checkpoint, given any folder above it.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no checkpoint.
     """
     if not path.is_dir():
         raise ConfigError(f"no checkpoint: {path} is not a folder")
@@ -68,12 +68,12 @@ def find_actor(path: Path) -> Path:
         if _backend(folder) is not None:
             return folder
     raise ConfigError(
-        f"no checkpoint of verl in {path}: expected a run's folder, its checkpoints, a global_step_N or the actor in it"
+        f"no verl checkpoint in {path}: expected a run's folder, its checkpoints, a global_step_N or the actor in it"
     )
 
 
 def _last_step(checkpoints: Path) -> Path | None:
-    """The checkpoint that verl calls the latest, else the one with the highest step."""
+    """The checkpoint that verl marks as the latest, otherwise the one with the highest step."""
     try:
         latest = (checkpoints / "latest_checkpointed_iteration.txt").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -87,7 +87,7 @@ def _last_step(checkpoints: Path) -> Path | None:
 
 
 def _backend(actor: Path) -> str | None:
-    """What trained it, as the merger calls it; None where this is no checkpoint."""
+    """The engine that trained it, by the merger's name; None if this is not a checkpoint."""
     if (actor / "fsdp_config.json").is_file():
         return "fsdp"
     return "megatron" if (actor / "model" / "huggingface").is_dir() else None
@@ -98,11 +98,11 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _name(actor: Path) -> str:
-    """A readable name that is another one for other weights in the same place."""
+    """A readable name, different for different weights in the same folder."""
     actor = actor.resolve()
     files = sorted(p for p in actor.rglob("*") if p.is_file())
-    said = [f"{p.relative_to(actor)} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files]
-    digest = hashlib.sha256("\n".join([str(actor), *said]).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    contents = [f"{p.relative_to(actor)} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files]
+    digest = hashlib.sha256("\n".join([str(actor), *contents]).encode("utf-8", "surrogateescape")).hexdigest()[:12]
     parts = [part for part in actor.parts[-4:] if part not in ("actor", "checkpoints", os.sep)]
     return re.sub(r"[^\w.-]", "_", "-".join([*parts, digest]))
 
@@ -120,12 +120,12 @@ def _convert(actor: Path, target: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode or not _has_weights(partial):
-            said = "\n".join((done.stderr or done.stdout).splitlines()[-5:])
-            raise BackendError(f"verl's merger cannot convert {actor} (exit status {done.returncode}):\n{said}")
+            output = "\n".join((done.stderr or done.stdout).splitlines()[-5:])
+            raise BackendError(f"verl's merger failed to convert {actor} (exit status {done.returncode}):\n{output}")
         try:
             partial.rename(target)
         except OSError:
-            if not target.exists():  # else somebody has just converted the same
+            if not target.exists():  # otherwise another process has just converted it
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

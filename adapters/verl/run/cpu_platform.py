@@ -2,8 +2,8 @@
 
 verl asks its platform for a torch device module and for what Ray calls the accelerator. The module here is
 ``torch.cpu`` plus the memory and random-state functions that verl calls on ``torch.cuda``; Ray still counts
-"GPU", of which a CPU run declares one (``ray_kwargs.ray_init.num_gpus=1``), because verl's resource pools
-count nothing else.
+"GPU", and a CPU run declares one (``ray_kwargs.ray_init.num_gpus=1``), because verl's resource pools count
+nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MODULE = _device_module()
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
-    """A machine without an accelerator; never chosen unless asked for."""
+    """A machine without an accelerator; used only if ``VERL_PLATFORM=cpu``."""
 
     @property
     def device_name(self) -> str:
@@ -71,7 +71,7 @@ class PlatformCPU(PlatformBase):
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return False  # verl's automatic choice asks this; only VERL_PLATFORM=cpu chooses this platform
+        return False  # keeps verl's automatic choice from using this platform
 
     def current_device(self) -> Any:
         return torch.device("cpu")

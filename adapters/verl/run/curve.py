@@ -1,4 +1,4 @@
-"""DIR/curve.png: success and reward over the steps of a run, with what the warm start could do at step 0."""
+"""DIR/curve.png: success and reward over the steps of a run; step 0 is the model before training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     """Draw the curve from the records of `metrics.jsonl`.
 
     Args:
-        caption: What the reader has to know about where the run started; shown under the panels.
+        caption: Where the run started from; shown below the panels.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,5 +1,4 @@
-"""What verl loads at import (``VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.run.plugin``), in every process of
-a run.
+"""The module that every process of a run loads when it imports verl, through ``VERL_USE_EXTERNAL_MODULES``.
 
 Registers the agent loop, the trainer and, where ``VERL_PLATFORM=cpu``, the platform and the generation server
 of a machine without an accelerator. Every patch names the verl 0.9.1 file and line it changes and why.
@@ -15,7 +14,7 @@ from agent_envs.adapters.verl.run.version import check_version
 check_version()
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    # before anything of verl asks for the current platform
+    # before any part of verl asks for the current platform
     from agent_envs.adapters.verl.run import cpu_platform  # noqa: F401
 
 
@@ -24,7 +23,7 @@ def _register() -> None:
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    # By name, as verl's own engines are: the modules load where they are used, not in every process.
+    # By name, like verl's own engines: the modules are loaded where they are used, not in every process.
     _agent_loop_registry["agentr1_env"] = {"_target_": "agent_envs.adapters.verl.rollout.agent_loop.EnvAgentLoop"}
     _ROLLOUT_REGISTRY["agentr1_cpu", "async"] = "agent_envs.adapters.verl.rollout.cpu_rollout.CPURollout"
 
@@ -39,10 +38,10 @@ def _register() -> None:
 
 
 def _patch_value_model() -> None:
-    """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration asks for.
+    """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration says.
 
-    A machine without flash-attn, with a GPU or not, asks for another with
-    ``critic.model.override_config.attn_implementation``; FlashAttention itself goes the original way.
+    A machine without flash-attn, with a GPU or not, sets ``critic.model.override_config.attn_implementation`` to
+    another implementation; FlashAttention itself still takes verl's path.
     """
     import verl.utils.model as module
 
@@ -66,9 +65,9 @@ def _patch_value_model() -> None:
 
 
 def _patch_trl() -> None:
-    """models/transformers/monkey_patch.py:352 imports a class that TRL has no longer, wherever TRL is installed.
+    """models/transformers/monkey_patch.py:352 imports a class of TRL's PPO that TRL has removed, if TRL is installed.
 
-    It is of TRL's PPO, which no engine of verl uses.
+    No engine of verl uses it.
     """
     import verl.models.transformers.monkey_patch as module
 
@@ -76,7 +75,7 @@ def _patch_trl() -> None:
 
 
 def _patch_process_group() -> None:
-    """utils/distributed.py:89 asks for the backend "cpu:gloo,cpu:gloo", which torch refuses: a device twice."""
+    """utils/distributed.py:89 asks for the backend "cpu:gloo,cpu:gloo", which torch rejects: a device twice."""
     import verl.utils.distributed as module
 
     original = module.initialize_global_process_group_ray
@@ -99,10 +98,10 @@ def _patch_pinned_memory() -> None:
 
 
 def _patch_log_probabilities() -> None:
-    """utils/torch_functional.py:173 takes one token after the other where FlashAttention is not installed.
+    """utils/torch_functional.py:173 loops over tokens if FlashAttention is not installed.
 
-    With a small model that is half the time of an update. All tokens at once need memory for a second copy of the
-    logits, which verl's loop saves where it matters, on a GPU.
+    With a small model that takes half the time of an update. Computing all tokens at once needs memory for a second
+    copy of the logits; verl's loop saves it where it matters, on a GPU.
     """
     import torch
     import verl.utils.torch_functional as module

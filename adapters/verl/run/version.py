@@ -1,4 +1,4 @@
-"""Which verl this adapter is written against. Most of what it hooks into is private, so another version is refused."""
+"""The version of verl that this adapter supports. It hooks into private code, so other versions are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXPECTED_VERL = "0.9.1"
 
 
 def check_version() -> None:
-    """Make sure that the installed verl is the one this adapter is written against.
+    """Check that the installed verl is the supported version.
 
     Raises:
         MissingExtraError: verl is not installed.
