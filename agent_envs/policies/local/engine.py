@@ -18,11 +18,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
-from agent_envs.errors import BackendError
+from agent_envs.errors import BackendError, MissingExtraError
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import sample
+
+try:
+    import torch
+except ImportError as e:
+    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["BatchEngine"]
 

@@ -6,12 +6,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
-from agent_envs.errors import BackendError, ConfigError, first_line
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.sampling import SamplingParams
+
+try:
+    import torch
+except ImportError as e:
+    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["context_length", "load_model", "make_engine", "stop_token_ids"]
 

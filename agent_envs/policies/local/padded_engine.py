@@ -15,11 +15,22 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
+from agent_envs.errors import MissingExtraError
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import sample
+
+try:
+    import torch
+    from transformers import (
+        GenerationConfig,
+        LogitsProcessor,
+        LogitsProcessorList,
+        StoppingCriteria,
+        StoppingCriteriaList,
+    )
+except ImportError as e:
+    raise MissingExtraError(e.name or "transformers", extra="hf") from e
 
 __all__ = ["PaddedEngine"]
 

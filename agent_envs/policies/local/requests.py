@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from agent_envs.errors import ConfigError
 from agent_envs.policies.local.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Engine", "Request"]
 

@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from agent_envs.errors import BackendError, ConfigError, did_you_mean
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError, did_you_mean
+
+try:
+    import torch
+except ImportError as e:
+    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["SamplingParams", "sample"]
 
