@@ -10,7 +10,6 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded, PromptError
 from agent_envs.layers import layers
 from agent_envs.messages import Message
@@ -104,7 +103,7 @@ class TokenBudget(ContextWrapper):
         """Take note of the policy's response, whose tokens the next prompt holds; rollouts call this."""
         self._response = response
 
-    def note_end(self, reason: StopReason, error: str | None) -> None:
+    def note_end(self, reason: object, error: str | None) -> None:
         """Do nothing at the end of an episode; rollouts call this."""
 
     def _builder(self, tokenizer: Any) -> PromptBuilder:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs import checks
+from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.parsers.deepseek import DeepSeekParser
 from agent_envs.parsers.fenced_python import FencedPythonParser
@@ -78,14 +79,13 @@ def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
     Raises:
         ConfigError: There is no such format, or it cannot write calls of one of the tools.
     """
-    if name not in PARSERS:
-        raise ConfigError(f"unknown tool-call format {name!r}.{did_you_mean(name, PARSERS)}")
+    checks.choice("parser", name, PARSERS)
     for function in [tool["function"] for tool in tools or () if name in _FIXED]:
         arguments = list(function["parameters"].get("properties", {}))
         if arguments != [_FIXED[name].get(function["name"])]:
             forms = " and ".join(f"{tool}({argument})" for tool, argument in _FIXED[name].items())
             raise ConfigError(
-                f"the tool-call format {name!r} can only write {forms}, and the tools on offer include "
+                f"the tool-call format {name!r} can only write {forms}, and the tools include "
                 f"{function['name']}({', '.join(arguments)}); use another, such as 'hermes'"
             )
     return PARSERS[name](tools) if name in _TYPED else PARSERS[name]()

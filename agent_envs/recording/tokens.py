@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError, PromptError
+from agent_envs.errors import PromptError
+from agent_envs.policies.tokens import load_tokenizer
 
 __all__ = ["Retokenizer"]
 
@@ -27,14 +28,7 @@ class Retokenizer:
     """
 
     def __init__(self, name: str) -> None:
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as e:
-            raise MissingExtraError("transformers", extra="hf") from e
-        try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(name)
-        except (OSError, ValueError) as e:
-            raise ConfigError(f"--tokenizer {name!r} cannot be loaded: {e}") from e
+        self.tokenizer: Any = load_tokenizer(name)
         if not self.tokenizer.chat_template:
             raise PromptError(f"the tokenizer {name!r} has no chat template")
 

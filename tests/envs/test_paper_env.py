@@ -322,7 +322,7 @@ def test_blocking_backends_run_side_by_side():
         ({"corpus": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
         ({"data": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
         ({"parser": "react"}, "'react' can only write search\\(entity\\) and lookup"),
-        ({"parser": "search_r1"}, "tools on offer include expand\\(paper_id\\)"),
+        ({"parser": "search_r1"}, "tools include expand\\(paper_id\\)"),
         ({"parser": "fenced_python"}, "use another, such as 'hermes'"),
         ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
     ],
