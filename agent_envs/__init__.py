@@ -19,6 +19,7 @@ from agent_envs.text_env import TextEnv
 
 if TYPE_CHECKING:
     from agent_envs.episodes.table import episodes_to_frame
+    from agent_envs.problem_env import ProblemEnv
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.rollout.evaluation import Evaluation
     from agent_envs.rollout.many import run_episodes
@@ -34,6 +35,7 @@ __all__ = [
     "Evaluation",
     "Message",
     "MessagesSpace",
+    "ProblemEnv",
     "Step",
     "StopReason",
     "TextEnv",
@@ -65,6 +67,7 @@ __getattr__, __dir__ = lazy_names(
     __all__,
     {
         "Evaluation": "rollout.evaluation",
+        "ProblemEnv": "problem_env",
         "TextVectorEnv": "vector.env",
         "ToolEnv": "tool_env",
         "arun_episode": "rollout.one",

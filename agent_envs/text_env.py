@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import choice, shown, string
@@ -85,6 +86,8 @@ class TextEnv(gym.Env[str, str]):
 
     prompt_templates: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
     """Functions that turn a `PromptView` into a prompt, by name and the default first; `RebuildPrompt` uses them."""
+
+    _spec: EnvSpec | None = None
 
     def __init__(
         self,
@@ -171,6 +174,18 @@ class TextEnv(gym.Env[str, str]):
         return self.expert_action()
 
     # -- what it has ---------------------------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The spec that the environment was made from, with paths as strings so that it can be written as JSON."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            paths = {name: value for name, value in spec.kwargs.items() if isinstance(value, os.PathLike)}
+            spec.kwargs.update({name: os.fspath(path) for name, path in paths.items()})
+        self._spec = spec
 
     @property
     def tools(self) -> list[ToolSpec]:

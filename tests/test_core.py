@@ -1,4 +1,4 @@
-"""Spaces, records, prompts, parsers and tools: the parts everything else is made of."""
+"""Spaces, records, parsers, tools and the base classes of environments."""
 
 from __future__ import annotations
 

@@ -71,7 +71,6 @@ LARGE_FOLDERS = {
     "wrappers": "a module per wrapper",
 }
 LONG_MODULES: dict[str, str] = {
-    "agent_envs/envs/gsm8k/env.py": "two environments and their manuals",
     "agent_envs/envs/papersearch/env.py": "the manual is a third of it",
 }
 

@@ -123,7 +123,7 @@ def test_expert_knows_the_registered_limit() -> None:
     alone = GSM8KToolEnv(level=8)  # made without gym: the limit of GSM8KTool-v0
     alone.reset(options={"index": 0})
     assert alone.spec is None and "calculator" in alone.expert_action()
-    with pytest.raises(ConfigError, match="step_limit must be a number of steps"):
+    with pytest.raises(ConfigError, match="step_limit must be an integer"):
         gym.make(TOOL, step_limit="5")
 
 
@@ -339,7 +339,7 @@ def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
         ({"split": ["train"]}, "split must be one of 'train'"),
         ({"data": None}, "data must be 'generated', 'official' or a path, got None"),
         ({"data": 5}, "data must be 'generated', 'official' or a path, got 5"),
-        ({"reward": ["terminal"]}, "there is no reward"),
+        ({"reward": ["terminal"]}, "reward must be one of 'terminal', 'agentr1'"),
         ({"reward": "agent1"}, "Did you mean 'agentr1'"),
         ({"expert": "explore"}, "'oracle'"),
     ],

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_envs.envs.gsm8k.reward import last_number, score_agentr1
 from agent_envs.errors import DataError
-from agent_envs.rewards.math_answers import extract_answer, gold_answer, last_number, score, score_agentr1
+from agent_envs.rewards.math_answers import extract_answer, gold_answer, score
 
 EXTRACTED = [
     ("#### 72", "72"),

@@ -3,8 +3,8 @@
     question  "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. ..."
     answer    "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\\nNatalia sold 48+24 = <<48+24=72>>72 ...\\n#### 72"
 
-Scoring follows Agent-R1's gsm8k environment and tool task (`reward="agentr1"`, `tool="check_answer"`), which follow
-verl's utils/reward_score/gsm8k.py; the default is stricter and pays once: `agent_envs.rewards.math_answers`.
+`reward.py` decides the rewards, `expert.py` what the expert calculates next. `reward="agentr1"` and
+`tool="check_answer"` follow Agent-R1's gsm8k environment and tool task.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 
+from agent_envs.checks import choice, integer
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.gsm8k.generated.problems import (
     DEFAULT_LEVEL,
@@ -27,10 +27,12 @@ from agent_envs.datasets.gsm8k.generated.problems import (
     parse_level,
 )
 from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_gsm8k_files, gsm8k_rows
-from agent_envs.envs.gsm8k.expert import combined, demonstrated, worked_steps, wrong_answer
-from agent_envs.errors import ConfigError, ToolError, did_you_mean
+from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps, wrong_answer
+from agent_envs.envs.gsm8k.reward import REWARDS, judge, pay_last_number
+from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.rewards.math_answers import extract_answer, score, score_agentr1
+from agent_envs.problem_env import ProblemEnv
+from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
@@ -39,55 +41,50 @@ from agent_envs.tools.calculator import calculator
 
 __all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv"]
 
-REWARDS = ("terminal", "agentr1")
 TOOLS = ("calculator", "check_answer")
 EXPERTS = ("oracle",)
-STEP_LIMIT = 10  # of GSM8KTool-v0 as registered; the expert counts on it where it knows of no other
-NO_NUMBER = "No number was found in the answer. Expected the final answer as a number after ####, like: #### 72"
+STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 
 _CALCULATOR = ToolRegistry([calculator])
 
 
-def _open_gsm8k(data: str, split: str, level: Level) -> TaskSource:
-    return generated_gsm8k(split, level) if data == "generated" else gsm8k_rows(data, split)
+class _GSM8K(TextEnv):
+    """What both environments share: tasks and arguments."""
+
+    reset_options = ("index", "question")
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str | os.PathLike[str] = "generated",
+        level: Level = DEFAULT_LEVEL,
+        reward: str = "terminal",
+        expert: str = "oracle",
+        **kwargs: Any,
+    ) -> None:
+        data = data_name(data)
+        self.level = level
+        self.reward = choice("reward", reward, REWARDS)
+        choice("expert", expert, EXPERTS)
+        if data == "generated":
+            generated_gsm8k(split, level)
+        elif parse_level(level) != parse_level(DEFAULT_LEVEL):
+            raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
+        else:
+            find_gsm8k_files(data, split)
+        super().__init__(split=split, data=data, **kwargs)
+
+    def open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            return generated_gsm8k(self.split, self.level)
+        return gsm8k_rows(self.data, self.split)
+
+    def own_task(self, question: str) -> GSM8KTask:
+        return GSM8KTask("gsm8k/question", question, answer="", solution="")
 
 
-def _own_gsm8k(question: str) -> GSM8KTask:
-    return GSM8KTask("gsm8k/question", question, answer="", solution="")
-
-
-def _check_arguments(data: str, split: str, level: Level, reward: str, expert: str) -> None:
-    """Refuse what does not exist before anything is read."""
-    if reward not in REWARDS:
-        raise ConfigError(f"there is no reward {reward!r}.{did_you_mean(reward, REWARDS)}")
-    if expert not in EXPERTS:
-        raise ConfigError(f"there is no expert {expert!r}.{did_you_mean(expert, EXPERTS)}")
-    if data == "generated":
-        generated_gsm8k(split, level)
-        return
-    if parse_level(level) != parse_level(DEFAULT_LEVEL):
-        raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
-    find_gsm8k_files(data, split)
-
-
-class _TextSpec:
-    """An environment whose spec has `data` as text, so that it can be written as JSON where a path object was given."""
-
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """What the environment was made from."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None and isinstance(spec.kwargs.get("data"), os.PathLike):
-            spec.kwargs["data"] = os.fspath(spec.kwargs["data"])
-        self._spec = spec
-
-
-class GSM8KEnv(_TextSpec, TextEnv):
+class GSM8KEnv(_GSM8K, ProblemEnv):
     """Answer a word problem in one text.
 
     ## Description
@@ -134,52 +131,29 @@ class GSM8KEnv(_TextSpec, TextEnv):
     - v0: first version
     """
 
-    reset_options = ("index", "question")
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
 
-    def __init__(
-        self,
-        *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
-        level: Level = DEFAULT_LEVEL,
-        reward: str = "terminal",
-        expert: str = "oracle",
-        **kwargs: Any,
-    ) -> None:
-        data = data_name(data)
-        _check_arguments(data, split, level, reward, expert)
-        super().__init__(split=split, data=data, **kwargs)
-        self.level = level
-        self.reward = reward
-
-    def open_tasks(self) -> TaskSource:
-        return _open_gsm8k(self.data, self.split, self.level)
-
-    def own_task(self, question: str) -> GSM8KTask:
-        return _own_gsm8k(question)
-
-    def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, Any]:
-        return task.question, None
+    def check(self, task: GSM8KTask | GeneratedTask, text: str) -> Outcome:
+        return judge(text, task.answer)
 
     def act(self, action: str) -> Outcome:
-        return _judge(action.rpartition("</think>")[2], self.task.answer, self.reward, whole=action)
+        outcome = super().act(action)
+        return outcome if self.reward == "terminal" else pay_last_number(outcome, action, self.task.answer)
 
     def expert_action(self) -> str | None:
-        """The worked solution; None for a question of one's own."""
+        """Return the worked solution, or None for a question of the user's own."""
         return str(self.task.solution) or None
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The worked solution; with probability `noise` its last line names a wrong number."""
-        right = self.expert_action()
-        if right is None or rng.random() >= noise:
-            return right
-        body = self.task.solution.rpartition("####")[0]
-        return f"{body}#### {wrong_answer(self.task.answer, rng)}"
+        """Return the worked solution, which with probability `noise` ends in a wrong number."""
+        solution = self.expert_action()
+        if solution is None or rng.random() >= noise:
+            return solution
+        return f"{solution.rpartition('####')[0]}#### {wrong_answer(self.task.answer, rng)}"
 
 
 class CheckAnswerTool(Tool):
-    """The released oracle tool: it tells whether an answer is right, so a policy can guess until it is."""
+    """The released tool that tells whether an answer is right, so a policy can guess until it is."""
 
     name = "calc_gsm8k_reward"
     description = "Check an answer to the problem: tells whether it is right."
@@ -194,30 +168,30 @@ class CheckAnswerTool(Tool):
         self.env = env
 
     def call(self, *, answer: str) -> str:  # type: ignore[override]
-        """Compare the answer with the current task's gold number."""
+        """Compare the answer with the gold number of the current task."""
         number = extract_answer(answer)
         if not self.env.task.answer:
             raise ToolError("the right answer to this question is not known")
         if number is None:
             raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
-        return f"The answer {number} is {'right' if score(number, self.env.task.answer) else 'wrong'}."
+        return f"The answer {number} is {'right' if number == self.env.task.answer else 'wrong'}."
 
 
 @dataclass(slots=True)
 class _Progress:
     """What has happened in an episode."""
 
+    anchor: str
+    """The question and the results so far, one per line."""
+    observed: list[str] = field(default_factory=list)
+    """The results without errors, in order."""
     steps: int = 0
     """Actions so far."""
     failed: bool = False
-    """Whether a call came to an error."""
-    observed: list[str] = field(default_factory=list)
-    """The tool's results in order, errors left out."""
-    anchor: str = ""
-    """The question and the results."""
+    """Whether a call returned an error."""
 
 
-class GSM8KToolEnv(_TextSpec, ToolEnv):
+class GSM8KToolEnv(_GSM8K, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
@@ -271,53 +245,26 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
     - v0: first version
     """
 
-    reset_options = ("index", "question")
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
 
-    def __init__(
-        self,
-        *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
-        level: Level = DEFAULT_LEVEL,
-        tool: str = "calculator",
-        reward: str = "terminal",
-        expert: str = "oracle",
-        step_limit: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        data = data_name(data)
-        _check_arguments(data, split, level, reward, expert)
-        if tool not in TOOLS:
-            raise ConfigError(f"there is no tool {tool!r}.{did_you_mean(tool, TOOLS)}")
-        if step_limit is not None and (isinstance(step_limit, bool) or not isinstance(step_limit, int)):
-            raise ConfigError(f"step_limit must be a number of steps or None, got {step_limit!r}")
-        registry = _CALCULATOR if tool == "calculator" else ToolRegistry([CheckAnswerTool(self)])
-        super().__init__(tools=registry, split=split, data=data, **kwargs)
-        self.level = level
-        self.tool = tool
-        self.reward = reward
-        self.step_limit = step_limit
-
-    def open_tasks(self) -> TaskSource:
-        return _open_gsm8k(self.data, self.split, self.level)
-
-    def own_task(self, question: str) -> GSM8KTask:
-        return _own_gsm8k(question)
+    def __init__(self, *, tool: str = "calculator", step_limit: int | None = None, **kwargs: Any) -> None:
+        self.tool = choice("tool", tool, TOOLS)
+        self.step_limit = None if step_limit is None else integer("step_limit", step_limit)
+        super().__init__(tools=_CALCULATOR if tool == "calculator" else [CheckAnswerTool(self)], **kwargs)
 
     def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
-        return task.question, _Progress(anchor=task.question)
+        return task.question, _Progress(task.question)
 
     def act(self, action: str) -> Outcome:
         self.state.steps += 1
         outcome = super().act(action)
-        if self.reward == "agentr1" and not outcome.terminated:
-            outcome.reward = _last_number(action, self.task.answer)
-            outcome.components = {"last_number": outcome.reward}
-        return outcome
+        if self.reward == "terminal" or outcome.terminated:
+            return outcome
+        return pay_last_number(outcome, action, self.task.answer)
 
     def answer(self, text: str) -> Outcome:
-        return _judge(text, self.task.answer, self.reward)
+        outcome = judge(text, self.task.answer)
+        return outcome if self.reward == "terminal" else pay_last_number(outcome, text, self.task.answer)
 
     def after_tools(
         self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
@@ -335,79 +282,51 @@ class GSM8KToolEnv(_TextSpec, ToolEnv):
         return self.state.anchor
 
     def expert_action(self) -> str | None:
-        """The first calculation whose result has not been seen, or the answer; None for a question of one's own.
+        """Return the first calculation whose result has not been seen, or the answer; None for the user's own question.
 
-        It wins from any state that has a step left, within `step_limit` steps: as its end comes near, what remains is
-        one expression.
+        It wins from any state that has a step left, within `step_limit` steps.
         """
-        if not self.task.solution:
-            return None
         progress: _Progress = self.state
+        if not self.task.answer:
+            return None
         answer = f"#### {self.task.answer}"
-        left = self._limit() - progress.steps
-        if left <= 1:
+        steps_left = self._limit() - progress.steps
+        if steps_left <= 1:
             return answer
         if self.tool == "check_answer":
             return answer if progress.observed else self._check(self.task.answer)
-        unseen = [step for step, result in worked_steps(self.task) if result not in progress.observed]
-        if not unseen:
-            return answer
-        if left == 2 and len(unseen) > 1 and isinstance(self.task, GeneratedTask):
-            return self._calculate(combined(self.task, progress.observed))
-        return self._calculate(unseen[0])
-
-    def _limit(self) -> int:
-        """The steps of an episode, as far as they are known here."""
-        if self.step_limit is not None:
-            return self.step_limit
-        spec = self.spec
-        registered = gym.registry.get(spec.id) if spec is not None else None
-        return (registered and registered.max_episode_steps) or STEP_LIMIT
+        expression = next_calculation(self.task, progress.observed, steps_left)
+        return answer if expression is None else self._calculate(expression)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """The next action of a demonstrator that keeps the operands and mistakes the operation.
+        """Return the next action of a demonstrator that keeps the operands and mistakes the operation.
 
-        With probability `noise` a calculation gets another of `+ - * /`, drawn evenly (`/` only where it leaves no
-        remainder). What the tool answers is carried on and given as the final answer: a mistake is never noticed. With
-        `tool="check_answer"` a mistake is a wrong answer, which is then kept whatever the tool says.
+        With probability `noise` a calculation uses another of `+ - * /`, drawn evenly (`/` only if it leaves no
+        remainder). Later calculations and the final answer use the tool's result: a mistake is never noticed. With
+        `tool="check_answer"` a mistake is a wrong answer, which is kept whatever the tool says.
         """
-        if not self.task.solution:
+        task, observed = self.task, self.state.observed
+        if not task.answer:
             return None
-        progress: _Progress = self.state
-        done = len(progress.observed)
         if self.tool == "check_answer":
-            if done:
-                return f"#### {extract_answer(progress.observed[0])}"
-            return self._check(wrong_answer(self.task.answer, rng) if rng.random() < noise else self.task.answer)
-        steps = worked_steps(self.task)
-        if done >= len(steps) or progress.failed:
-            right = not progress.failed and all(s[1] == o for s, o in zip(steps, progress.observed, strict=False))
-            last = progress.observed[-1] if progress.observed else "0"
-            return f"#### {self.task.answer if right else last}"
-        return self._calculate(demonstrated(self.task, progress.observed, rng, noise))
+            if observed:
+                return f"#### {extract_answer(observed[0])}"
+            return self._check(wrong_answer(task.answer, rng) if rng.random() < noise else task.answer)
+        steps = worked_steps(task)
+        if len(observed) < len(steps) and not self.state.failed:
+            return self._calculate(demonstrated(task, observed, rng, noise))
+        right = not self.state.failed and all(s[1] == o for s, o in zip(steps, observed, strict=False))
+        return f"#### {task.answer if right else observed[-1] if observed else '0'}"
+
+    def _limit(self) -> int:
+        """Return the step limit of an episode, as far as it is known here."""
+        if self.step_limit is not None:
+            return self.step_limit
+        registered = gym.registry.get(self.spec.id) if self.spec is not None else None
+        return (registered and registered.max_episode_steps) or STEP_LIMIT
 
     def _calculate(self, expression: str) -> str:
         return self.format_call("calculator", {"expression": expression})
 
     def _check(self, answer: str) -> str:
         return self.format_call("calc_gsm8k_reward", {"answer": answer})
-
-
-def _last_number(text: str, gold: str) -> float:
-    return score_agentr1(text, gold) if gold else 0.0  # none is known for a question of one's own
-
-
-def _judge(text: str, gold: str, reward: str, whole: str | None = None) -> Outcome:
-    """The end of an episode by a final answer; the released scoring reads the whole action."""
-    found = extract_answer(text)
-    right = float(found == gold)  # both are in plain form
-    part, paid = ("answer", right) if reward == "terminal" else ("last_number", _last_number(whole or text, gold))
-    return Outcome(
-        NO_NUMBER if found is None else f"The answer was read as {found}.",
-        reward=paid,
-        terminated=True,
-        invalid_action=found is None,
-        score=right,
-        success=right == 1.0,
-        components={part: paid},
-    )

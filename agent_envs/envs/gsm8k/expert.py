@@ -1,4 +1,4 @@
-"""The experts and demonstrators of GSM8K: what to calculate next, rightly or with mistakes."""
+"""The expert and the demonstrator of GSM8K: what to calculate next, correctly or with mistakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_envs.errors import ToolError
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tools.calculator import evaluate
 
-__all__ = ["annotated_steps", "combined", "demonstrated", "worked_steps", "wrong_answer"]
+__all__ = ["annotated_steps", "demonstrated", "next_calculation", "worked_steps", "wrong_answer"]
 
 _ANNOTATION = re.compile(r"<<([^<>=]{1,200})=[^<>]{0,200}>>")
 _OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
@@ -22,7 +22,7 @@ _OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
 
 @functools.lru_cache(maxsize=1024)
 def annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
-    """The calculations that a GSM8K solution annotates and their values; those that are no arithmetic are left out.
+    """Return the calculations that a GSM8K solution annotates and their values, leaving out those that are not numbers.
 
     >>> annotated_steps("He has 3 * 4 = <<3 * 4=12>>12 apples and <<x=2>>2 pears.\\n#### 12")
     (('3*4', '12'),)
@@ -38,51 +38,64 @@ def annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
 
 
 def worked_steps(task: GSM8KTask | GeneratedTask) -> tuple[tuple[str, str], ...]:
-    """The calculations of a task's solution and their results."""
+    """Return the calculations of a task's solution and their results."""
     if isinstance(task, GeneratedTask):
         return tuple((operation.expression, str(operation.result)) for operation in task.operations)
     return annotated_steps(task.solution)
 
 
-def combined(task: GeneratedTask, seen: Sequence[str]) -> str:
-    """One expression for the answer, in which the results that have been seen stand as numbers."""
+def next_calculation(task: GSM8KTask | GeneratedTask, observed: Sequence[str], steps_left: int) -> str | None:
+    """Return the first calculation whose result has not been observed, or None if all have.
+
+    With two steps left, the calculations that remain become one expression (real rows go on to the answer instead).
+    """
+    unseen = [step for step, result in worked_steps(task) if result not in observed]
+    if steps_left == 2 and len(unseen) > 1 and isinstance(task, GeneratedTask):
+        return _combined(task, observed)
+    return unseen[0] if unseen else None
+
+
+def _combined(task: GeneratedTask, observed: Sequence[str]) -> str:
+    """Return one expression for the answer, with the results that have been observed as numbers."""
     parts: list[str] = []
     for operation in task.operations:
-        sides = [
-            parts[side.made_by] if side.made_by is not None else str(side.value)
-            for side in (operation.left, operation.right)
-        ]
-        whole = f"{sides[0]}{operation.op}{sides[1]}"
-        parts.append(str(operation.result) if str(operation.result) in seen else f"({whole})")
+        left, right = (
+            str(operand.value) if operand.made_by is None else parts[operand.made_by]
+            for operand in (operation.left, operation.right)
+        )
+        whole = f"{left}{operation.op}{right}"
+        parts.append(str(operation.result) if str(operation.result) in observed else f"({whole})")
     return whole
 
 
 def demonstrated(
     task: GSM8KTask | GeneratedTask, observed: Sequence[str], rng: np.random.Generator, noise: float
 ) -> str:
-    """The next calculation of a demonstrator who keeps the operands and, with probability `noise`, mistakes the sign.
+    """Return the next calculation of a demonstrator that keeps the operands and may mistake the operation.
 
     Args:
         task: The task.
-        observed: The results so far, which are carried on even where they are wrong.
+        observed: The results so far, which are used even if they are wrong.
         rng: Source of the mistakes.
         noise: Probability of a mistake.
     """
-    done = len(observed)
+    step = len(observed)
     if isinstance(task, GeneratedTask):
-        operation = task.operations[done]
-        sides = (operation.left, operation.right)
-        left, right = (str(q.value) if q.made_by is None else observed[q.made_by] for q in sides)
+        operation = task.operations[step]
+        left, right = (
+            str(operand.value) if operand.made_by is None else observed[operand.made_by]
+            for operand in (operation.left, operation.right)
+        )
         op = _wrong_operator(left, operation.op, right, rng) if rng.random() < noise else operation.op
         return f"{left}{op}{right}"
-    expression = worked_steps(task)[done][0]
+    expression = worked_steps(task)[step][0]
     if rng.random() < noise:
         return _OPERATOR.sub(lambda m: "+" if m[1] != "+" else "-", expression, count=1)
     return expression
 
 
 def wrong_answer(answer: str, rng: np.random.Generator) -> str:
-    """Another number than the answer, close to it."""
+    """Return a wrong answer close to the right one."""
     number = extract_answer(answer) or "0"
     return evaluate(f"{number}+{int(rng.integers(1, 10))}")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import choice, integer, shown
@@ -125,8 +124,6 @@ class WebShopEnv(TextEnv):
     reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
     prompt_templates = {"webshop": webshop_prompt}  # noqa: RUF012
 
-    _spec: EnvSpec | None = None
-
     def __init__(
         self,
         *,
@@ -170,19 +167,6 @@ class WebShopEnv(TextEnv):
         self._site: Site | None = None
         self._played: WebShopTasks | None = None
         self._page: Page | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec that the environment was made from."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:  # so that the spec can be written as JSON
-            for name in ("data", "prices", "goals", "page"):
-                if isinstance(spec.kwargs.get(name), os.PathLike):
-                    spec.kwargs[name] = os.fspath(spec.kwargs[name])
-        self._spec = spec
 
     # -- what is shopped -----------------------------------------------------------------------------------------
 
