@@ -1,9 +1,9 @@
 """Losses over flat tensors of tokens: the same whether a row of the batch holds one step or several.
 
-No trainer is imported. Everything is a sum over tokens of ``weights * token_loss``: which tokens are trained, how much
-a token, a step and an episode count, and every normaliser are in ``weights`` alone, made once per mini-batch by
-``token_weights``. A trainer therefore adds the losses of micro-batches up without any division, and where it averages
-gradients over data-parallel ranks it multiplies by their number.
+No trainer is imported. Every loss is a sum over tokens of ``weights * token_loss``. The weights, made once per
+mini-batch by ``token_weights``, decide which tokens are trained and how much a token, a step and an episode count, and
+contain every normaliser. So a trainer adds up the losses of micro-batches without any division; if it averages
+gradients over data-parallel ranks, it multiplies by their number.
 
     weights = token_weights("trajectory", lengths, trajectory, step_ids, mini_batch)     # driver, whole batch, once
     loss, metrics = policy_loss("vanilla")(log_probs, old, advantages, weights, ids, options)    # per micro-batch
@@ -12,18 +12,18 @@ gradients over data-parallel ranks it multiplies by their number.
     total = loss + kl_coef * kl - entropy_coef * entropy
     critic, critic_metrics = value_loss(values, old_values, returns, value_weights, clip=0.5)
 
-Arguments all losses share, flat over the tokens of a micro-batch in any order:
+Arguments shared by all losses, flat over the tokens of a micro-batch in any order:
 
 ============  ========================================================================================================
-weights       [tokens] float; exactly 0 for padding, prompts, tool results, rejected tokens and broken episodes, whose
-              other values then do not matter, NaN included
-step_ids      [tokens] int64; which step a token belongs to, 0..steps-1 within the micro-batch, -1 for untrained ones;
-              a step lies in one micro-batch as a whole
-metrics       name -> ``Tally`` (total and count, or a maximum): ``merge`` adds micro-batches and ranks up exactly,
+weights       [tokens] float; exactly 0 for padding, prompts, tool results, rejected tokens and broken episodes; their
+              other values are ignored, NaN included
+step_ids      [tokens] int64; the step of each token, 0..steps-1 within the micro-batch, -1 for untrained ones; all
+              tokens of a step are in one micro-batch
+metrics       name -> ``Tally`` (total and count, or a maximum): ``merge`` adds up micro-batches and ranks exactly, and
               ``averages`` divides at the end
 ============  ========================================================================================================
 
-A micro-batch without a trained token has loss 0 with a graph: its gradients are zeros.
+A micro-batch without a trained token has loss 0 with a graph, so its gradients are zeros.
 """
 
 from importlib.util import find_spec

@@ -48,15 +48,15 @@ KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
 
 
 def kl_penalty(log_probs: torch.Tensor, ref_log_probs: torch.Tensor, kind: str) -> torch.Tensor:
-    """The KL estimate of each token; see the module's docstring.
+    """Return the KL estimate of each token; see the module's docstring.
 
     Args:
-        log_probs: Under the policy, any shape.
-        ref_log_probs: Under the reference, the same shape.
+        log_probs: Log-probabilities under the policy, any shape.
+        ref_log_probs: Log-probabilities under the reference, the same shape.
         kind: One of ``KL_KINDS``.
 
     Raises:
-        ConfigError: There is no such kind; lists what there is.
+        ConfigError: The kind does not exist; lists the names.
     """
     choice("the kind of KL", kind, KL_KINDS)
     d = log_probs - ref_log_probs
@@ -103,18 +103,18 @@ def kl_in_reward(
     kind: str,
     coefficient: float,
 ) -> tuple[torch.Tensor, float]:
-    """What the KL takes from the reward of each token: -coefficient * KL estimate.
+    """Return the KL penalty of each token's reward: -coefficient * KL estimate.
 
     Args:
-        old_log_probs: Under the policy the batch was made with, shape [tokens].
-        ref_log_probs: Shape [tokens].
+        old_log_probs: Log-probabilities under the policy that made the batch, shape [tokens].
+        ref_log_probs: Log-probabilities under the reference, shape [tokens].
         step_ids: The step of each token, -1 for untrained ones, int64, shape [tokens].
         kind: One of ``KL_KINDS``.
-        coefficient: What the controller says.
+        coefficient: The controller's value.
 
     Returns:
-        Rewards to add, 0 for untrained tokens, shape [tokens]; and the mean over steps of a step's mean estimate,
-        which the controller is updated with.
+        Rewards to add, 0 for untrained tokens, shape [tokens]; and the mean over steps of a step's mean estimate, with
+        which to update the controller.
 
     >>> lp, ref = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.5, -2.0, -2.0])
     >>> rewards, kl = kl_in_reward(lp, ref, torch.tensor([0, 0, 1]), "k1", 0.5)
@@ -133,23 +133,23 @@ def kl_in_reward(
 
 
 class KLController(Protocol):
-    """The coefficient of the KL in the reward, from batch to batch."""
+    """Chooses the coefficient of the KL in the reward for each batch."""
 
     value: float
     """The coefficient of the next batch."""
 
     def update(self, kl: float, n: int) -> None:
-        """Take in the KL of a batch of ``n`` episodes."""
+        """Update with the KL of a batch of ``n`` episodes."""
 
 
 @dataclass
 class FixedKL:
-    """A coefficient that stays."""
+    """A constant coefficient."""
 
     value: float
 
     def update(self, kl: float, n: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class AdaptiveKL:
     """A coefficient that steers the KL to a target (Ziegler et al., arXiv 1909.08593, section 2.2).
 
     value <- value * (1 + clip(kl / target - 1, -0.2, 0.2) * n / horizon), with n the number of episodes of the batch
-    (verl counts its rows, which are the same where an episode is one row).
+    (verl counts rows, which is the same if an episode is one row).
 
     >>> controller = AdaptiveKL(0.1, target=0.1, horizon=10_000)
     >>> controller.update(0.5, 128); controller.value  # 0.1 * (1 + 0.2 * 0.0128)
@@ -173,7 +173,7 @@ class AdaptiveKL:
         number("the adaptive KL controller's horizon", self.horizon, above=0)
 
     def update(self, kl: float, n: int) -> None:
-        """Take in the KL of a batch of ``n`` episodes; one that is not a number changes nothing."""
+        """Update with the KL of a batch of ``n`` episodes; ignored if it is not finite."""
         if math.isfinite(kl):
             self.value *= 1 + min(max(kl / self.target - 1, -0.2), 0.2) * n / self.horizon
 

@@ -6,14 +6,14 @@ __all__ = ["RatioWatch"]
 
 
 class RatioWatch:
-    """Says once that a run's ratios never left 1.
+    """Reports once that a run's ratios never left 1.
 
-    With one mini-batch per batch the policy that is updated is the one that sampled: rho = 1 for every token, no clip
-    acts, and ``steppo``, ``gspo``, ``pspo`` and ``vanilla`` are one and the same update.
+    With one mini-batch per batch, the policy being updated is the one that sampled: rho = 1 for every token, no clip
+    acts, and ``steppo``, ``gspo``, ``pspo`` and ``vanilla`` are the same update.
 
     Args:
         loss: Name of the policy loss.
-        patience: Training steps to wait before saying so.
+        patience: Training steps to wait before the notice.
 
     >>> watch = RatioWatch("steppo", patience=2)
     >>> watch.update(0.0), watch.update(0.0)[:33], watch.update(0.0)
@@ -26,13 +26,13 @@ class RatioWatch:
         self._still = 0
 
     def update(self, moved: float) -> str | None:
-        """Take in one training step.
+        """Record one training step.
 
         Args:
             moved: Its ``ratio/moved``: the share of ratios that left 1, over all its mini-batches.
 
         Returns:
-            The notice, once; otherwise None.
+            The notice the first time it applies, otherwise None.
         """
         if moved > 0:
             self._still = -1  # a ratio that has moved once is enough
@@ -44,5 +44,5 @@ class RatioWatch:
         return (
             f"no ratio of the {self.loss} loss has left 1 in {self.patience} training steps: clipping never acts and "
             "the update equals the plain policy gradient. Use at least two mini-batches per batch (verl: a smaller "
-            "ppo_mini_batch_size; torch_loop: mini_batches) or more than one epoch (ppo_epochs; epochs)"
+            "ppo_mini_batch_size; PyTorch loop: mini_batches) or more than one epoch (ppo_epochs; epochs)"
         )

@@ -1,4 +1,4 @@
-"""Policy losses: what a token contributes, given how far the policy has moved since it was sampled.
+"""Policy losses: the contribution of each token, given how far the policy has moved since it was sampled.
 
 With lp and old the log-probabilities of a token now and when the batch was made, A its advantage, w its weight, and
 rho = exp(lp - old):
@@ -13,9 +13,9 @@ rho = exp(lp - old):
 ``pspo``       the same function with PaperScout's clip, 3e-4 and 4e-4 (``loss_preset("pspo")``)
 =============  ======================================================================================================
 
-Choices that the formulas leave open: lp - old is clamped to +-20 in ``vanilla``, the log of s_k to at most 10, both as
-in verl; ``gspo`` has no dual clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row
-is one step; here the step ids say so, and a row may hold many.
+Details: lp - old is clamped to +-20 in ``vanilla``, and the log of s_k to at most 10, both as in verl; ``gspo`` has no
+dual clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row is one step; here step
+ids mark the steps, and a row may hold several.
 
     One step of two tokens with ratios e^0.1 and e^0.3, advantage 1: vanilla takes min(1.105, 1.2) and min(1.350, 1.2),
     gspo takes the step's s = e^0.2 = 1.221 for both, beyond the clip:
@@ -53,10 +53,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LossOptions:
-    """Settings of the policy losses; each reads what it needs.
+    """Settings of the policy losses; each uses what it needs.
 
     Raises:
-        ConfigError: A value that no formula allows.
+        ConfigError: A value is outside its range.
     """
 
     clip_ratio_low: float = 0.2
@@ -66,7 +66,7 @@ class LossOptions:
     clip_ratio_c: float | None = 3.0
     """vanilla: bound of the dual clip, larger than 1; None for none."""
     ratio_tolerance: float = 1e-5
-    """Metrics: |log ratio| up to which a ratio counts as 1 (what float32 leaves between two passes)."""
+    """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
 
     def __post_init__(self) -> None:
         number("clip_ratio_low", self.clip_ratio_low, minimum=0)
@@ -77,7 +77,7 @@ class LossOptions:
 
 
 class PolicyLoss(Protocol):
-    """What every policy loss is."""
+    """The signature of a policy loss."""
 
     def __call__(
         self,
@@ -89,16 +89,16 @@ class PolicyLoss(Protocol):
         options: LossOptions,
         is_weights: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, dict[str, Tally]]:
-        """The loss of a micro-batch and its metrics.
+        """Return the loss of a micro-batch and its metrics.
 
         Args:
-            log_probs: Of the tokens under the policy that is trained, with a graph, shape [tokens].
-            old_log_probs: Under the policy the batch was made with, shape [tokens].
+            log_probs: Log-probabilities under the policy being trained, with a graph, shape [tokens].
+            old_log_probs: Log-probabilities under the policy that made the batch, shape [tokens].
             advantages: Shape [tokens].
             weights: 0 for untrained tokens, shape [tokens]; see ``agent_envs.adapters.losses``.
             step_ids: Shape [tokens].
             options: Clips.
-            is_weights: Further factors on the token losses (rollout correction), shape [tokens].
+            is_weights: Additional factors of the token losses (rollout correction), shape [tokens].
 
         Returns:
             sum(weights * token_loss) as a scalar, and ``pg_clipfrac``, ``pg_clipfrac_lower`` (shares of tokens on
@@ -139,7 +139,7 @@ def reinforce(
     options: LossOptions,
     is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:
-    """-A log pi; the old log-probabilities serve the metrics alone."""
+    """-A log pi; the old log-probabilities are used for metrics only."""
     trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
     losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
     none = torch.zeros_like(trained)
@@ -213,17 +213,17 @@ def loss_preset(name: str) -> LossOptions:
 def _log_ratio(
     log_probs: torch.Tensor, old_log_probs: torch.Tensor, weights: torch.Tensor, step_ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which tokens are trained, and lp - old there, 0 elsewhere; at least float32."""
+    """Which tokens are trained, and lp - old for those, 0 for others; at least float32."""
     trained = (weights != 0) & (step_ids >= 0)
     dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
-    # Both sides are replaced before they meet: a NaN of an untrained token reaches neither the loss nor a gradient.
+    # Both are replaced before the subtraction: a NaN of an untrained token reaches neither the loss nor a gradient.
     new = torch.where(trained, log_probs, 0.0).to(dtype)
     old = torch.where(trained, old_log_probs, 0.0).to(dtype)
     return trained, new - old
 
 
 def _clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    """max(-A ratio, -A clip(ratio)), and where the second is the larger one."""
+    """max(-A ratio, -A clip(ratio)), and where the second is larger."""
     free = -a * ratio
     bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
     return torch.maximum(free, bounded), bounded > free

@@ -1,4 +1,4 @@
-"""Metrics that add up exactly: a total with its count, or a maximum, whatever the cut into micro-batches."""
+"""Metrics that add up exactly over micro-batches: a total with its count, or a maximum."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class Tally(NamedTuple):
     total: torch.Tensor
     """Sum over the counted elements, or the largest of them, scalar without a graph."""
     count: torch.Tensor
-    """How many elements, scalar."""
+    """Number of elements, scalar."""
     largest: bool = False
     """Whether ``total`` is a maximum."""
 
 
 def mean(x: torch.Tensor, counted: torch.Tensor) -> Tally:
-    """The mean of ``x`` over the elements that count; both of one shape, ``counted`` bool."""
+    """Return the mean of ``x`` over the elements where ``counted``, a bool tensor of the same shape, is True."""
     kept = torch.where(counted, x.detach().double(), 0.0)
     return Tally(kept.sum(), counted.sum())
 
 
 def maximum(x: torch.Tensor, counted: torch.Tensor) -> Tally:
-    """The largest of the elements that count; minus infinity where none does."""
+    """Return the maximum of the elements where ``counted`` is True; minus infinity if there are none."""
     kept = torch.where(counted, x.detach().double(), -torch.inf)
     return Tally(kept.amax() if kept.numel() else kept.new_tensor(-torch.inf), counted.sum(), largest=True)
 
 
 def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
-    """The metrics of all parts together.
+    """Return the metrics of all parts together.
 
     >>> a = {"x": Tally(torch.tensor(3.0), torch.tensor(2))}
     >>> b = {"x": Tally(torch.tensor(6.0), torch.tensor(1))}
@@ -55,7 +55,7 @@ def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
 
 
 def averages(metrics: Mapping[str, Tally]) -> dict[str, float]:
-    """Plain numbers; a metric over nothing is left out.
+    """Return the metrics as numbers, without those that have no elements.
 
     >>> averages({"x": Tally(torch.tensor(0.0), torch.tensor(0))})
     {}

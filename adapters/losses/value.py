@@ -1,4 +1,4 @@
-"""What the critic learns, and the entropy of the policy: sums over flat tokens, as all losses here."""
+"""The critic's loss and the policy's entropy: sums over flat tokens, like all losses here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def value_loss(
 ) -> tuple[torch.Tensor, dict[str, Tally]]:
     """sum(weights * max((V - R)^2, (clip(V, V_old +- clip) - R)^2)) / 2.
 
-    The weights say at which tokens the critic learns: the first of every step for the value of the state before acting
-    (``action_start``), all trained ones for token-level estimators.
+    The weights select the tokens that the critic learns at: the first of every step for the value of the state before
+    acting (``action_start``), all trained ones for token-level estimators.
 
     Args:
-        values: With a graph, shape [tokens].
-        old_values: What the critic said when the batch was made, shape [tokens].
-        returns: What it should say, shape [tokens].
+        values: The critic's values, with a graph, shape [tokens].
+        old_values: Its values when the batch was made, shape [tokens].
+        returns: Its targets, shape [tokens].
         weights: 0 where it does not learn, shape [tokens].
-        clip: How far a value may move from the old one; None for any.
+        clip: Maximum distance of a value from the old one; None for no limit.
 
     Returns:
         The loss, and ``vf_clipfrac`` and ``vpred_mean`` over the tokens it learns at.
@@ -48,10 +48,10 @@ def value_loss(
 
 
 def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
-    """sum(weights * entropy): subtract it times a coefficient to keep the policy open.
+    """sum(weights * entropy): subtract it, times a coefficient, to keep the policy exploring.
 
     Args:
-        entropy: Of the distribution each token was drawn from (nats), shape [tokens].
+        entropy: Entropy of the distribution each token was drawn from (nats), shape [tokens].
         weights: 0 for untrained tokens, shape [tokens].
 
     Returns:

@@ -1,4 +1,4 @@
-"""How much a token counts: 1 over what the loss is a mean of, made once per mini-batch.
+"""The weight of each token: 1 over the number that the loss is a mean of, made once per mini-batch.
 
 With N_steps steps and N_traj trajectories in the mini-batch, T_i steps in trajectory i, n_t trained tokens in step t:
 
@@ -9,7 +9,7 @@ With N_steps steps and N_traj trajectories in the mini-batch, T_i steps in traje
 ``token``       1/N_tokens            every token counts the same: verl's token-mean
 ==============  ====================  ===============================================================================
 
-The weights of a mini-batch add up to 1. Steps without a trained token and padding count nowhere.
+The weights of a mini-batch add up to 1. Padding and steps without a trained token are not counted.
 
     Two episodes, one of a single step with 2 tokens, one of two steps with 1 and 4 tokens:
 
@@ -31,26 +31,26 @@ from agent_envs.checks import choice
 __all__ = ["WEIGHTINGS", "action_start", "step_weights", "token_weights"]
 
 WEIGHTINGS = ("row", "token", "trajectory")
-"""What a mini-batch's loss can be a mean over."""
+"""The names: what a mini-batch's loss is a mean over."""
 
 
 def step_weights(
     weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, mini_batch: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The weight of one trained token of every step.
+    """Return the weight of one trained token of each step.
 
     Args:
         weighting: ``trajectory``, ``row`` or ``token``.
         lengths: Trained tokens of each step, 0 for padding and broken episodes, int64, shape [steps].
-        trajectory: Number of the step's trajectory, any int64, shape [steps].
-        mini_batch: Number of the step's mini-batch, int64, shape [steps]; None for a single one. All steps of a
-            trajectory are in one.
+        trajectory: Trajectory of each step, any int64, shape [steps].
+        mini_batch: Mini-batch of each step, int64, shape [steps]; None for a single one. All steps of a trajectory are
+            in the same one.
 
     Returns:
         float32, shape [steps]; 0 where ``lengths`` is 0.
 
     Raises:
-        ConfigError: There is no such weighting; lists what there is.
+        ConfigError: The weighting does not exist; lists the names.
     """
     choice("weighting", weighting, WEIGHTINGS)
     out = torch.zeros(lengths.shape[0], dtype=torch.float64, device=lengths.device)
@@ -82,7 +82,7 @@ def token_weights(
     step_ids: torch.Tensor,
     mini_batch: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``step_weights`` for every token.
+    """Return ``step_weights`` for every token.
 
     Args:
         weighting: As for ``step_weights``, like ``lengths``, ``trajectory`` and ``mini_batch``.
@@ -103,11 +103,11 @@ def token_weights(
 
 
 def action_start(step_ids: torch.Tensor) -> torch.Tensor:
-    """True at the first token of every step: where a step-level critic reads V of the state before acting.
+    """Return True at the first token of every step, where a step-level critic reads V of the state before acting.
 
     Args:
-        step_ids: The step of each token in the order of the tokens, -1 for untrained ones, int64, shape [tokens]. The
-            same step's tokens stand together but for untrained ones.
+        step_ids: The step of each token in the order of the tokens, -1 for untrained ones, int64, shape [tokens]. Only
+            untrained tokens may stand between tokens of a step.
 
     Returns:
         bool, shape [tokens]. The critic's weights are ``token_weights`` with lengths of 1 at these tokens, 0 elsewhere.

@@ -1,7 +1,7 @@
-"""A tiny Qwen2 model, its tokenizer and its warm start: what the CPU preset trains when no model is given.
+"""A tiny Qwen2 model, its tokenizer and its warm start: what the CPU preset trains if no model is given.
 
-`tokenizer` makes a byte-level BPE with a tool-calling chat template, `model` a model of about 140 thousand
-parameters, `warm_start` teaches it a task's format on demonstrations. No trainer is imported here.
+`tokenizer` makes a byte-level BPE with a tool-calling chat template, `model` makes a model of about 140 thousand
+parameters, and `warm_start` teaches it a task's format on demonstrations. No trainer is imported here.
 """
 
 from importlib.util import find_spec

@@ -27,9 +27,9 @@ def build_model(
 ) -> Qwen2ForCausalLM:
     """Return a freshly initialised model for `tokenizer`, the same for the same `seed`.
 
-    Transformers' own initialisation (std 0.02 everywhere) is meant for wide models and starts a 64-wide one almost at
-    zero. Here every matrix keeps the scale of its input, the two that write into the residual stream at half of it.
-    The global random state of torch is left as it was.
+    The initialisation of transformers (std 0.02 everywhere) is meant for wide models; a 64-wide one would start almost
+    at zero. Here every matrix keeps the scale of its input, and the two that write to the residual stream halve it.
+    The global random state of torch is not changed.
     """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -62,7 +62,7 @@ def build_model(
 
 
 def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Write model and tokenizer as one Hugging Face folder, all of it or nothing: `folder` appears by a rename."""
+    """Write model and tokenizer to a Hugging Face folder, completely or not at all: `folder` appears by a rename."""
     folder = Path(folder)
     parts = folder.with_name(f".{folder.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)

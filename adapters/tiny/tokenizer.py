@@ -1,11 +1,11 @@
-"""A byte-level BPE tokenizer of about 512 tokens with a tool-calling chat template, made on the spot.
+"""A byte-level BPE tokenizer of about 512 tokens with a tool-calling chat template, trained on a task's texts.
 
-The files are those of a Qwen2 tokenizer, because `AutoTokenizer` reads every folder with a Qwen2 model through
-`Qwen2Tokenizer`, whatever class saved it, and that class brings its own pre-tokenizer (transformers 5.9.0,
+The files are those of a Qwen2 tokenizer, because `AutoTokenizer` loads every folder with a Qwen2 model through
+`Qwen2Tokenizer`, whatever class saved it, and that class has its own pre-tokenizer (transformers 5.9.0,
 models/auto/tokenization_auto.py, MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS). A BPE trained under another
-pre-tokenizer would give other ids after loading; here the class itself is built, so the ids stay.
+pre-tokenizer would give other ids after loading; here that class is built directly, so the ids stay the same.
 
-Like every Qwen2 tokenizer this one normalises text to Unicode NFC; NFC text comes back byte for byte.
+Like every Qwen2 tokenizer it normalises text to Unicode NFC; NFC text is decoded to the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from agent_envs.errors import ConfigError
+from agent_envs.checks import integer
 
 __all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer", "save_tokenizer"]
 
@@ -68,18 +68,20 @@ CHAT_TEMPLATE = """\
 def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedTokenizerBase:
     """Train a tokenizer on `corpus` and return it as the class that `AutoTokenizer` will load it with.
 
-    Every byte is a token, every digit and every arithmetic operator stands alone; the other tokens are pieces of words
-    that are frequent in `corpus`. Raises ConfigError for a `vocab_size` with no room for the bytes and the tags.
+    Every byte is a token, and every digit and arithmetic operator is a token by itself; the other tokens are frequent
+    pieces of words in `corpus`.
+
+    Raises:
+        ConfigError: `vocab_size` has no room for the bytes and the tags.
     """
-    floor = 256 + len(_CONTROL) + len(_TAGS)
-    if vocab_size < floor:
-        raise ConfigError(f"vocab_size must be at least {floor} (256 bytes and the chat tags), got {vocab_size}")
+    floor = 256 + len(_CONTROL) + len(_TAGS)  # the bytes and the chat tags
+    integer("vocab_size", vocab_size, minimum=floor)
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), "isolated"),
-            # Only while training: no merge may swallow an operator, so that "+" is one and the same token everywhere.
+            # Only while training: no merge may contain an operator, so "+" is the same token everywhere.
             pre_tokenizers.Split(Regex(r"[-+*/%=#]"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -107,5 +109,5 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedT
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the tokenizer's files into `folder`, so that `AutoTokenizer` loads one with equal ids."""
+    """Write the tokenizer's files to `folder`, so that `AutoTokenizer` loads one with the same ids."""
     tokenizer.save_pretrained(folder)

@@ -1,11 +1,11 @@
-"""Supervised warm start of a tiny model on demonstrations that the environment itself gives.
+"""Supervised warm start of a tiny model on demonstrations by the environment's expert.
 
-An untrained model never calls a tool, so reinforcement learning would have nothing to choose from. The demonstrations
-come from `ExpertPolicy(noise=P)`: a share P of the demonstrated calls is well-formed and wrong on purpose. The warm
-start therefore teaches a task's format and not yet the task; what is right is left to reinforcement learning.
+An untrained model never calls a tool, so reinforcement learning would have nothing to reinforce. The demonstrations
+come from `ExpertPolicy(noise=P)`: a share P of the demonstrated calls is well-formed but wrong on purpose. The warm
+start therefore teaches a task's format; which calls are right is left to reinforcement learning.
 
-The tokens are made the way the rollout makes them: a prompt from `PromptBuilder.start`, then prompt + response + the
-tokens of the answer from `PromptBuilder.extend`. One episode is one sequence; only response tokens carry loss.
+Tokens are made as in the rollout: a prompt from `PromptBuilder.start`, then prompt + response + the tokens of the
+answer from `PromptBuilder.extend`. One episode is one sequence; only response tokens have a loss.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 MAX_DEMONSTRATIONS = 12_000
-"""Different episodes a warm start sees; a longer one sees them again, in another order."""
+"""Maximum number of different episodes; a longer warm start repeats them in another order."""
 MAX_TOKENS = 4_000_000
-"""Tokens of different episodes: where episodes are long, fewer of them teach the format."""
+"""Maximum tokens of different episodes: fewer long episodes suffice to teach the format."""
 BATCH_SIZE = 48
-"""Most episodes of a supervised step."""
+"""Maximum episodes of a supervised step."""
 TOKENS_PER_BATCH = 24_576
-"""Tokens of a supervised step, on average, where episodes are long."""
+"""Average tokens of a supervised step if episodes are long."""
 _TOKENIZER_EPISODES = 3_000
 
 
@@ -64,32 +64,32 @@ def make_warm_model(
     max_length: int = 2048,
     progress: bool = True,
 ) -> None:
-    """Make a tokenizer and a tiny model, teach it the format, and leave both in `folder`, whole or not at all.
+    """Make a tokenizer and a tiny model, teach it the format, and write both to `folder`, completely or not at all.
 
     Args:
         steps: Supervised steps; 0 leaves the model untrained.
         noise: Share of the demonstrated calls that are wrong on purpose.
-        texts: Further texts the tokenizer is made for, such as observations of other tasks.
+        texts: More texts to train the tokenizer on, such as observations of other tasks.
         max_length: Tokens of the model's context.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
         ConfigError: No demonstration fits into the context.
     """
-    most = max(_TOKENIZER_EPISODES, min(MAX_DEMONSTRATIONS, steps * BATCH_SIZE))
-    episodes = _episodes(env_id, most, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers)
+    limit = max(_TOKENIZER_EPISODES, min(MAX_DEMONSTRATIONS, steps * BATCH_SIZE))
+    episodes = _episodes(env_id, limit, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers)
     demonstrations = _played(episodes, _TOKENIZER_EPISODES, progress)
     tokenizer = build_tokenizer([*map(transcript, demonstrations), *texts])
     model = build_model(tokenizer, context_length=max_length, seed=seed)
     if steps:
-        encoded = encode(_shown(demonstrations, progress), tokenizer, max_length=max_length)
-        # Episodes of ten times the length in batches of a tenth: a step takes about as long on every task.
+        encoded = encode(_with_progress(demonstrations, progress), tokenizer, max_length=max_length)
+        # Episodes ten times as long come in batches of a tenth, so a step takes about as long on every task.
         mean_length = sum(len(d.ids) for d in encoded) / len(encoded)
         batch_size = min(BATCH_SIZE, max(1, round(TOKENS_PER_BATCH / mean_length)))
-        wanted = min(most, round(MAX_TOKENS / mean_length), steps * batch_size)
-        further = _played(episodes, wanted - _TOKENIZER_EPISODES, progress)
-        if further:
-            encoded += encode(_shown(further, progress), tokenizer, max_length=max_length)
+        wanted = min(limit, round(MAX_TOKENS / mean_length), steps * batch_size)
+        more = _played(episodes, wanted - _TOKENIZER_EPISODES, progress)
+        if more:
+            encoded += encode(_with_progress(more, progress), tokenizer, max_length=max_length)
         train_on(model, encoded, steps=steps, batch_size=batch_size, seed=seed, progress=progress)
     save_model(model, tokenizer, folder)
 
@@ -101,7 +101,7 @@ class EncodedDemonstration:
     ids: tuple[int, ...]
     """Tokens of the whole episode, shape [tokens]."""
     spans: tuple[tuple[int, int], ...]
-    """First token and end of every response within `ids`."""
+    """Where each response begins and ends in `ids`."""
 
 
 def play_demonstrations(
@@ -115,12 +115,13 @@ def play_demonstrations(
     indices: Sequence[int] | None = None,
     progress: bool = True,
 ) -> list[Demonstration]:
-    """Play `count` episodes with the environment's expert, a share `noise` of its calls made wrong.
+    """Play `count` episodes with the environment's expert and return the demonstrations.
 
-    Each is one demonstration; where prompts are rebuilt (`info["rebuilt"]`), each of its steps is one.
+    An episode is one demonstration; if its prompts are rebuilt (`info["rebuilt"]`), each of its steps is one.
 
     Args:
-        indices: Tasks of the split to draw from; None for all of them.
+        noise: Share of the calls that are wrong on purpose.
+        indices: Tasks of the split to draw from; None for all.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
@@ -158,12 +159,12 @@ def _played(episodes: Iterator[Sequence[Demonstration]], count: int, progress: b
     return [demonstration for episode in bar for demonstration in episode]
 
 
-def _shown(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[Demonstration]:
+def _with_progress(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[Demonstration]:
     return tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
 
 
 def transcript(demonstration: Demonstration) -> str:
-    """The episode as plain text, for training a tokenizer."""
+    """Return the episode as plain text, for training a tokenizer."""
     parts = [message["content"] for message in demonstration.opening]
     parts += [f"{tool['function']['name']}({', '.join(_properties(tool))})" for tool in demonstration.tools]
     for position, action in enumerate(demonstration.actions):
@@ -180,9 +181,9 @@ def _properties(tool: ToolSpec) -> Iterable[str]:
 def encode(
     demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_length: int
 ) -> list[EncodedDemonstration]:
-    """The tokens of every demonstration of at most `max_length` tokens.
+    """Return the tokens of every demonstration that has at most `max_length` tokens.
 
-    A response ends with the tokenizer's end token, as a sampled one does.
+    A response ends with the tokenizer's end token, like a sampled one.
 
     Raises:
         ConfigError: No demonstration fits.
@@ -219,7 +220,7 @@ def train_on(
 ) -> list[float]:
     """Train `model` in place on batches of `batch_size` episodes drawn without replacement, pass after pass.
 
-    The rate rises over `warmup` steps and falls along a cosine to a tenth.
+    The learning rate rises over `warmup` steps and then falls to a tenth along a cosine.
 
     Returns:
         The loss of every step, in nats per response token.

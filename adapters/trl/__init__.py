@@ -14,11 +14,11 @@
         rollout_func=envs.EpisodeRollout(),
     )
 
-With the environment class TRL parses the calls, and the environment sees each as a step of its own and the text without
-a call as the last one. With the rollout function the environment reads the model's text itself, as in every other
-adapter: calls that cannot be read are answered, wrappers see the whole text, parallel calls are one step.
+With the environment class, TRL parses the calls; the environment gets each call as a step of its own and the text
+without a call as the last step. With the rollout function, the environment reads the model's text itself, as in every
+other adapter: malformed calls are answered, wrappers see the whole text, and parallel calls are one step.
 
-Both are experimental in TRL; another version than the one this is written against is refused.
+Both are experimental in TRL, so other versions than the supported one are rejected.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""What both ways into TRL share: the version they are written against, and how datasets are made."""
+"""What the environment class and the rollout function share: the supported version of TRL, and datasets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["as_json", "check_version", "make_dataset"]
 
 
 def check_version() -> None:
-    """Make sure that the installed TRL is one this adapter is written against.
+    """Check that the installed TRL is a supported version.
 
     Raises:
         MissingExtraError: TRL is not installed.
@@ -22,10 +22,10 @@ def check_version() -> None:
 
 
 def as_json(kwargs: Mapping[str, Any]) -> str:
-    """Keyword arguments of an environment as a dataset's column holds them.
+    """Return keyword arguments of an environment as JSON, for a dataset's column.
 
     Raises:
-        ConfigError: They are not JSON values.
+        ConfigError: A value is not a JSON value.
 
     >>> as_json({"split": "test"})
     '{"split": "test"}'
@@ -37,7 +37,7 @@ def as_json(kwargs: Mapping[str, Any]) -> str:
 
 
 def make_dataset(rows: list[dict[str, Any]]) -> Any:
-    """A ``datasets.Dataset``.
+    """Return a ``datasets.Dataset`` of the rows.
 
     Raises:
         MissingExtraError: Hugging Face's ``datasets`` is not installed.

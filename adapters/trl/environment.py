@@ -27,16 +27,16 @@ _RESERVED = frozenset({"get_reward", "record", "reset"})
 
 @dataclass
 class EnvironmentRecord:
-    """What an instance of an environment class knows of its episode; reward functions read it as ``record``."""
+    """The episode of an instance of an environment class; reward functions read it as ``record``."""
 
     rewards: list[float] = field(default_factory=list)
-    """Of each step so far."""
+    """Reward of each step so far."""
     info: dict[str, Any] = field(default_factory=dict)
     """The environment's last info."""
     done: bool = False
     """Whether the episode has ended."""
     error: str | None = None
-    """The traceback, where the environment is broken."""
+    """The traceback, if the environment is broken."""
 
 
 class _Environment:
@@ -51,18 +51,18 @@ class _Environment:
         self._env: gym.Env[Any, str] | None = None
         for spec in self._specs:
             name = spec["function"]["name"]
-            # TRL takes the tools from the instance: the specification itself, which says more than hints can
+            # TRL takes the tools from the instance: the specification itself, which has more than type hints express
             self.__dict__[name] = CallableSpec(spec, functools.partial(type(self)._call, self, name))
 
     def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str:
-        """Begin the task of a dataset row; what TRL appends to its prompt.
+        """Start the task of a dataset row and return what TRL appends to its prompt.
 
         Raises:
-            ConfigError: The row names no task, or an environment that does not fit the class.
+            ConfigError: The row has no task, or its environment does not fit the class.
         """
         if index is None:
             raise ConfigError(
-                "a row needs the column 'index': the episodes of a group are compared, so they must be of one task; "
+                "a row needs the column 'index', since the compared episodes of a group must play the same task; "
                 "make the dataset with environment_dataset()"
             )
         self.record = EnvironmentRecord()
@@ -70,16 +70,16 @@ class _Environment:
         if key not in self._envs:
             self._envs[key] = self._make(json.loads(key))
         self._env = self._envs[key]
-        try:  # with a seed: what an environment draws is the same for a whole group
+        try:  # with a seed, so that an environment draws the same for a whole group
             observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
         except (IndexError, ConfigError):
             raise
-        except Exception:  # noqa: BLE001  a broken environment is an episode that is not scored, not the end of a run
+        except Exception:  # noqa: BLE001  a broken environment costs an episode, not the run
             self._break()
             return ""
         if not isinstance(observation, str):
             raise ConfigError(
-                "these wrappers give whole prompts as messages, and with environment_factory TRL keeps the "
+                "these wrappers return whole prompts as messages, but with environment_factory TRL keeps the "
                 "conversation; use rollout_func=EpisodeRollout()"
             )
         return observation
@@ -88,9 +88,7 @@ class _Environment:
         env_id, common, wrappers = self._choice
         env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
         if tuple(env.get_wrapper_attr("tools")) != self._specs:
-            raise ConfigError(
-                f"{env_id} has other tools with {dict(kwargs)!r} than the environment class was made with"
-            )
+            raise ConfigError(f"with {dict(kwargs)!r}, {env_id} has other tools than those of the environment class")
         return env
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -116,19 +114,19 @@ class _Environment:
 def environment_class(
     env_id: str, *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
 ) -> type[_Environment]:
-    """A class for ``GRPOTrainer(environment_factory=...)``: one public method per tool, ``reset``, and nothing else.
+    """Return a class for ``GRPOTrainer(environment_factory=...)``, with ``reset`` and one public method per tool.
 
-    Each method has the tool's name, signature and description. TRL makes as many instances as a batch has completions;
-    each plays one episode after another, and they share what is heavy. Score them with ``episode_reward``.
+    Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
+    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``.
 
     Args:
         env_id: An environment with tools, or one with commands in ``AsTool``.
         env_kwargs: Keyword arguments of the environment.
-        wrappers: Specs such as ``"AsTool"``, the first innermost.
+        wrappers: Specs such as ``"AsTool"``, innermost first.
 
     Raises:
-        ConfigError: There is no such environment, it has no tools, a tool has a name that TRL or this class has taken,
-            or TRL has another version.
+        ConfigError: The environment does not exist or has no tools, a tool's name is reserved by TRL or this class, or
+            the version of TRL is not supported.
     """
     check_version()
     kwargs = as_json(env_kwargs or {})
@@ -142,7 +140,7 @@ def environment_class(
     for spec in specs:
         name = spec["function"]["name"]
         if name in _RESERVED or name.startswith("_"):
-            raise ConfigError(f"the tool {name!r} cannot be a method for TRL, which reads that name otherwise")
+            raise ConfigError(f"the tool {name!r} cannot be a method: TRL or the environment class uses that name")
     methods = {
         spec["function"]["name"]: tool_method(spec, lambda self, name, args: self._call(name, args)) for spec in specs
     }
@@ -157,10 +155,10 @@ def environment_dataset(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
 ) -> Any:
-    """Tasks for ``environment_class``: a ``datasets.Dataset`` with the columns prompt, index, env_kwargs.
+    """Return tasks for ``environment_class``: a ``datasets.Dataset`` with the columns prompt, index, env_kwargs.
 
-    The prompt holds the instructions; the question follows at ``reset``. A row's keyword arguments win over the
-    class's, so that a held-out dataset is one with ``env_kwargs={"split": "test"}``.
+    The prompt contains the instructions; the question follows at ``reset``. A row's keyword arguments take precedence
+    over the class's, so ``env_kwargs={"split": "test"}`` makes a held-out dataset.
     """
     kwargs = as_json(env_kwargs or {})
     env = make_text_env(env_id, json.loads(kwargs), wrappers)
@@ -182,21 +180,21 @@ def episode_reward(
     log_metric: Any = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """The return of each episode, for ``GRPOTrainer(reward_funcs=...)``; None where the environment broke.
+    """Return the return of each episode, for ``GRPOTrainer(reward_funcs=...)``; None if the environment broke.
 
     With an environment class the episode ends here: a last message without a call is the answer, which the environment
-    then judges. Logs the metric ``env/success``.
+    now scores. Logs the metric ``env/success``.
 
     Args:
         completions: Messages, or text, of each episode.
-        environments: Instances of an environment class, one per episode; or
-        episode_return: what ``EpisodeRollout`` found.
-        episode_success: The same of success.
+        environments: Instances of an environment class, one per episode.
+        episode_return: Returns from ``EpisodeRollout``, instead of ``environments``.
+        episode_success: Successes from ``EpisodeRollout``.
         log_metric: TRL's function to log a number.
         kwargs: Whatever else TRL passes.
 
     Raises:
-        ConfigError: Neither is there.
+        ConfigError: Both are missing.
     """
     if environments is not None:
         for environment, completion in zip(environments, completions, strict=True):
@@ -223,6 +221,6 @@ def _finish(environment: _Environment, completion: Any) -> None:
         else {"role": "assistant", "content": completion}
     )
     if environment.record.done or last["role"] != "assistant" or last.get("tool_calls"):
-        return  # it has ended; or TRL has cut it before an answer
+        return  # it has ended, or TRL truncated it before an answer
     environment._step(str(last.get("content") or ""))
     environment.record.done = True

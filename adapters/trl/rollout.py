@@ -21,7 +21,7 @@ from agent_envs.rollout.many import run_episodes
 
 __all__ = ["EpisodeRollout", "rollout_dataset"]
 
-_LONGEST_CONTEXT = 16_384  # where a model does not say
+_LONGEST_CONTEXT = 16_384  # if the model does not specify one
 
 
 def rollout_dataset(
@@ -31,9 +31,9 @@ def rollout_dataset(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
 ) -> Any:
-    """Tasks for ``EpisodeRollout``: a ``datasets.Dataset`` whose prompts name an environment and a task, as JSON.
+    """Return tasks for ``EpisodeRollout``: a ``datasets.Dataset`` whose prompts name an environment and a task as JSON.
 
-    TRL gives a rollout function nothing but prompts. What the model is shown comes from the environment.
+    TRL passes only prompts to a rollout function. The model's actual prompt comes from the environment.
     """
     common = {"env_id": env_id, "env_kwargs": json.loads(as_json(env_kwargs or {})), "wrappers": list(wrappers)}
     rows = [{**common, "index": int(index)} for index in indices]
@@ -43,21 +43,21 @@ def rollout_dataset(
 class EpisodeRollout:
     """A function for ``GRPOTrainer(rollout_func=...)``: each prompt of a ``rollout_dataset`` becomes an episode.
 
-    Episodes run at their own pace; tokens and log-probabilities are those that were sampled, and what the environment
-    said is masked out (``env_mask``). TRL trains one row per completion, so an episode whose prompts are rebuilt cannot
-    be one; ``torch_loop`` and the verl adapter train those. A broken episode is not scored and trains nothing.
+    Episodes run at their own pace; tokens and log-probabilities are those that were sampled, and the environment's text
+    is masked out (``env_mask``). TRL trains one row per completion, so it cannot train episodes whose prompts are
+    rebuilt; the PyTorch loop and the verl adapter can. A broken episode is neither scored nor trained on.
 
-    Reward functions get, besides TRL's own arguments, one entry per episode of ``episode_return`` (None where it
+    Reward functions get, besides TRL's own arguments, one entry per episode of ``episode_return`` (None if it
     broke), ``episode`` (the record, with every step), ``episode_success`` and ``stop_reason``.
 
     Args:
-        max_tokens: Tokens of one response at most; by default the trainer's ``max_completion_length``, which bounds all
-            tokens after the first prompt: an episode ends where the next response would not fit.
-        context_length: Tokens of prompt and response at most; by default the model's.
-        policy: Plays instead of the trainer's model, a policy that reports tokens: for a model served elsewhere, whose
-            weights you keep in step. By default the model in the trainer's process, or its vLLM with ``use_vllm=True``
-            (``vllm_mode="colocate"`` without tensor parallelism, or a single process beside a server: episodes ask
-            for tokens at their own pace, and processes cannot wait for each other).
+        max_tokens: Maximum tokens of one response; by default the trainer's ``max_completion_length``, which bounds all
+            tokens after the first prompt: an episode ends when the next response would not fit.
+        context_length: Maximum tokens of prompt and response; by default the model's.
+        policy: A policy that reports tokens and plays instead of the trainer's model: for a model served elsewhere,
+            whose weights you update yourself. By default the model in the trainer's process, or its vLLM with
+            ``use_vllm=True`` (``vllm_mode="colocate"`` without tensor parallelism, or a server with a single process:
+            episodes request tokens at their own pace, and processes cannot wait for each other).
         concurrency: Episodes played at the same time.
         step_timeout: Seconds a step may take, the model's part included.
         episode_timeout: Seconds an episode may take.
@@ -85,8 +85,8 @@ class EpisodeRollout:
         """Play the prompts' tasks.
 
         Raises:
-            ConfigError: A prompt that names no task, or a vLLM whose processes would wait for each other.
-            DataError: An episode that is no single row.
+            ConfigError: A prompt has no task, or processes would wait for each other in vLLM.
+            DataError: An episode does not fit into one row.
         """
         tasks = [_task(prompt) for prompt in prompts]
         budget = trainer.max_completion_length or sys.maxsize  # None: whatever the context holds
