@@ -8,7 +8,7 @@ from pathlib import Path
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 
-__all__ = ["data_dir", "data_name", "official_dir", "user_path"]
+__all__ = ["data_dir", "data_name", "expanded", "official_dir", "user_path"]
 
 
 def data_dir() -> Path:
@@ -43,15 +43,25 @@ def data_name(data: str | os.PathLike[str]) -> str:
     return name
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` expanded; DataError if it is the home of an unknown user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {e}") from e
+
+
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path that a user wrote, with `~` expanded.
+    """Return the path of data to read, with `~` expanded.
 
     Raises:
-        DataError: The system refuses it: too long, or the home of a user who does not exist.
+        DataError: The system refuses the path: it is too long, or the home of an unknown user.
     """
+    usable = expanded(path)
     try:
-        expanded = Path(path).expanduser()
-        expanded.exists()  # raises where the system refuses the name itself
-    except (OSError, RuntimeError, ValueError) as e:
-        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {getattr(e, 'strerror', None) or e}") from e
-    return expanded
+        usable.exists()  # raises if the system refuses the name itself
+    except OSError as e:
+        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {e.strerror}") from e
+    except ValueError as e:
+        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {e}") from e
+    return usable

@@ -1,4 +1,4 @@
-"""Papers for a corpus, whatever the file: papers.jsonl, unarXive's full papers, the answers of query rows.
+"""Reads the papers of a corpus from files of any layout: papers.jsonl, unarXive, or queries with their answers.
 
     papers.jsonl  {"id", "title", "abstract", "date", "citations": [id], "references": [id]}
     unarXive      {"paper_id", "metadata": {"title", "abstract", "versions": [{"created"}]},
@@ -7,9 +7,9 @@
                   "contained_arXiv_ids": [{"id"}]}}}
     query rows    AutoScholarQuery and SPARBench (`agent_envs.datasets.papersearch.rows`): the papers that answer them
 
-An unarXive paper refers to every work of its bibliography, the ones cited in its text first and in that order. A work
-goes by its arXiv id, its DOI, its OpenAlex id, or, where it has none, by the text of its entry; its title is read from
-that text. Where another row describes the work in full, that row holds.
+An unarXive paper refers to every work in its bibliography, first those cited in its text, in that order. A work's id is
+its arXiv id, its DOI, its OpenAlex id or else a hash of its entry; its title is read from the entry. A row that
+describes the same work in full takes precedence.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent_envs.datasets.fields import text_field
 from agent_envs.datasets.papersearch.rows import SUFFIXES, is_query, query_row
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
@@ -46,10 +47,10 @@ _PARTICLES = frozenset({"de", "da", "del", "della", "der", "den", "di", "la", "l
 
 
 def paper_source_files(source: Path) -> list[Path]:
-    """The files of papers at a path: the file, or those of a folder and its sub-folders.
+    """Return the files of papers at a path: the file, or all files in a folder and its sub-folders.
 
     Raises:
-        DataError: There is none.
+        DataError: There are none.
     """
     if source.is_file():
         return [source]
@@ -62,12 +63,14 @@ def paper_source_files(source: Path) -> list[Path]:
         and not is_one_object(path)
     )
     if not files:
-        raise DataError(f"there is no corpus of papers at {source}: expected {', '.join(endings)}, or a folder of them")
+        raise DataError(
+            f"there are no papers at {source}: expected a file {', '.join(endings)}, or a folder of such files"
+        )
     return files
 
 
 def is_one_object(path: Path) -> bool:
-    """Whether a .json file is a single object: a kept reply of a service or a note on data, which lie beside rows."""
+    """Return whether a .json file is one object, such as a saved reply of a service, instead of rows."""
     if path.suffix != ".json":
         return False
     try:
@@ -77,14 +80,14 @@ def is_one_object(path: Path) -> bool:
             file.seek(0)
             return isinstance(json.load(file), dict)
     except (OSError, ValueError, RecursionError):
-        return False  # whoever reads it says what is wrong
+        return False  # reading it will raise a clear error
 
 
 def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
-    """The papers of some files in any of these layouts; last the works that are only cited, without those known by now.
+    """Yield the papers of files in any of these layouts, then the works that are only cited.
 
     Raises:
-        DataError: A broken row, with its file and line; or no papers.
+        DataError: A row is bad (the message names file and line), or there are no papers.
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
     files = list(files)
@@ -93,14 +96,14 @@ def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
     cited: dict[str, PaperRow] = {}
     for path in files:
         if path.name.endswith(".gz"):
-            for given in read_papers(path):
-                known.add(given.paper.id)
-                yield given
+            for listed in read_papers(path):
+                known.add(listed.paper.id)
+                yield listed
             continue
         for row, where in read_rows(path):
             if is_query(row):
                 for answer in query_row(row, where).papers:
-                    # The same paper under several addresses: the first that has an abstract.
+                    # The same paper may occur with several ids: take the first with an abstract.
                     key = title_key(answer.paper.title)
                     if key not in answers or not answers[key].paper.abstract:
                         answers[key] = answer
@@ -111,9 +114,9 @@ def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
                 for work in works:
                     cited.setdefault(work.paper.id, work)
             elif isinstance(row, dict):
-                given = paper_row(row, where)
-                known.add(given.paper.id)
-                yield given
+                listed = paper_row(row, where)
+                known.add(listed.paper.id)
+                yield listed
             else:
                 raise DataError(f"{where}: expected a paper or a query, got {type(row).__name__}")
     for row in (*answers.values(), *cited.values()):
@@ -122,21 +125,19 @@ def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
             yield row
     if not known:
         raise DataError(
-            f"{', '.join(map(str, files[:3]))}: there are no papers, and no answers with ids; name papers with "
-            "corpus=, or another backend="
+            f"there are no papers in {', '.join(map(str, files[:3]))}, and no answers with ids; pass papers with "
+            "corpus=, or use another backend="
         )
 
 
 def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[PaperRow]]:
-    """A paper of unarXive, and the works that it refers to, as far as its bibliography describes them.
+    """Return a paper of unarXive, and the works in its bibliography.
 
     Raises:
         DataError: Something is missing or of another type; the message says what.
     """
     meta, entries, body = row.get("metadata"), row.get("bib_entries"), row.get("body_text")
-    name = row.get("paper_id")
-    if not isinstance(name, str) or not name.strip():
-        raise DataError(f"{where}: expected a text under 'paper_id', got {name!r:.60}")
+    name = text_field(row, "paper_id", where)
     if not isinstance(meta, dict) or not isinstance(meta.get("title"), str) or not meta["title"].strip():
         raise DataError(f"{where}: expected the paper's title in 'metadata', got {meta!r:.80}")
     if not isinstance(entries, dict) or not isinstance(body, list):
@@ -154,7 +155,7 @@ def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[Paper
 
 
 def _cited(body: list[Any], abstract: Any, where: str) -> list[str]:
-    """The bibliography's keys in the order in which the text cites them."""
+    """Return the bibliography's keys in the order in which the text cites them."""
     refs = []
     for part in [abstract, *body] if isinstance(abstract, dict) else body:
         spans = part.get("cite_spans", []) if isinstance(part, dict) else None
@@ -168,16 +169,16 @@ def _cited(body: list[Any], abstract: Any, where: str) -> list[str]:
 
 
 def _work(entry: Any, where: str) -> PaperRow | None:
-    """A work of a bibliography; None for an entry without words."""
+    """Return a work of a bibliography, or None for an entry without words."""
     if not isinstance(entry, dict) or not isinstance(entry.get("bib_entry_raw"), str):
-        raise DataError(f"{where}: expected 'bib_entry_raw' in a bibliography's entry, got {entry!r:.60}")
+        raise DataError(f"{where}: expected 'bib_entry_raw' in a bibliography entry, got {entry!r:.60}")
     raw = _line(entry["bib_entry_raw"])
     ids = entry.get("ids") or {}
-    inside = entry.get("contained_arXiv_ids") or []
-    if not isinstance(ids, dict) or not isinstance(inside, list):
-        raise DataError(f"{where}: expected ids in a bibliography's entry, got {entry!r:.80}")
-    found = [str(ids.get("arxiv_id") or ""), *(str(i.get("id") or "") for i in inside if isinstance(i, dict))]
-    name = next(filter(None, map(arxiv_id, found)), "")
+    contained = entry.get("contained_arXiv_ids") or []
+    if not isinstance(ids, dict) or not isinstance(contained, list):
+        raise DataError(f"{where}: expected ids in a bibliography entry, got {entry!r:.80}")
+    candidates = [str(ids.get("arxiv_id") or ""), *(str(i.get("id") or "") for i in contained if isinstance(i, dict))]
+    name = next(filter(None, map(arxiv_id, candidates)), "")
     if not name and ids.get("doi"):
         name = f"doi:{str(ids['doi']).strip().lower()}"
     if not name and ids.get("open_alex_id"):
@@ -191,7 +192,7 @@ def _work(entry: Any, where: str) -> PaperRow | None:
 
 
 def bibliography_title(raw: str) -> str:
-    """The title in the text of a bibliography's entry, as far as its form tells: else the text.
+    """Return the title in a bibliography entry, or the whole entry if none can be recognized.
 
     >>> bibliography_title("C. Carstensen and P. Plecháč. Numerical solution of the double well. Math. 66, 1997.")
     'Numerical solution of the double well'
@@ -213,7 +214,7 @@ def bibliography_title(raw: str) -> str:
 
 
 def _only_names(text: str) -> bool:
-    """Whether a text is a list of people.
+    """Return whether a text is a list of people.
 
     >>> _only_names("Ali Sayghe, Junbo Zhao, and R Devon Hjelm"), _only_names("Killing Initial Data")
     (True, False)
@@ -232,7 +233,7 @@ def _abstract(row: dict[str, Any], meta: dict[str, Any]) -> str:
 
 
 def _created(meta: dict[str, Any], name: str) -> str:
-    """The day of the first version."""
+    """Return the day of the first version."""
     versions = meta.get("versions")
     first = (
         versions[0].get("created") if isinstance(versions, list) and versions and isinstance(versions[0], dict) else ""

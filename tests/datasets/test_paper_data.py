@@ -241,7 +241,7 @@ def test_other_rows_are_no_papers(tmp_path):
     for row in ("3", "{}", '{"id": "a"}', '{"id": "a", "title": 3}'):
         with pytest.raises(DataError, match=r"a\.jsonl"):
             list(paper_rows([write(tmp_path / "a.jsonl", row)]))
-    with pytest.raises(DataError, match="no corpus of papers"):
+    with pytest.raises(DataError, match="there are no papers at"):
         paper_source_files(tmp_path / "none")
     with pytest.raises(DataError, match="there are no papers"):
         data_papers(str(write(tmp_path / "rows.jsonl", {**ROW, "answer_arxiv_id": []})))

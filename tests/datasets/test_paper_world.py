@@ -260,7 +260,7 @@ def test_the_command_writes_them(tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["papers", "validation.jsonl"]
     assert main([*arguments, "--out", str(tmp_path / "b"), "--size", "many"]) == 2
-    assert "papers must be a whole number" in capsys.readouterr().err
+    assert "papers must be an integer" in capsys.readouterr().err
 
 
 # -- a corpus on disk --------------------------------------------------------------------------------------------------
@@ -299,12 +299,12 @@ def test_the_time_filter_looks_further_down():
     [
         ("{", "line 2: not JSON"),
         ("[1]", "line 2: expected an object"),
-        ('{"id": "x"}', "line 2: 'title' has to be a string"),
+        ('{"id": "x"}', "line 2: 'title' must be a string"),
         ('{"title": "x"}', "line 2: 'id'"),
         ('{"id": "x", "title": "x", "abstract": 3}', "line 2: 'abstract'"),
         ('{"id": "x", "title": "x", "date": "soon"}', "line 2: expected a date"),
-        ('{"id": "x", "title": "x", "references": "y"}', "line 2: 'references' has to be a list"),
-        ('{"id": "x", "title": "x", "citations": [null]}', "line 2: 'citations' has to be a list"),
+        ('{"id": "x", "title": "x", "references": "y"}', "line 2: 'references' must be a list"),
+        ('{"id": "x", "title": "x", "citations": [null]}', "line 2: 'citations' must be a list"),
     ],
 )
 def test_rows_that_cannot_be_used(tmp_path, line, said):

@@ -318,7 +318,7 @@ def test_blocking_backends_run_side_by_side():
         ({"abstract_words": -1}, "abstract_words must be"),
         ({"max_calls": True}, "max_parallel_calls must be"),
         ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= requires backend='local'"),
-        ({"corpus": "no_such.jsonl"}, "there is no corpus of papers"),
+        ({"corpus": "no_such.jsonl"}, "there are no papers at"),
         ({"corpus": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
         ({"data": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
         ({"parser": "react"}, "'react' can only write search\\(entity\\) and lookup"),

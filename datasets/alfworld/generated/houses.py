@@ -1,8 +1,8 @@
 """Generated ALFWorld houses: random access, solvable by construction, splits disjoint in scenes or in tasks.
 
 Task i of a split is a function of the split's name, i, the size and the families alone. As in the original,
-`valid_seen` plays in scenes of train, with tasks (scene, family, thing, place) that train never sets, and
-`valid_unseen` plays in scenes of its own.
+`valid_seen` uses scenes of train with tasks (scene, family, thing, place) that train never asks for, and
+`valid_unseen` has scenes of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, TASK_PHRASES, Room, placement_weight
 from agent_envs.datasets.alfworld.generated.scenes import (
     SEEN_SCENES,
@@ -31,7 +32,6 @@ from agent_envs.datasets.alfworld.object_classes import (
 )
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
 from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream
-from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
     "DEFAULT_SIZE",
@@ -55,8 +55,8 @@ _APPLIANCE = {
     "pick_cool_then_place_in_recep": ("Fridge", COOLABLE),
 }
 _LOOK, _TWO, _SIMPLE = "look_at_obj_in_light", "pick_two_obj_and_place", "pick_and_place_simple"
-_SEEN_SHARE = 10  # one in ten tasks of a seen scene is valid_seen's
-_MOST_ALIKE = 3  # things of one class
+_SEEN_SHARE = 10  # one in ten tasks of a seen scene belongs to valid_seen
+_MOST_ALIKE = 3  # things of one class at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +68,19 @@ class Target:
     object_class: str
     """The class of the thing."""
     receptacle_class: str
-    """Where it goes, "" where it is looked at."""
+    """The class of receptacle it goes to, "" if it is only looked at."""
     toggle_class: str
-    """The class of the lamp, "" where there is none."""
+    """The class of the lamp, "" if there is none."""
 
     @property
     def name(self) -> str:
-        """As in the names of released folders: `FAMILY-THING-None-PLACE`."""
+        """Its name in the names of released folders: `FAMILY-THING-None-PLACE`."""
         return f"{self.family}-{self.object_class}-None-{self.receptacle_class or self.toggle_class}"
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """Something that lies, stands or hangs in a house."""
+    """A thing in a house."""
 
     object_id: str
     """Class and coordinates: `Mug|+00.41|+00.93|+00.99`."""
@@ -89,11 +89,11 @@ class Thing:
     holder: str
     """The id of the receptacle it is in or on, "" on walls and floor."""
     location: str
-    """From where it is reached."""
+    """The location from which it can be reached."""
     pickupable: bool
     """Whether it can be taken."""
     inside: str = ""
-    """The id of the bowl, mug or box it lies in, "" for none."""
+    """The id of the bowl, mug or box that it is in, "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,18 @@ class GeneratedHouse:
     things: tuple[Thing, ...]
     """What is in it."""
     target: Target
-    """What the task asks for."""
+    """The target of the task."""
     task: str
     """The task in words, as after "Your task is to: ", without the full stop."""
 
     @property
     def folder(self) -> str:
-        """The folder of its kind of task, named as in the released data: `FAMILY-THING-None-PLACE-SCENE`."""
+        """Its folder, named as in the released data: `FAMILY-THING-None-PLACE-SCENE`."""
         return f"{self.target.name}-{self.scene.number}"
 
 
 def parse_split(split: str) -> str:
-    """The name of a generated split, aliases resolved.
+    """Return the name of a generated split, aliases resolved.
 
     Raises:
         ConfigError: There is no such split.
@@ -127,9 +127,7 @@ def parse_split(split: str) -> str:
     'valid_seen'
     """
     name = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
-    if name not in SPLITS:
-        raise ConfigError(f"generated ALFWorld has no split {split!r}.{did_you_mean(split, SPLITS)}")
-    return name
+    return choice("split", name, SPLITS)
 
 
 def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
@@ -147,14 +145,14 @@ def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
 def build_house(
     split: str, index: int, size: tuple[int, int], families: tuple[str, ...], seed: int = 0
 ) -> GeneratedHouse:
-    """One game.
+    """Return one generated game.
 
     Args:
         split: "train", "valid_seen" or "valid_unseen".
-        index: Which of the split.
-        size: The least and the greatest size, as `parse_size` gives them.
+        index: Its index in the split.
+        size: The smallest and the largest size, from `parse_size`.
         families: The families to draw from, sorted.
-        seed: Another one gives other tasks in the same scenes.
+        seed: Other seeds give other tasks in the same scenes.
     """
     low, high = size
     sizes = range_text(low, high)
@@ -189,7 +187,7 @@ Choices = tuple[tuple[Target, ...], ...]
 
 
 def _of_split(scene: Scene, choices: Choices, split: str) -> Choices:
-    """Of the targets of a scene that two splits share, those that are one's own."""
+    """Return the targets that belong to a split, in a scene that two splits share."""
 
     def own(target: Target) -> bool:
         key = f"{scene.number}/{scene.size}/{target.name}"
@@ -201,13 +199,13 @@ def _of_split(scene: Scene, choices: Choices, split: str) -> Choices:
 
 @functools.lru_cache(maxsize=64)
 def targets_of(scene: Scene, family: str) -> Choices:
-    """What a family can ask for in a scene: for each class of things, the targets with their places."""
+    """Return what a family can ask for in a scene: the possible targets for each class of things."""
     appliance, able = _APPLIANCE.get(family, ("", frozenset(scene.room.objects)))
     if appliance and appliance not in scene.classes:
         return ()
     lamps = [name for name in scene.room.decor if name.endswith("Lamp") and _stands(scene, name)]
     if family == _LOOK:
-        looked = [name for name in scene.things if _homes(scene, name, "")]
+        looked = [name for name in scene.things if _possible_places(scene, name, "")]
         return tuple(tuple(Target(family, name, "", lamp) for lamp in lamps) for name in looked if lamps)
     choices = []
     for name in scene.things:
@@ -215,7 +213,7 @@ def targets_of(scene: Scene, family: str) -> Choices:
             places = [
                 place
                 for place in sorted(scene.classes)
-                if name in CAN_CONTAIN[place] and place != appliance and _homes(scene, name, place)
+                if name in CAN_CONTAIN[place] and place != appliance and _possible_places(scene, name, place)
             ]
             if places:
                 choices.append(tuple(Target(family, name, place, "") for place in places))
@@ -223,12 +221,12 @@ def targets_of(scene: Scene, family: str) -> Choices:
 
 
 def _stands(scene: Scene, decor: str) -> list[Place]:
-    """Where a piece of decor may stand."""
+    """Return where a fixed thing may stand."""
     return [place for place in scene.places if place.receptacle_class in scene.room.decor[decor]]
 
 
-def _homes(scene: Scene, object_class: str, besides: str) -> list[tuple[Place, int]]:
-    """Where a thing may lie, and how likely, outside a class of receptacles."""
+def _possible_places(scene: Scene, object_class: str, besides: str) -> list[tuple[Place, int]]:
+    """Return where a thing may be and how likely, outside one class of receptacles."""
     return [
         (place, weight)
         for place in scene.places
@@ -237,7 +235,7 @@ def _homes(scene: Scene, object_class: str, besides: str) -> list[tuple[Place, i
 
 
 def _furnish(draws: Draws, scene: Scene, target: Target) -> list[Thing]:
-    """Things in their places. Those asked for can be taken, and none lies where it is to go."""
+    """Put things in their places. Those that the task asks for can be taken and are not yet at their destination."""
     layout = _Layout(draws)
     for name, places in scene.room.decor.items():
         spots = _stands(scene, name)
@@ -254,29 +252,29 @@ def _furnish(draws: Draws, scene: Scene, target: Target) -> list[Thing]:
     for name in scene.things:
         sought = name == target.object_class
         besides = target.receptacle_class if sought and target.family in (_SIMPLE, _TWO) else ""
-        homes = _homes(scene, name, besides)
-        count = max(wanted, _how_many(draws)) if sought else _how_many(draws)
+        candidates = _possible_places(scene, name, besides)
+        count = max(wanted, _draw_count(draws)) if sought else _draw_count(draws)
         for _ in range(count):
             if not sought and draws.between(1, 100) <= 4:
-                layout.stand(name, None, pickupable=True)  # on the floor, where nothing is taken from
+                layout.stand(name, None, pickupable=True)  # on the floor, from which nothing can be taken
             else:
-                layout.put(name, _drawn(draws, homes))
+                layout.put(name, _draw_place(draws, candidates))
     return shuffled(draws, layout.finished(target.object_class))
 
 
-def _how_many(draws: Draws) -> int:
+def _draw_count(draws: Draws) -> int:
     drawn = draws.between(1, 100)
     return 1 if drawn <= 60 else 2 if drawn <= 85 else _MOST_ALIKE
 
 
-def _drawn(draws: Draws, homes: list[tuple[Place, int]]) -> Place:
-    sums = list(itertools.accumulate(weight for _, weight in homes))
+def _draw_place(draws: Draws, weighted: list[tuple[Place, int]]) -> Place:
+    sums = list(itertools.accumulate(weight for _, weight in weighted))
     drawn = draws.between(1, sums[-1])
-    return next(place for (place, _), upto in zip(homes, sums, strict=True) if drawn <= upto)
+    return next(place for (place, _), upto in zip(weighted, sums, strict=True) if drawn <= upto)
 
 
 class _Layout:
-    """Things put one after another, each with coordinates of its own."""
+    """Puts things in place one by one, each with its own coordinates."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -290,7 +288,7 @@ class _Layout:
         )
 
     def stand(self, name: str, near: Place | None, *, pickupable: bool = False) -> None:
-        """Let a thing stand on the floor or hang on a wall, near a receptacle or by itself."""
+        """Put a thing on the floor or a wall, near a receptacle or by itself."""
         between = self.draws.between
         if near is None:
             position = (between(-400, 400), between(0, 180), between(-400, 400))
@@ -300,7 +298,7 @@ class _Layout:
         self.things.append(Thing(self._name(name, position), name, "", location, pickupable))
 
     def finished(self, sought: str) -> list[Thing]:
-        """All things; now and then one lies in a bowl, a mug or a box beside it."""
+        """Return all things, a few of them moved into a bowl, mug, cup or box in the same place."""
         done = []
         for thing in self.things:
             small = thing.holder and thing.pickupable and thing.object_class not in MOVABLE_RECEPTACLES | {sought}

@@ -1,7 +1,7 @@
-"""The scenes of generated ALFWorld houses: one room each, its receptacles in their places.
+"""The scenes of generated ALFWorld houses: one room each, with its receptacles in place.
 
-A scene is a function of its room, number and size alone. Scenes of `valid_unseen` have numbers of their own, and no
-receptacle inventory (how many of each class) of any other scene.
+A scene is a function of its room, number and size alone. Scenes of `valid_unseen` have numbers of their own, and share
+their inventory (how many receptacles of each class) with no other scene.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SEEN_SCENES = 250
 """Scenes per room and size that train and valid_seen share, numbered from 1."""
 
 UNSEEN_SCENES = 25
-"""Scenes per room and size that valid_unseen has to itself, numbered after the others."""
+"""Scenes per room and size that only valid_unseen has, numbered after the others."""
 
-_SHARE = ("Cabinet", "Drawer", "Shelf", "StoveBurner")  # side by side: often within reach from one spot
+_SHARE = ("Cabinet", "Drawer", "Shelf", "StoveBurner")  # often within reach from the same location
 _MAY_STAY_OPEN = ("Cabinet", "Drawer")
-_VARIETY = (40, 55, 70, 85, 100)  # percent of a room's classes of things that are about, by size
+_VARIETY = (40, 55, 70, 85, 100)  # percent of a room's classes of things that are present, by size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Place:
     receptacle_class: str
     """Its class."""
     location: str
-    """Where one stands to use it: `loc|-4|8|0|30`, in steps of 25 cm, with the turn and the tilt of the head."""
+    """Where to stand to use it: `loc|-4|8|0|30`, in steps of 25 cm, with rotation and tilt of the head."""
     openable: bool
-    """Whether it opens; one that does not shows what is in it."""
+    """Whether it can be opened; if not, its contents are visible."""
     position: tuple[int, int, int]
-    """Where things in it lie, in centimetres: x, height, z."""
+    """Where its contents are, in centimetres: x, height, z."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +54,11 @@ class Scene:
     size: int
     """1 to 5."""
     places: tuple[Place, ...]
-    """The receptacles in no particular order."""
+    """The receptacles, in a drawn order."""
     things: tuple[str, ...]
-    """The classes of things that are about here."""
+    """The classes of things in the room."""
     start: str
-    """The location where an episode starts, at no receptacle."""
+    """The location where episodes start, away from receptacles."""
 
     @property
     def classes(self) -> frozenset[str]:
@@ -68,7 +68,7 @@ class Scene:
 
 @functools.lru_cache(maxsize=64)
 def build_scene(room: Room, number: int, size: int) -> Scene:
-    """The scene with a number, 1 to `SEEN_SCENES + UNSEEN_SCENES`, of a room at a size."""
+    """Return a scene of a room by its size and its number, 1 to `SEEN_SCENES + UNSEEN_SCENES`."""
     draws = stream(f"alfworld-scene/{room.name}/{number}/{size}")
     unseen = number > SEEN_SCENES
     while True:
@@ -95,7 +95,7 @@ def _is_unseen(room: Room, counts: dict[str, int]) -> bool:
 
 
 def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:
-    """Places along the walls of a room that is large enough for them."""
+    """Arrange receptacles along the walls of a room that is large enough for them."""
     total = sum(counts.values())
     half = 150 + 12 * total  # centimetres from the middle to a wall
     places: list[Place] = []
@@ -122,7 +122,7 @@ def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:
 
 
 def _identity(name: str, position: tuple[int, int, int]) -> str:
-    """The id of a receptacle; basins belong to a sink or a bathtub."""
+    """Return the id of a receptacle; a basin belongs to a sink or a bathtub."""
     base = name.removesuffix("Basin")
     return f"{base}|{coordinates(position)}" + (f"|{name}" if base != name else "")
 
@@ -138,7 +138,7 @@ def _free_location(draws: Draws, taken: set[str], x: int, z: int, side: int) -> 
 
 
 def coordinates(position: tuple[int, int, int]) -> str:
-    """Centimetres as game files write them.
+    """Return a position in centimetres as game files write it.
 
     >>> coordinates((-162, 76, 5))
     '-01.62|+00.76|+00.05'

@@ -1,14 +1,14 @@
 """A generated literature: invented papers on invented topics, which cite each other.
 
-    field   topics in groups of six, whose names share their last two words ("stadal korvath graphs", "dathel korvath
-            graphs"): papers on the others are the lookalikes of a topic
-    topic   4 to 30 papers over some years: plain ones call it by its name, some by another name that surveys and a few
-            plain papers give away, and a share of them (`hidden`) by no name at all: only citations lead there
-    paper   a title with a method of its own, an abstract, a day, a setting out of three, and references to earlier ones
+    field   six topics whose names share their last two words ("stadal korvath graphs", "dathel korvath graphs"), so
+            that each topic has lookalikes
+    topic   4 to 30 papers over some years: plain ones use its name, some another name that surveys and a few plain
+            papers reveal, and a share of them (`hidden`) no name at all, so that only citations lead there
+    paper   a title with a method of its own, an abstract, a day, one of three settings, and references to earlier ones
 
 Every paper but the first of each setting refers to an earlier one of its topic and setting that is not hidden, so that
-whatever is asked for can be reached from what a search finds, at any date. Nothing is stored: papers are a function of
-split, size, share and number, and stream field by field. No two splits share an invented word.
+every answer can be reached from what a search finds, at any date. Nothing is stored: papers are a function of split,
+size, share and number, and stream field by field. No two splits share an invented word.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from datetime import date as day
 from typing import Any
 
+from agent_envs import checks
 from agent_envs.datasets.draws import Draws, stream
 from agent_envs.datasets.papersearch.generated import words
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
-from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.retrieval.papers import Paper
 from agent_envs.retrieval.papers.paper import PaperRow
 
@@ -42,7 +42,7 @@ _DAYS = 9000  # in which topics begin
 
 @dataclass(slots=True)
 class PlannedPaper:
-    """What is settled about a paper before its abstract is written."""
+    """A paper before its abstract is written."""
 
     number: int
     """Its number in the literature."""
@@ -51,7 +51,7 @@ class PlannedPaper:
     setting: str
     """The setting it works in; "" for a survey."""
     day: int
-    """Its day, as an ordinal."""
+    """Its day of publication, as an ordinal."""
     method: str
     """Its method, an invented word; "" for a survey."""
     method_kind: str
@@ -59,9 +59,9 @@ class PlannedPaper:
     title: str
     """Its title."""
     builds: int = -1
-    """The number of the paper that it builds on, -1 for none."""
+    """The number of the paper it builds on, -1 for none."""
     references: tuple[int, ...] = ()
-    """Numbers of the papers that it refers to."""
+    """Numbers of the papers it refers to."""
     citations: tuple[int, ...] = ()
     """Numbers of the papers that refer to it."""
 
@@ -77,35 +77,29 @@ class Topic:
     other_name: str
     """What some papers call it."""
     papers: tuple[PlannedPaper, ...]
-    """Its papers, the earliest first; their numbers follow each other."""
+    """Its papers, earliest first, with consecutive numbers."""
 
 
 class Literature:
     """The papers of one split.
 
     Args:
-        split: "train", "validation" or "test": they share no invented word.
+        split: "train", "validation" or "test", which share no invented word.
         papers: How many papers there are, 100 to 5,000,000.
-        hidden: Share of the papers on a topic that call it by no name, 0 to 0.6: the difficulty.
+        hidden: Share of a topic's papers that never mention its name, 0 to 0.6: the difficulty.
 
     Raises:
-        ConfigError: No such split, or a number out of range.
+        ConfigError: There is no such split, or a number is out of range.
     """
 
     def __init__(self, split: str, papers: int = 2000, hidden: float = 0.4) -> None:
-        if split not in SPLITS:
-            raise ConfigError(f"the generated papers have no split {split!r}.{did_you_mean(split, SPLITS)}")
-        if isinstance(papers, bool) or not isinstance(papers, int) or not SMALLEST <= papers <= LARGEST:
-            raise ConfigError(f"papers must be a whole number from {SMALLEST} to {LARGEST}, got {papers!r}")
-        if isinstance(hidden, bool) or not isinstance(hidden, (int, float)) or not 0 <= hidden <= 0.6:
-            raise ConfigError(f"hidden must be a share from 0 to 0.6, got {hidden!r}")
-        self.split = split
-        self.papers = papers
-        self.hidden = float(hidden)
+        self.split = checks.choice("split", split, SPLITS)
+        self.papers = checks.integer("papers", papers, minimum=SMALLEST, maximum=LARGEST)
+        self.hidden = checks.number("hidden", hidden, minimum=0, maximum=0.6)
         self.name = f"papers-{_VERSION}-{split}-{papers}-{self.hidden:g}"
         self._split = SPLITS.index(split)
         self._seed = zlib.crc32(self.name.encode())
-        # Sizes do not depend on the share of hidden papers, so that it changes nothing else.
+        # The sizes of topics do not depend on the share of hidden papers, which thus changes nothing else.
         sizes = zlib.crc32(f"sizes {_VERSION} {split} {papers}".encode())
         spread = _LARGEST_TOPIC - _SMALLEST_TOPIC + 1
         starts = [0]
@@ -113,10 +107,10 @@ class Literature:
             size = _SMALLEST_TOPIC + mix(sizes, len(starts)) % spread
             rest = papers - starts[-1] - size
             starts.append(papers if rest < _SMALLEST_TOPIC else starts[-1] + size)
-        self._starts = starts  # of each topic, and the end
+        self._starts = starts  # the first paper of each topic, and the end
         self.topics = len(starts) - 1
         self.fields = -(-self.topics // TOPICS)
-        self._methods = self.fields + 3 * self.topics  # invented words before those of methods
+        self._methods = self.fields + 3 * self.topics  # the number of the first invented word used for methods
         self._ids = Shuffle(papers, self._seed)
         self._digits = len(str(papers - 1))
         self._field = functools.lru_cache(maxsize=256)(self._plan_field)
@@ -125,7 +119,7 @@ class Literature:
         return self.papers
 
     def __deepcopy__(self, memo: object) -> Literature:
-        return self  # nothing in it changes
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return literature, (self.split, self.papers, self.hidden)
@@ -133,14 +127,14 @@ class Literature:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def paper_id(self, number: int) -> str:
-        """The id of a paper, which says nothing about it."""
+        """Return the id of a paper, which reveals nothing about it."""
         return f"p{self._ids(number):0{self._digits}d}"
 
     def _word(self, number: int) -> str:
         return spell(number, self._split)
 
     def shared_name(self, field: int) -> str:
-        """What the names of a field's topics have in common."""
+        """Return the words that the names of a field's topics share."""
         return f"{self._word(field).lower()} {words.NOUNS[mix(self._seed + 1, field) % len(words.NOUNS)]}"
 
     def _topic_names(self, topic: int) -> tuple[str, str]:
@@ -151,15 +145,15 @@ class Literature:
     # -- topics --------------------------------------------------------------------------------------------------
 
     def topic(self, number: int) -> Topic:
-        """A topic, by its number."""
+        """Return a topic by its number."""
         return self._field(number // TOPICS)[number % TOPICS]
 
     def topic_of(self, paper: int) -> Topic:
-        """The topic of a paper, by the paper's number."""
+        """Return the topic of a paper, by the paper's number."""
         return self.topic(bisect_right(self._starts, paper) - 1)
 
     def planned(self, paper: int) -> PlannedPaper:
-        """What is settled about a paper, by its number."""
+        """Return a planned paper by its number."""
         topic = self.topic_of(paper)
         return topic.papers[paper - topic.papers[0].number]
 
@@ -170,7 +164,7 @@ class Literature:
         for topic in topics:
             for paper in topic.papers:
                 if len(topics) > 1 and paper.kind in (PLAIN, SYNONYM) and draws.between(1, 10) <= 3:
-                    # A reference to a neighbouring topic, which leads away from what is asked for.
+                    # A reference to a neighbouring topic, which leads away from the answers.
                     other = draws.pick(topics)
                     earlier = [p.number for p in other.papers if p.day < paper.day]
                     if other is not topic and earlier:
@@ -197,13 +191,14 @@ class Literature:
         kinds = [PLAIN] * count
         if survey >= 0:
             kinds[survey] = SURVEY
-        for place in range(min(len(later), round(self.hidden * count))):
-            swap = draws.between(place, len(later) - 1)
-            later[place], later[swap] = later[swap], later[place]
-            kinds[later[place]] = HIDDEN
-        for place in range(min(len(later), round(self.hidden * count)), len(later)):
+        hidden = min(len(later), round(self.hidden * count))
+        for i in range(hidden):
+            swap = draws.between(i, len(later) - 1)
+            later[i], later[swap] = later[swap], later[i]
+            kinds[later[i]] = HIDDEN
+        for i in range(hidden, len(later)):
             if draws.between(1, 3) == 1:
-                kinds[later[place]] = SYNONYM
+                kinds[later[i]] = SYNONYM
         papers: list[PlannedPaper] = []
         when = _FIRST_DAY + draws.between(0, _DAYS)
         for n, kind in enumerate(kinds):
@@ -220,7 +215,7 @@ class Literature:
         return Topic(number, name, other_name, tuple(papers))
 
     def _refer(self, paper: PlannedPaper, earlier: list[PlannedPaper], draws: Draws) -> None:
-        """Settle what a paper refers to among the earlier ones of its topic."""
+        """Draw what a paper refers to among the earlier ones of its topic."""
         if not earlier:
             return
         if paper.kind == SURVEY:
@@ -240,14 +235,14 @@ class Literature:
     # -- papers --------------------------------------------------------------------------------------------------
 
     def row(self, number: int) -> PaperRow:
-        """A paper with its abstract and edges; IndexError outside 0 to papers - 1."""
+        """Return a paper with its abstract, references and citations; IndexError outside 0 to papers - 1."""
         if not 0 <= number < self.papers:
             raise IndexError(f"the literature has papers 0 to {self.papers - 1}, got {number}")
         topic = self.topic_of(number)
         return self._write(topic, topic.papers[number - topic.papers[0].number])
 
     def rows(self) -> Iterator[PaperRow]:
-        """All papers."""
+        """Yield all papers."""
         for number in range(self.topics):
             topic = self.topic(number)
             for paper in topic.papers:
@@ -259,8 +254,8 @@ class Literature:
             parts = [draws.pick(words.SURVEYS), draws.pick(words.SURVEY_ENDINGS)]
         else:
             named = paper.kind in (PLAIN, SYNONYM)
-            # Papers that name their topic begin as often as not like those that do not, or nobody would need citations
-            # to find these: what they begin with and their setting would do.
+            # Half of the papers that name their topic begin like those that do not. Otherwise opening and setting would
+            # identify the latter, and nobody would need citations to find them.
             parts = [draws.pick(words.VAGUE_OPENINGS)] if not named or draws.between(0, 1) else []
             if named:
                 parts.append(draws.pick(words.OPENINGS))
@@ -296,14 +291,14 @@ class Literature:
 
 
 def _findings(draws: Draws) -> list[str]:
-    """Two sentences of different forms."""
+    """Draw two sentences of different forms."""
     one = draws.between(0, len(words.FINDINGS) - 1)
     other = (one + draws.between(1, len(words.FINDINGS) - 1)) % len(words.FINDINGS)
     return [words.FINDINGS[n].format(Z=draws.pick(words.THEMES)) for n in (one, other)]
 
 
 def _numbers(seed: int, number: int) -> Any:
-    """The choices of one paper's prose, which are few: cheaper than a stream."""
+    """Return the integers for the few choices of one paper's abstract, which is cheaper than a stream."""
     start = mix(seed + 3, number)
 
     def more() -> list[int]:
@@ -314,7 +309,7 @@ def _numbers(seed: int, number: int) -> Any:
     return more
 
 
-@functools.lru_cache(maxsize=16, typed=True)  # or 2000.0 would pass where 2000 was asked for before
+@functools.lru_cache(maxsize=16, typed=True)  # otherwise 2000.0 would be accepted once 2000 was asked for
 def literature(split: str, papers: int = 2000, hidden: float = 0.4) -> Literature:
-    """The literature of a split, one object per process."""
+    """Return the literature of a split, one object per process."""
     return Literature(split, papers, hidden)

@@ -1,7 +1,7 @@
-"""Invented names of the generated encyclopaedia: words that no two splits share, and names made of them.
+"""Invented words for names, which no two splits share.
 
-Words are spelled out of numbers, one to one, so that names need no table and different numbers never collide:
-syllables of a consonant group and a vowel group, and a closing consonant group. A split has every third number.
+A word spells a number, one to one, so that names need no table and never collide: each syllable is a consonant group
+and a vowel group, and a consonant group ends the word. Each split has every third number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 
 
 def mix(seed: int, number: int) -> int:
-    """A 64-bit integer that looks random and depends on both numbers alone (splitmix64).
+    """Return a pseudorandom 64-bit integer that depends only on both numbers (splitmix64).
 
     >>> mix(1, 2), mix(1, 3)
     (17911839290282890590, 8196980753821780235)
@@ -37,7 +37,7 @@ def mix(seed: int, number: int) -> int:
 
 
 class Shuffle:
-    """A reordering of 0 .. size - 1 that needs no table and can be undone.
+    """A permutation of 0 .. size - 1 that needs no table and can be inverted.
 
     >>> shuffle = Shuffle(10, seed=4)
     >>> [shuffle(i) for i in range(10)], shuffle.undo(shuffle(7))
@@ -59,7 +59,7 @@ class Shuffle:
         return (number * self._by + self._plus) % self.size
 
     def undo(self, number: int) -> int:
-        """The number that goes to this one."""
+        """Return the number that is mapped to this one."""
         return (number - self._plus) * self._back % self.size
 
 
@@ -68,7 +68,7 @@ _SPREAD = Shuffle(_SHORT, seed=20)
 
 @functools.lru_cache(maxsize=1 << 16)
 def spell(number: int, split: int) -> str:
-    """Word `number` of a split's words: two syllables for the first 81,120, three after that.
+    """Return word `number` of a split: two syllables for the first 81,120, then three.
 
     >>> spell(0, 0), spell(1, 0), spell(1, 2), spell(100_000, 0)
     ('Klodaer', 'Stadan', 'Stadal', 'Bagahan')
