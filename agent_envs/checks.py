@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value it was given, or raises a ConfigError that says what was expected.
+"""Check arguments: each function returns the value, or raises a ConfigError that says what was expected.
 
 >>> integer("n", 3, minimum=1)
 3
@@ -16,12 +16,14 @@ import json
 import math
 import numbers
 import operator
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["boolean", "choice", "integer", "json_object", "load_function", "number", "shown", "string"]
+__all__ = ["boolean", "choice", "integer", "json_object", "load_function", "number", "path_suffix", "shown", "string"]
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ _SHOWN = 100  # characters of a rejected value in an error
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: its `repr`, shortened.
+    """Return a value as an error shows it: its `repr`, shortened.
 
     >>> shown("a" * 1000)[-8:]
     'aaaaa...'
@@ -39,7 +41,7 @@ def shown(value: object) -> str:
 
 
 def choice(name: str, value: T, choices: Iterable[T]) -> T:
-    """`value`, which must be one of `choices`.
+    """Return `value`, which must be one of `choices`.
 
     >>> choice("split", "train", ["train", "test"])
     'train'
@@ -58,7 +60,7 @@ def choice(name: str, value: T, choices: Iterable[T]) -> T:
 
 
 def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
-    """`value` as an int, within its bounds (both included). Booleans and floats are rejected.
+    """Return `value` as an int, within its bounds (both included). Booleans and floats are rejected.
 
     >>> integer("k", 0, minimum=1)
     Traceback (most recent call last):
@@ -84,7 +86,7 @@ def number(
     maximum: float | None = None,
     above: float | None = None,
 ) -> float:
-    """`value` as a float: finite, at least `minimum`, at most `maximum`, larger than `above`.
+    """Return `value` as a float: finite, at least `minimum`, at most `maximum`, larger than `above`.
 
     >>> number("temperature", 1, minimum=0)
     1.0
@@ -108,28 +110,30 @@ def number(
 
 
 def boolean(name: str, value: object) -> bool:
-    """`value`, which must be True or False."""
+    """Return `value`, which must be True or False."""
     if isinstance(value, bool):
         return value
     raise ConfigError(f"{name} must be True or False, got {shown(value)}")
 
 
 def string(name: str, value: object, *, empty: bool = True) -> str:
-    """`value`, which must be a string, and with ``empty=False`` not an empty one."""
+    """Return `value`, which must be a string, and with `empty=False` not an empty one."""
     if isinstance(value, str) and (value or empty):
         return value
     raise ConfigError(f"{name} must be a {'string' if empty else 'non-empty string'}, got {shown(value)}")
 
 
-def json_object(name: str, text: str) -> dict[str, Any]:
-    """The JSON object that a command-line option holds.
+def json_object(name: str, text: str | None) -> dict[str, Any]:
+    """Return the JSON object that a command-line option holds; an empty one for None.
 
     >>> json_object("--env-kwargs", '{"data": "official"}')
     {'data': 'official'}
     """
+    if text is None:
+        return {}
     try:
         found = json.loads(text)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ConfigError(f"{name} is not valid JSON: {e}: {shown(text)}") from e
     if not isinstance(found, dict):
         raise ConfigError(f"{name} must be a JSON object, got {shown(text)}")
@@ -137,11 +141,13 @@ def json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., Any]:
-    """The function or class that ``module:function`` names. Importing runs the module: only for names the user wrote.
+    """Return the function or class that `module:function` names.
+
+    Importing runs the module, so pass only names that the user wrote, never recorded ones.
 
     Args:
         name: The module and the name in it; a function is returned as it is.
-        what: What it is for, as the error calls it.
+        what: What it is for, in error messages.
 
     >>> load_function("textwrap:dedent", "the template")("  a")
     'a'
@@ -162,8 +168,21 @@ def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., An
     return found
 
 
+def path_suffix(name: str, path: str | os.PathLike[str], suffixes: Iterable[str]) -> Path:
+    """Return `path`, which must end in one of `suffixes`, in upper or lower case.
+
+    >>> path_suffix("--out", "a.txt", [".jsonl", ".parquet"])
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: --out must end in .jsonl, .parquet, got 'a.txt'
+    """
+    if Path(path).suffix.lower() in suffixes:
+        return Path(path)
+    raise ConfigError(f"{name} must end in {', '.join(suffixes)}, got {shown(os.fspath(path))}")
+
+
 def _range(minimum: float | None, maximum: float | None) -> str:
-    """The words for a range: " from 1 to 5", " of at least 1", " of at most 5", or none."""
+    """Return the words for a range: " from 1 to 5", " of at least 1", " of at most 5", or none."""
     if minimum is not None and maximum is not None:
         return f" from {minimum} to {maximum}"
     if minimum is not None:

@@ -1,29 +1,29 @@
 """Every exception the library raises on purpose.
 
     AgentEnvsError
-    ├── ConfigError (ValueError)        an argument that does not exist or does not fit: split, tool, reward, preset
-    ├── DataError (ValueError)          a data file or row that cannot be used; names the file and the line
-    ├── TaskIndexError (IndexError)     a task index outside its split; names the range
+    ├── ConfigError (ValueError)        an argument is unknown or wrong: split, tool, reward, preset
+    ├── DataError (ValueError)          a data file or row cannot be used; names the file and the line
+    ├── TaskIndexError (IndexError)     a task index is outside its split; names the range
     ├── MissingExtraError (ImportError) an optional package is not installed; names the extra
-    ├── ToolError                       a tool could not do what was asked; its text is the tool's result
+    ├── ToolError                       a tool failed; its text is the tool's result
     │   └── UnknownPaperError           there is no paper with this id
-    ├── BackendError                    a server, an index or an engine is broken: not the policy's fault
-    │   ├── BackendBusyError            it refuses for now: too many requests, or overloaded
-    │   ├── BackendDownError            nothing answers, or the answer breaks off
-    │   ├── BackendRefusedError         it refuses this request, and would again: no such model, a wrong key
-    │   ├── BackendReplyError           it answers with something else than expected
+    ├── BackendError                    a server, an index or an engine is broken, which is not the policy's fault
+    │   ├── BackendBusyError            it is overloaded or limits the rate of requests
+    │   ├── BackendDownError            nothing answers, or the answer is cut off
+    │   ├── BackendRefusedError         it rejects this request and would reject it again: unknown model, wrong key
+    │   ├── BackendReplyError           its answer is not what was expected
     │   ├── BackendSlowError            it does not answer in time
     │   └── NotRecordedError            a replay has no answer to this request
-    ├── VectorEnvError                  some environments of a vector failed; holds what the others did
-    ├── PolicyError                     a policy has no action to give
-    ├── PromptError                     a tokenizer without a usable chat template
+    ├── VectorEnvError                  some environments of a vector failed; holds the results of the others
+    ├── PolicyError                     a policy has no action
+    ├── PromptError                     a tokenizer has no usable chat template
     └── EpisodeStop                     raised by an actor to end its episode, with a reason
         ├── ContextLengthExceeded       the prompt leaves no room for a response
         ├── EmptyGeneration             the model returned no token
-        ├── RunBudgetSpent              the run has used all the tokens it may use
-        └── TokenLimitReached           the episode has used all the tokens it may use
+        ├── RunBudgetSpent              the run has used up its tokens
+        └── TokenLimitReached           the episode has used up its tokens
 
-A bad action is none of these: it is an observation that says what was expected.
+A bad action raises none of these: the environment answers it with an observation that says what was expected.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MissingExtraError(AgentEnvsError, ImportError):
 
 
 class ToolError(AgentEnvsError):
-    """A tool could not do what was asked. The message is shown to the policy as the tool's result."""
+    """A tool failed. The policy sees the message as the tool's result."""
 
 
 class UnknownPaperError(ToolError):
@@ -113,23 +113,23 @@ class UnknownPaperError(ToolError):
 
 
 class BackendError(AgentEnvsError):
-    """Something an environment or a policy depends on is broken: a server, an index, an engine."""
+    """Something that an environment or a policy depends on is broken: a server, an index, an engine."""
 
 
 class BackendBusyError(BackendError):
-    """A service refuses for now: too many requests, or overloaded."""
+    """A service is overloaded or limits the rate of requests."""
 
 
 class BackendDownError(BackendError):
-    """Nothing answers, or the answer breaks off."""
+    """Nothing answers, or the answer is cut off."""
 
 
 class BackendRefusedError(BackendError):
-    """A service refuses this request, and would refuse it again: a model it does not have, a wrong key."""
+    """A service rejects this request and would reject it again: unknown model, wrong key."""
 
 
 class BackendReplyError(BackendError):
-    """A service answers, but with something else than what was expected."""
+    """A service's answer is not what was expected."""
 
 
 class BackendSlowError(BackendError):
@@ -141,18 +141,18 @@ class NotRecordedError(BackendError):
 
 
 class VectorEnvError(AgentEnvsError):
-    """Some environments of a vector failed. The others did what they were asked; the failed ones need a reset.
+    """Some environments of a vector failed. The others carried out their commands; the failed ones need a reset.
 
     Args:
-        errors: What each raised, by its number.
-        num_envs: How many environments there are.
-        results: What the call would have returned; a failed environment has its last observation, the reward 0 and no
-            info in it.
+        errors: The exceptions, by the environment's number.
+        num_envs: Number of environments in the vector.
+        results: What the call would have returned; in it a failed environment has its last observation, reward 0 and
+            no info.
     """
 
     def __init__(self, errors: Mapping[int, BaseException], num_envs: int, results: Any = None) -> None:
-        said = "; ".join(f"environment {i}: {type(e).__name__}: {e}" for i, e in sorted(errors.items()))
-        super().__init__(f"{len(errors)} of {num_envs} environments failed: {said}")
+        each = "; ".join(f"environment {i}: {type(e).__name__}: {e}" for i, e in sorted(errors.items()))
+        super().__init__(f"{len(errors)} of {num_envs} environments failed: {each}")
         self.errors = dict(errors)
         self.num_envs = num_envs
         self.results = results
@@ -182,11 +182,11 @@ class EmptyGeneration(EpisodeStop):
 
 
 class RunBudgetSpent(EpisodeStop):
-    """The run has used all the tokens it may use."""
+    """The run has used up its tokens."""
 
 
 class TokenLimitReached(EpisodeStop):
-    """The episode has used all the tokens it may use."""
+    """The episode has used up its tokens."""
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
@@ -209,13 +209,13 @@ def first_line(error: BaseException) -> str:
 
 
 def check_release(package: str, first: str, below: str | None, extra: str) -> None:
-    """Make sure that a release is installed with which this package works.
+    """Check that a supported release of a package is installed.
 
     Args:
         package: The distribution's name.
-        first: The oldest release that will do.
-        below: The oldest release after it that will not do, or None where only ``first`` will.
-        extra: The extra of this project that brings one.
+        first: The oldest supported release.
+        below: The first release after it that is not supported, or None if only `first` is.
+        extra: The extra of this project that installs it.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -238,7 +238,7 @@ def check_release(package: str, first: str, below: str | None, extra: str) -> No
 
 
 def _numbers(version: str) -> list[int]:
-    """A version's numbers without zeros at the end; pre-releases count as the release that they lead to.
+    """Return a version's numbers without trailing zeros; a pre-release counts as its release.
 
     >>> _numbers("1.20.0rc1")
     [1, 20]
@@ -251,24 +251,26 @@ def _numbers(version: str) -> list[int]:
 
 
 def run_command(action: Callable[[], str]) -> int:
-    """Run a command and write what it returns to standard output.
+    """Run a command and write its result to standard output.
+
+    Errors of this library, and files that cannot be read or written, become one message on standard error instead of a
+    traceback.
 
     Returns:
-        The exit status. 0: done; 1: something it depends on failed, or nobody reads the output any more; 2: bad input;
-        130: interrupted. Errors of this library, and files that cannot be read or written, are one message on standard
-        error, not a traceback.
+        The exit status. 0: done; 1: a backend or the disk failed, or nothing reads the output any more; 2: bad input;
+        130: interrupted.
     """
     try:
-        said = action()
-        sys.stdout.write(said if said.endswith("\n") or not said else f"{said}\n")
+        text = action()
+        sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
         sys.stdout.flush()
     except AgentEnvsError as e:
         sys.stderr.write(f"agentr1: {e}\n")
         return 1 if isinstance(e, BackendError) else 2
     except KeyboardInterrupt:
-        sys.stderr.write("agentr1: stopped; the same command continues\n")
+        sys.stderr.write("agentr1: interrupted; run the same command again to resume\n")
         return 130
-    except BrokenPipeError:  # as behind `| head`; what is left is written nowhere when the interpreter ends
+    except BrokenPipeError:  # as with `| head`; the rest is discarded when the interpreter exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
         return 1
     except OSError as e:

@@ -1,4 +1,4 @@
-"""The `agentr1` command: `main` has the table of subcommands, each of which has a module of its own."""
+"""The `agentr1` command: `main` holds the table of subcommands; each has a module of its own."""
 
 from agent_envs.cli.main import main
 

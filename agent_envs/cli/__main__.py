@@ -1,4 +1,4 @@
-"""`python -m agent_envs.cli`: the `agentr1` command where no script is installed."""
+"""Run the `agentr1` command as `python -m agent_envs.cli`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""`agentr1 chat`: a person and an agent with its tools, at the terminal.
+"""`agentr1 chat`: talk with an agent and its tools at the terminal.
 
-Where an environment takes questions of one's own, the person asks them, and the agent's calls run as in training. In
-every other environment the agent plays a task, and the person may advise it before each of its actions.
+If an environment takes questions of one's own, the person asks them and the agent's calls run as in training. In every
+other environment the agent plays a task, and the person may advise it before each action.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from agent_envs.errors import BackendError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
 from agent_envs.policies.terminal import read_text, show, tolerant_streams, tool_lines
+from agent_envs.registration import env_name
 from agent_envs.text import plain
 from agent_envs.threads import background_loop
 
@@ -28,32 +29,37 @@ __all__ = ["Chat", "add_arguments", "run"]
 
 _EPILOG = """\
 examples:
-  a run's last checkpoint, with the tools that it was trained with:
+  a run's last checkpoint, with the tools it was trained with:
     agentr1 chat --env AgentR1/HotpotQA-v0 --checkpoint runs/hotpotqa
   any model behind a server, over documents of your own:
     agentr1 chat --env AgentR1/HotpotQA-v0 --env-kwargs '{"corpus": "notes.jsonl"}' \\
         --base-url http://localhost:8000/v1 --model Qwen/Qwen3-8B
-  an agent in a household, which you advise as it goes:
+  an agent in a household that you advise as it plays:
     agentr1 chat --env AgentR1/ALFWorld-v0 --index 3 --model models/mine
 
-/tools shows the tools, /reset begins anew, /quit (or Ctrl-D) ends. A line that ends in a backslash goes on in the next.
+/tools shows the tools, /reset starts over, /quit (or Ctrl-D) ends. A backslash at the end of a line continues it.
 """
 
 _COMMANDS = "/tools, /reset, /quit"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 chat`."""
+    """Add the arguments of `agentr1 chat`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add_policy_arguments(parser)
     add = parser.add_argument_group("conversation").add_argument
-    add("--index", type=int, metavar="I", help="play this task and advise the agent, also where you could ask yourself")
-    add("--seed", type=int, default=0, help="of the agent's sampling (default: %(default)s)")
+    add(
+        "--index",
+        type=int,
+        metavar="I",
+        help="play this task and advise the agent, even if the environment takes questions",
+    )
+    add("--seed", type=int, default=0, help="seed of the agent's sampling (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Talk until the person has had enough; what to say at the end."""
+    """Talk until the person quits, and report how much was played."""
     tolerant_streams()
     env = chosen_env(arguments).make()
     try:
@@ -70,8 +76,8 @@ class Chat:
     Args:
         env: Where the agent acts.
         policy: The agent.
-        index: The task to play; None where the person asks, or to have one drawn.
-        ask: From a prompt to what the person writes; raises EOFError at the end.
+        index: The task to play; None to take questions, or to draw a task if the environment takes none.
+        ask: Shows a prompt and returns what the person writes; raises EOFError at the end.
         show: Shows untrusted text.
     """
 
@@ -88,7 +94,7 @@ class Chat:
         self.policy = policy
         self.index = index
         self.asks = index is None and "question" in getattr(env.unwrapped, "reset_options", ())
-        """Whether the person asks; else the agent plays a task."""
+        """Whether the person asks questions; otherwise the agent plays a task."""
         self.questions = 0
         """Questions asked so far, or tasks played."""
         self.steps = 0
@@ -96,15 +102,15 @@ class Chat:
         self._ask = ask
         self._show = show
         self._actor: Any = None
-        self._acting = False  # whether the agent is at it, which Ctrl-C stops
+        self._acting = False  # whether the agent is acting, which Ctrl-C stops
         self._interactive = sys.stdin.isatty()
 
     def talk(self) -> None:
         """Talk until /quit or the end of the input.
 
         Raises:
-            ConfigError: The environment cannot be asked, or has no such task.
-            BackendError: What serves the model failed, and nobody is there to try again.
+            ConfigError: The environment takes no such question, or has no such task.
+            BackendError: The model's server failed, and no person is there to try again.
         """
         self._greet()
         while True:
@@ -115,10 +121,13 @@ class Chat:
                     self._game()
             except EOFError:
                 return
-            except _Anew:
+            except _StartOver:
                 self._actor = None
-                self._show("(begun anew)")
-            except (EpisodeStop, PromptError) as e:  # the context is full, nothing was said, messages do not fit
+                self._show("(started over)")
+            except (
+                EpisodeStop,
+                PromptError,
+            ) as e:  # the context is full, the agent wrote nothing, or the messages do not fit
                 self._forget(str(e) or type(e).__name__)
             except BackendError as e:
                 if not self._interactive:
@@ -130,9 +139,8 @@ class Chat:
                 self._forget("stopped")
 
     def _greet(self) -> None:
-        name = self.env.unwrapped.spec.id if self.env.unwrapped.spec is not None else type(self.env.unwrapped).__name__
-        what = "Ask a question" if self.asks else "The agent plays; Enter goes on, words are advice"
-        self._show(f"{name}. {what}. Also: {_COMMANDS}.")
+        what = "Ask a question" if self.asks else "The agent plays; press Enter to continue, or write advice"
+        self._show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
         self._show_tools()
 
     def _show_tools(self) -> None:
@@ -140,26 +148,26 @@ class Chat:
 
     def _forget(self, why: str) -> None:
         self._actor, self._acting = None, False
-        self._show(f"({why}: the conversation begins anew)")
+        self._show(f"({why}: the conversation starts over)")
 
     def _words(self, prompt: str) -> str:
-        """What the person says, commands carried out."""
+        """Return what the person writes, after carrying out commands."""
         while True:
             text = self._ask(prompt)
             word = text.strip()
             if word == "/quit":
                 raise EOFError
             if word == "/reset":
-                raise _Anew
+                raise _StartOver
             if word == "/tools":
                 self._show_tools()
             elif word.startswith("/") and " " not in word:
-                self._show(f"There is no {word}; there are {_COMMANDS}.")
+                self._show(f"Unknown command {word}; there are {_COMMANDS}.")
             else:
                 return text
 
     def _turn(self) -> None:
-        """One question and all the agent does to answer it; the conversation goes on from one to the next."""
+        """Ask one question and let the agent answer it, in the same conversation as the questions before."""
         question = self._words("you> ")
         if not question.strip():
             return
@@ -176,7 +184,7 @@ class Chat:
                 self._show("(the step limit ended it)")
 
     def _game(self) -> None:
-        """One task, with advice between the steps."""
+        """Play one task, with advice between the steps."""
         observation, info = self.env.reset(options=None if self.index is None else {"index": self.index})
         self._actor = self.policy.start(self.env)
         self.questions += 1
@@ -192,11 +200,11 @@ class Chat:
         self._words("Enter for another task> ")
 
     def _step(self, observation: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any], bool, bool]:
-        """The agent's next action and what came of it: observation, info, whether it is over, and by the limit."""
+        """Play the agent's next action; return observation, info, whether it is over, and whether by the limit."""
         self._acting = True
         response = self._response(observation, info)
         if response.empty:
-            raise EpisodeStop("the agent said nothing")
+            raise EpisodeStop("the agent wrote nothing")
         self.steps += 1
         self._show(f"agent> {response.text}")
         observation, _, terminated, truncated, info = self.env.step(response.text)
@@ -204,7 +212,7 @@ class Chat:
         results = info.get("tool_results", [])
         for result in results:
             self._show(f"{'error of ' if result['error'] else ''}{result['name'] or 'tool'}> {result['content']}")
-        if not results and not (terminated and self.asks):  # what an environment says to an answer is for its score
+        if not results and not (terminated and self.asks):  # the observation after an answer only tells the score
             self._show(observation_text(observation))
         return observation, info, bool(terminated or truncated), bool(truncated and not terminated)
 
@@ -219,8 +227,8 @@ class Chat:
         return Response(action) if isinstance(action, str) else action
 
 
-class _Anew(Exception):  # noqa: N818  not an error
-    """The person wants to begin anew."""
+class _StartOver(Exception):  # noqa: N818  not an error
+    """The person wants to start over."""
 
 
 async def _awaited(action: Any) -> Any:
@@ -228,7 +236,7 @@ async def _awaited(action: Any) -> Any:
 
 
 def _advised(observation: Observation, advice: str) -> Observation:
-    """The observation with the person's words after it.
+    """Return the observation followed by the person's advice.
 
     >>> _advised("You see a door.", "Open it.")
     'You see a door.\\n\\nAdvice: Open it.'

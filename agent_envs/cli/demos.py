@@ -1,4 +1,4 @@
-"""`agentr1 demos`: an environment's expert as chat, one conversation a row, for supervised fine-tuning."""
+"""`agentr1 demos`: write an expert's episodes as chat, a conversation per row, for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, PolicyError
+from agent_envs.errors import DataError, MissingExtraError, PolicyError
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate
@@ -24,24 +25,24 @@ from agent_envs.rollout.demonstrations import Demonstration, demonstrate
 __all__ = ["Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
 
 _EPILOG = """\
-A row has `messages` (system, user, assistant, tool; tool calls are in the assistant's text, as the environment reads
-them) and `tools` (where the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT take them; beside them
+A row has `messages` (system, user, assistant, tool; tool calls are part of the assistant's text, as the environment
+reads them) and `tools` (if the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT expect them, also
 `env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`, the number of messages before the first
-action. An episode is one row; where a wrapper builds the prompt anew, each prompt is, and `step` says which (a window's
-prompt repeats earlier actions: they are part of the opening).
+action. An episode is one row. If a wrapper rebuilds the prompt, each prompt is a row, `step` is the step it starts at,
+and earlier actions that a window repeats are part of the opening.
 
 examples:
   agentr1 demos --env AgentR1/GSM8KTool-v0 --n 5000 --out demos.jsonl
   agentr1 demos --env AgentR1/ALFWorld-v0 --env-kwargs '{"expert": "explore"}' --wrapper AsTool --out train.parquet
   agentr1 demos --env AgentR1/GSM8KTool-v0 --split validation --n 500 --out validation.parquet
-  agentr1 demos --env AgentR1/HotpotQA-v0 --n 1000 --noise 0.3 --all --out noisy.jsonl    # mistakes and their end too
+  agentr1 demos --env AgentR1/HotpotQA-v0 --n 1000 --noise 0.3 --all --out noisy.jsonl    # with mistakes and failures
 
 then:
   SFTTrainer(model, train_dataset=load_dataset("json", data_files="demos.jsonl", split="train"))           # TRL
   torchrun ... -m verl.trainer.sft_trainer data.train_files=train.parquet data.val_files=validation.parquet  # verl
 
-verl's own dataset refuses steps of several calls, and reads tools with different arguments with empty entries for each
-other's. This one reads both, and makes tokens and masks exactly as the rollout does:
+verl's own dataset rejects steps with several calls, and gives tools with different arguments empty entries for each
+other's. This one reads both, and makes the same tokens and masks as the rollout:
   data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
 """
 
@@ -51,44 +52,48 @@ _BATCH = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 demos`."""
+    """Add the arguments of `agentr1 demos`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
-    add("--out", metavar="FILE", required=True, help="what to write: FILE.jsonl or FILE.parquet; it appears whole")
-    add("--n", type=int, default=1000, help="episodes to write, of as many tasks (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of which tasks, and of the noise (default: 0)")
-    add("--noise", "--demo-noise", type=float, default=0.0, metavar="P", help="share of actions wrong on purpose")
-    add("--all", action="store_true", help="write episodes that fail too (default: solved ones alone)")
-    add("--keep-duplicates", action="store_true", help="write a conversation that was written before again")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--out", metavar="FILE", required=True, help="file to write, .jsonl or .parquet")
+    add("--n", type=int, default=1000, help="episodes to write, each of another task (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the order of tasks and of the noise (default: 0)")
+    add(
+        "--noise",
+        "--demo-noise",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="share of actions that are wrong on purpose",
+    )
+    add("--all", action="store_true", help="write failed episodes too (default: only solved ones)")
+    add("--keep-duplicates", action="store_true", help="keep rows with the same conversation")
+    add("--quiet", action="store_true", help="show no progress bar")
 
 
 @dataclass
 class Tally:
-    """What came of the episodes that were played."""
+    """Counts of what was written and left out."""
 
     episodes: int = 0
-    """Written."""
+    """Episodes written."""
     rows: int = 0
-    """Written."""
+    """Rows written."""
     played: int = 0
-    """Tasks that were played or tried."""
+    """Tasks tried."""
     failed: int = 0
     """Episodes left out because they failed."""
     duplicates: int = 0
-    """Rows left out because they were written before."""
+    """Rows left out because they repeat others."""
     unsolvable: int = 0
-    """Tasks that have no expert."""
+    """Tasks without an expert."""
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Play the demonstrations and write them; what to tell the user."""
-    out = Path(arguments.out)
-    if out.suffix not in _SUFFIXES:
-        raise ConfigError(f"--out {out}: the suffix says the format, one of {', '.join(_SUFFIXES)}")
-    if arguments.n < 1:
-        raise ConfigError(f"--n must be at least 1, got {arguments.n}")
+    """Play and write the demonstrations, and report how many there are."""
+    out = path_suffix("--out", arguments.out, _SUFFIXES)
+    integer("--n", arguments.n, minimum=1)
     choice, tally = chosen_env(arguments), Tally()
     policy = ExpertPolicy(noise=arguments.noise, seed=arguments.seed)
     env = choice.make()
@@ -106,17 +111,17 @@ def run(arguments: argparse.Namespace) -> str:
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
         env.close()
-    said = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
+    parts = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
     if tally.episodes < arguments.n:
-        said.append(f"{arguments.n} were asked for, and the split has no more tasks")
+        parts.append(f"fewer than --n {arguments.n}: the split has no more tasks")
     for count, what in (
-        (tally.failed, "failed and were left out (--all writes them too)"),
-        (tally.duplicates, "rows were the same as others and were left out"),
+        (tally.failed, "failed and were left out (--all keeps them)"),
+        (tally.duplicates, "duplicate rows were left out"),
         (tally.unsolvable, "tasks have no expert"),
     ):
         if count:
-            said.append(f"{count} {what}")
-    return "; ".join(said)
+            parts.append(f"{count} {what}")
+    return "; ".join(parts)
 
 
 def demonstration_rows(
@@ -130,16 +135,16 @@ def demonstration_rows(
     tally: Tally | None = None,
     progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `count` demonstrated episodes, or of as many as the split has tasks for.
+    """Yield the rows of `count` demonstrated episodes, or of fewer if the split has no more tasks.
 
     Args:
         env: The environment in its wrappers.
         policy: The expert.
-        count: Episodes to give.
-        seed: Which tasks come in which order; none comes twice.
-        every: Give episodes that fail too.
-        duplicates: Give rows again whose conversation was given before.
-        tally: Counts what is given and left out.
+        count: Number of episodes.
+        seed: Seed of the order of tasks; none comes twice.
+        every: Whether to keep failed episodes.
+        duplicates: Whether to keep rows with the same conversation.
+        tally: Counts what is yielded and left out.
         progress: Whether to show a progress bar.
 
     Raises:
@@ -148,7 +153,7 @@ def demonstration_rows(
     from tqdm import tqdm
 
     if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
-        raise PolicyError("the environment has no tasks by number with an expert, so there is nothing to demonstrate")
+        raise PolicyError("the environment has no numbered tasks with an expert, so there is nothing to demonstrate")
     tally = Tally() if tally is None else tally
     seen: set[bytes] = set()
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
@@ -177,7 +182,7 @@ def demonstration_rows(
 
 
 def _first_steps(parts: Iterable[Demonstration]) -> Iterator[int]:
-    """The step of the episode that each of its conversations begins with."""
+    """Yield the step of the episode at which each of its conversations starts."""
     step = 0
     for part in parts:
         yield step
@@ -185,11 +190,11 @@ def _first_steps(parts: Iterable[Demonstration]) -> Iterator[int]:
 
 
 def _row(demonstration: Demonstration, step: int) -> dict[str, Any]:
-    told = demonstration.info
+    info = demonstration.info
     row: dict[str, Any] = {
-        "task_id": str(told.get("task_id", "")),
-        "split": str(told.get("split", "")),
-        "index": int(told.get("index", 0)),
+        "task_id": str(info.get("task_id", "")),
+        "split": str(info.get("split", "")),
+        "index": int(info.get("index", 0)),
         "step": step,
         "reward": demonstration.reward,
         "success": demonstration.success,
@@ -200,15 +205,15 @@ def _row(demonstration: Demonstration, step: int) -> dict[str, Any]:
 
 
 def _is_new(row: dict[str, Any], seen: set[bytes]) -> bool:
-    said = json.dumps([row["messages"], row.get("tools")], sort_keys=True).encode()
-    key = hashlib.blake2b(said, digest_size=16).digest()
+    text = json.dumps([row["messages"], row.get("tools")], sort_keys=True).encode()
+    key = hashlib.blake2b(text, digest_size=16).digest()
     new = key not in seen
     seen.add(key)
     return new
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as .jsonl or .parquet, as the suffix says. The file appears whole or not at all.
+    """Write rows as .jsonl or .parquet, depending on the suffix. The file appears whole or not at all.
 
     Raises:
         DataError: There are no rows, or a parquet column cannot hold the tools.
@@ -229,11 +234,11 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
                 if written:
                     _write_parquet(partial, map(json.loads, file), [json.loads(each) for each in sorted(tools)], keys)
         if not written:
-            raise DataError(f"no episode is left to write to {path}: with --all, episodes that fail are written too")
+            raise DataError(f"there is no episode to write to {path}; --all keeps failed ones too")
 
 
 def _write_lines(file: Any, rows: Iterable[dict[str, Any]], tools: set[str], keys: set[str]) -> int:
-    """Write a row a line; notes the different tools and the keys of messages."""
+    """Write a row per line; collect the distinct tools and the keys of messages."""
     written = 0
     for row in rows:
         file.write(json.dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""`agentr1 eval`: a policy on an environment's tasks, as a table; a stopped evaluation goes on."""
+"""`agentr1 eval`: evaluate a policy on an environment's tasks; a stopped evaluation can be resumed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+from agent_envs.checks import shown
 from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
 from agent_envs.cli.policy_arguments import add_policy_arguments, chosen_policies, policy_settings
 from agent_envs.errors import BackendError, ConfigError
@@ -20,46 +21,69 @@ _EPILOG = """examples:
   agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200
   agentr1 eval --env AgentR1/ALFWorld-v0 --model Qwen/Qwen3-4B --base-url http://localhost:8000/v1 --out runs/qwen
   agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, pass@4, pass@8
-  agentr1 eval ... --out runs/qwen                          # said again: goes on; with a larger --n: plays the rest
-  agentr1 view runs/qwen                                    # the episodes as a page
+  agentr1 eval ... --out runs/qwen                          # run it again to resume; with a larger --n to play more
+  agentr1 view runs/qwen                                    # show the episodes as a page
 
-success and pass@k have Wilson's interval, means have Student's t over tasks; docs/evaluation.md has the formulas."""
+Intervals are Wilson's for success and pass@k, Student's t over tasks for means; docs/evaluation.md has the formulas."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 eval`."""
+    """Add the arguments of `agentr1 eval`."""
     parser.epilog = _EPILOG
-    add_env_arguments(parser, split="test, or the whole of a single file")
+    add_env_arguments(parser, split="test, or all of a single file")
     tasks = parser.add_argument_group("tasks").add_argument
-    tasks("--n", type=int, metavar="N", help="tasks, drawn from the split (default: 100, or all of a smaller split)")
-    tasks("--all", action="store_true", help="every task of the split")
-    tasks("--indices", metavar="LIST", help="tasks by number, such as 0-99,150")
+    tasks(
+        "--n",
+        type=int,
+        metavar="N",
+        help="number of tasks, drawn from the split (default: 100, or all of a smaller split)",
+    )
+    tasks("--all", action="store_true", help="play every task of the split")
+    tasks("--indices", metavar="LIST", help="tasks to play, such as 0-99,150")
     tasks("--samples", type=int, default=1, metavar="K", help="episodes per task, for pass@k (default: 1)")
-    tasks("--seed", type=int, default=0, help="draws the tasks, and the actions of policies that draw (default: 0)")
+    tasks("--seed", type=int, default=0, help="seed of the drawn tasks and of policies that draw (default: 0)")
     add_policy_arguments(parser)
     run_ = parser.add_argument_group("run").add_argument
-    run_("--out", metavar="DIR", help="folder for episodes.jsonl and summary.json; the same command continues it")
-    run_("--retry-errors", action="store_true", help="play again what an error or a time-out ended")
-    run_("--concurrency", type=int, default=32, metavar="N", help="episodes at the same time (default: 32)")
-    run_("--step-timeout", type=float, metavar="SECONDS", help="ends an episode whose step takes longer")
-    run_("--episode-timeout", type=float, metavar="SECONDS", help="ends an episode that takes longer")
-    run_("--token-budget", type=int, metavar="N", help="no episode begins once N tokens are used, --out's included")
-    run_("--give-up-after", type=int, default=100, metavar="N", help="errors in a row; 0 for never (default: 100)")
+    run_(
+        "--out", metavar="DIR", help="folder for episodes.jsonl and summary.json; run the same command again to resume"
+    )
+    run_("--retry-errors", action="store_true", help="replay episodes that an error or a time-out ended")
+    run_("--concurrency", type=int, default=32, metavar="N", help="episodes played at the same time (default: 32)")
+    run_("--step-timeout", type=float, metavar="SECONDS", help="end an episode if a step takes longer")
+    run_("--episode-timeout", type=float, metavar="SECONDS", help="end an episode that takes longer")
+    run_(
+        "--token-budget",
+        type=int,
+        metavar="N",
+        help="start no more episodes once N tokens are used, those in --out included",
+    )
+    run_(
+        "--give-up-after",
+        type=int,
+        default=100,
+        metavar="N",
+        help="stop after N errors in a row; 0 for never (default: 100)",
+    )
     run_("--price-in", type=float, metavar="P", help="price of a million prompt tokens")
     run_("--price-out", type=float, metavar="P", help="price of a million response tokens")
-    run_("--price-cached", type=float, metavar="P", help="price of a million cached prompt tokens (default: P in)")
-    run_("--prices", metavar="FILE", help='JSON: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}')
-    run_("--json", action="store_true", help="one JSON object instead of the table")
-    run_("--quiet", action="store_true", help="no progress bar")
+    run_(
+        "--price-cached",
+        type=float,
+        metavar="P",
+        help="price of a million cached prompt tokens (default: as --price-in)",
+    )
+    run_("--prices", metavar="FILE", help='JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}')
+    run_("--json", action="store_true", help="print one JSON object instead of the table")
+    run_("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Evaluate; what to tell the user."""
+    """Evaluate the policy and return the table."""
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.text_env import TextEnv
 
     if sum((arguments.n is not None, arguments.all, arguments.indices is not None)) > 1:
-        raise ConfigError("--n, --all and --indices each say which tasks to play; give one of them")
+        raise ConfigError("give only one of --n, --all and --indices")
     indices = None if arguments.indices is None else _indices(arguments.indices)
     choice = chosen_env(arguments)
     env = choice.make()
@@ -108,14 +132,14 @@ def run(arguments: argparse.Namespace) -> str:
     if arguments.n is not None and tasks < arguments.n:
         lines.append(f"the split has {tasks} tasks, fewer than --n {arguments.n}")
     if played < evaluation.asked:
-        lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used")
+        lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used up")
     if evaluation.folder is not None:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
     return "\n".join(lines)
 
 
 def _indices(text: str) -> list[int]:
-    """The numbers a list of numbers and ranges names.
+    """Return the numbers in a list of numbers and ranges.
 
     >>> _indices("0-2,7")
     [0, 1, 2, 7]
@@ -124,10 +148,12 @@ def _indices(text: str) -> list[int]:
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
         if found is None:
-            raise ConfigError(f"--indices: expected numbers and ranges such as 0-99,150, got {text!r:.200}")
+            raise ConfigError(f"--indices must be numbers and ranges such as 0-99,150, got {shown(text)}")
         first, last = int(found[1]), int(found[2] or found[1])
         if not 0 <= last - first < _MOST_INDICES:
-            raise ConfigError(f"--indices: the range {part.strip()} is empty or longer than {_MOST_INDICES:,}")
+            raise ConfigError(
+                f"--indices holds the range {part.strip()}, which is empty or longer than {_MOST_INDICES:,}"
+            )
         indices += range(first, last + 1)
     return indices
 
@@ -136,7 +162,7 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
     given = (arguments.price_in, arguments.price_out, arguments.price_cached)
     if arguments.prices is not None:
         if any(price is not None for price in given):
-            raise ConfigError("--prices and --price-in, --price-out, --price-cached say the same; give one of them")
+            raise ConfigError("give either --prices or --price-in, --price-out and --price-cached")
         return read_prices(arguments.prices, arguments.model)
     if all(price is None for price in given):
         return None

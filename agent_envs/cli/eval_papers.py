@@ -1,9 +1,8 @@
-"""`agentr1 eval-papers`: the released table of paper search, thresholds by depths, from stored episodes.
+"""`agentr1 eval-papers`: score stored episodes of paper search by threshold and depth, as the released table does.
 
-For each threshold from 0 to 0.9 and each depth (10000, 100, 50, 25) the papers of an episode's pool with at least that
-score are ranked by it, cut at the depth, and compared with the answers by the letters of their titles; the table has
-the means over the episodes. Scores and titles are read from `info["found"]` of the steps, answers from
-`info["answers"]`.
+For each threshold from 0 to 0.9 and each depth (10000, 100, 50, 25), the papers found with at least this score are
+ranked, cut at the depth, and compared with the answers by the letters of their titles; the table holds means
+over episodes. Scores and titles are in `info["found"]` of the steps, answers in `info["answers"]` of the reset.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.envs.papersearch.reward import f1
 from agent_envs.episodes.files import episode_paths
 from agent_envs.errors import ConfigError, DataError
@@ -46,14 +46,14 @@ DEPTHS = (10000, 100, 50, 25)
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
-    """What the table takes of an episode."""
+    """What the table needs of an episode."""
 
     env_id: str
-    """The environment."""
+    """The environment's id."""
     task_id: str
-    """The query's name."""
+    """The query's id."""
     found: tuple[tuple[float, str], ...]
-    """Score and `title_key` of each paper of the pool, best first, each title once."""
+    """Score and `title_key` of each paper found, best first, each title once."""
     answers: frozenset[str]
     """The `title_key`s of the answers."""
     failed: bool
@@ -65,25 +65,24 @@ class PaperScores:
     """Means over the episodes at one threshold and one depth."""
 
     threshold: float
-    """The least score of a paper that counts."""
+    """Lowest score of a paper that counts."""
     depth: int
-    """How many papers count at most."""
+    """Most papers that count."""
     precision: float
-    """Share of the papers that are answers; 0 where none counts."""
+    """Share of the papers that are answers; 0 if no paper counts."""
     recall: float
-    """Share of the answers that were found."""
+    """Share of the answers found."""
     f1: float
     """Their harmonic mean, per episode."""
     papers: float
-    """How many papers count."""
+    """Number of papers that count."""
 
 
 def read_scored_episodes(path: Path) -> Iterator[ScoredEpisode]:
-    """The episodes of an episodes.jsonl (.gz too), read one at a time.
+    """Yield the episodes of an episodes.jsonl (or .jsonl.gz); an unfinished last line is left out.
 
     Raises:
-        DataError: The file cannot be read, or a line is no episode of paper search; names the file and the line. A last
-            line that was cut off is left out.
+        DataError: The file cannot be read, or a line is not an episode of paper search; names the file and the line.
     """
     for number, row in JSONLines(path).numbered():
         yield _scored(row, f"{path}, line {number}")
@@ -93,17 +92,17 @@ def _scored(row: Any, where: str) -> ScoredEpisode:
     try:
         infos = [row["reset_info"], *(step["info"] for step in row["steps"])]
         failed = row["stop_reason"] == "error"
-        if failed and not infos[0]:  # it could not even begin
+        if failed and not infos[0]:  # it failed before it began
             return ScoredEpisode(str(row["env_id"]), "", (), frozenset(), True)
         answers = infos[0]["answers"]
         papers = [paper for info in infos for paper in info.get("found", ())]
         if isinstance(answers, str) or not all(isinstance(title, str) for title in answers):
-            raise TypeError("'answers' has to be a list of titles")
+            raise TypeError("'answers' must be a list of titles")
         pool: dict[str, tuple[float, str]] = {}
         for paper in papers:
             score, title = paper["score"], paper["title"]
             if type(score) not in (int, float) or not math.isfinite(score) or not isinstance(title, str):
-                raise TypeError("'found' has to be a list of {'id', 'title', 'score'}")
+                raise TypeError("'found' must be a list of {'id', 'title', 'score'}")
             key = title_key(title)
             if key not in pool or pool[key][0] < score:
                 pool[key] = (float(score), key)
@@ -123,7 +122,7 @@ def score_table(
     thresholds: Sequence[float] = THRESHOLDS,
     depths: Sequence[int] = DEPTHS,
 ) -> list[PaperScores]:
-    """The means for each threshold and, within it, each depth.
+    """Return the means for each threshold and, within it, each depth.
 
     >>> found = ((0.9, "a"), (0.5, "b"), (0.2, "c"))
     >>> episode = ScoredEpisode("env", "task", found, frozenset({"a", "c"}), False)
@@ -131,9 +130,9 @@ def score_table(
     [(0.6666666666666666, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.5)]
 
     Args:
-        episodes: Read once.
-        thresholds: Least scores.
-        depths: Most papers.
+        episodes: The episodes, read once.
+        thresholds: Lowest scores of papers that count.
+        depths: Most papers that count.
 
     Raises:
         DataError: There are no episodes.
@@ -149,8 +148,8 @@ def score_table(
             right = sum(hits[:kept])
             precision = right / kept if kept else 0.0
             recall = right / len(episode.answers) if episode.answers else 0.0
-            for place, value in enumerate((precision, recall, f1(precision, recall), kept)):
-                total[place] += value
+            for column, value in enumerate((precision, recall, f1(precision, recall), kept)):
+                total[column] += value
     if not count:
         raise DataError("there are no episodes to evaluate")
     return [
@@ -160,7 +159,7 @@ def score_table(
 
 
 def format_table(rows: Sequence[PaperScores]) -> str:
-    """The table as text: a line for each threshold and depth.
+    """Return the table as text, a line for each threshold and depth.
 
     >>> print(format_table([PaperScores(0.4, 25, 0.5, 0.25, 1 / 3, 2.0)]))
     threshold    top_k  precision  recall      f1  papers
@@ -176,7 +175,7 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 eval-papers`."""
+    """Add the arguments of `agentr1 eval-papers`."""
     parser.epilog = _EPILOG
     parser.add_argument(
         "episodes",
@@ -184,16 +183,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--thresholds", metavar="LIST", help="least scores, such as 0,0.4 (default: 0 to 0.9)")
-    parser.add_argument("--top-k", metavar="LIST", help="most papers, such as 100,25 (default: 10000,100,50,25)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--thresholds", metavar="LIST", help="lowest scores, such as 0,0.4 (default: 0 to 0.9)")
+    parser.add_argument("--top-k", metavar="LIST", help="numbers of papers, such as 100,25 (default: 10000,100,50,25)")
     parser.add_argument(
-        "--skip-errors", action="store_true", help="leave out episodes that an error ended (a service that was down)"
+        "--skip-errors",
+        action="store_true",
+        help="leave out episodes that an error ended, such as a service that was down",
     )
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Evaluate stored episodes; what to tell the user."""
+    """Evaluate stored episodes and return the table."""
     thresholds = (
         _numbers(arguments.thresholds, "--thresholds", float, 0) if arguments.thresholds is not None else THRESHOLDS
     )
@@ -213,34 +214,24 @@ def run(arguments: argparse.Namespace) -> str:
                 yield episode
 
     rows = score_table(read(), thresholds, depths)
-    summary: Mapping[str, Any] = {**noted, "tasks": len(tasks)}
     if arguments.json:
-        table = [
-            {
-                "threshold": row.threshold,
-                "top_k": row.depth,
-                "precision": row.precision,
-                "recall": row.recall,
-                "f1": row.f1,
-                "papers": row.papers,
-            }
-            for row in rows
-        ]
-        return json.dumps({**summary, "table": table})
-    said = f"{summary['episodes']} episodes of {summary['tasks']} queries"
+        table = [{"top_k" if name == "depth" else name: value for name, value in asdict(row).items()} for row in rows]
+        return json.dumps({**noted, "tasks": len(tasks), "table": table})
+    head = f"{noted['episodes']} episodes of {len(tasks)} queries"
     if noted["errors"]:
-        said += f"; {noted['errors']} {'left out, which' if arguments.skip_errors else 'counted as they are, which'}"
-        said += " an error ended"
+        head += (
+            f"; {noted['errors']} ended with an error and {'are left out' if arguments.skip_errors else 'are counted'}"
+        )
     if noted["without_answers"]:
-        said += f"; {noted['without_answers']} have no answers, and count as nothing found"
-    return f"{said}\n\n{format_table(rows)}"
+        head += f"; {noted['without_answers']} have no answers and count as nothing found"
+    return f"{head}\n\n{format_table(rows)}"
 
 
 def _numbers(text: str, option: str, kind: type, least: float) -> tuple[Any, ...]:
     try:
         numbers = tuple(kind(part) for part in text.split(","))
     except ValueError as e:
-        raise ConfigError(f"{option}: expected numbers with commas between them, got {text!r}") from e
+        raise ConfigError(f"{option} must be numbers separated by commas, got {shown(text)}") from e
     if not all(math.isfinite(number) and number >= least for number in numbers):
-        raise ConfigError(f"{option}: expected numbers of at least {least:g}, got {text!r}")
+        raise ConfigError(f"{option} must be numbers of at least {least:g}, got {shown(text)}")
     return numbers

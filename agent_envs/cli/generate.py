@@ -1,4 +1,4 @@
-"""`agentr1 generate TASK`: generated tasks as files in a released format."""
+"""`agentr1 generate TASK`: write generated tasks as files in a released format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-The tasks are alfworld, papersearch and webshop; the files are those that the original programs load.
+The tasks are alfworld, papersearch and webshop. The original programs load the files too.
 
 examples:
   agentr1 generate alfworld --n 1000 --out games --size 2-4 --families pick_and_place_simple
@@ -17,20 +17,20 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 generate`."""
+    """Add the arguments of `agentr1 generate`."""
     parser.epilog = _EPILOG
     parser.add_argument("task", help="name of the task, such as alfworld")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; nothing in it is overwritten")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; existing files are kept")
     parser.add_argument("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")
-    parser.add_argument("--split", help="which of the generated splits (default: train)")
-    parser.add_argument("--size", help="difficulty, as the environment's keyword takes it: 3, 2-4")
+    parser.add_argument("--split", help="split to generate (default: train)")
+    parser.add_argument("--size", help="difficulty, as for the environment's keyword: 3, 2-4")
     parser.add_argument("--families", help="families of tasks, separated by commas (default: all)")
-    parser.add_argument("--seed", type=int, help='0 for the tasks that data="generated" has, else others')
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--seed", type=int, help='0 for the tasks of data="generated", any other for other tasks')
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Generate the tasks; the folder they are in."""
+    """Generate the tasks and return their folder."""
     from agent_envs.datasets.generate import generate
 
     options = {name: getattr(arguments, name) for name in ("split", "size", "families", "seed")}

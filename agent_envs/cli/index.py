@@ -1,4 +1,4 @@
-"""`agentr1 index`: a search index of documents."""
+"""`agentr1 index`: build a search index of documents."""
 
 from __future__ import annotations
 
@@ -9,33 +9,40 @@ from pathlib import Path
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-A document is a line {"id": ..., "title": ..., "text": ...}, {"id": ..., "text": ...} or {"id": ..., "contents": ...};
-`contents` is indexed as it stands, otherwise the title in quotes and the text.
+Each line is a document: {"id": ..., "title": ..., "text": ...}, {"id": ..., "text": ...} or
+{"id": ..., "contents": ...}. `contents` is indexed as it stands, else the title in quotes followed by the text.
 
 examples:
   agentr1 index wiki.jsonl.gz --out wiki-index
-  agentr1 serve-search wiki-index --port 8000          # for many processes, or another machine
+  agentr1 serve-search wiki-index --port 8000          # for many processes or other machines
   agentr1 play --env AgentR1/HotpotQA-v0 --data hotpot_dev_fullwiki_v1.json --env-kwargs '{"corpus": "wiki-index"}'
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 index`."""
+    """Add the arguments of `agentr1 index`."""
     parser.epilog = _EPILOG
-    parser.add_argument("source", metavar="SOURCE", help="a .jsonl file (.gz too) of documents, or a folder of them")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index; it must not exist")
-    parser.add_argument("--backend", choices=("bm25", "lucene"), default="bm25", help="default: %(default)s")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="documents: a .jsonl file (or .jsonl.gz), or a folder of such files"
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index, which must not exist yet")
+    parser.add_argument(
+        "--backend",
+        choices=("bm25", "lucene"),
+        default="bm25",
+        help="what builds and searches it (default: %(default)s)",
+    )
     parser.add_argument("--k1", type=float, default=0.9, help="BM25's k1 (default: %(default)s)")
     parser.add_argument("--b", type=float, default=0.4, help="BM25's b (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=2, help="helper processes (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="number of worker processes (default: %(default)s)")
     parser.add_argument(
-        "--force", action="store_true", help="replace an index that is there, start a stopped build anew"
+        "--force", action="store_true", help="replace an existing index and restart a stopped build from scratch"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Build an index; what to tell the user. Said again after it was stopped, it goes on."""
+    """Build an index, or resume a build that was stopped, and report its size."""
     out = Path(arguments.out)
     if arguments.backend == "lucene":
         from agent_envs.retrieval import LuceneRetriever, read_corpus

@@ -1,4 +1,4 @@
-"""`agentr1 list`: which environments there are, what data each has here, and which extras it could use."""
+"""`agentr1 list`: list the environments, the data each has on this machine, and the extras it can use."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from agent_envs.text import plain
 __all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
 
 _EPILOG = """\
-Every environment plays generated tasks at once, without a network. Official data is used by data="official", or --data
-official, after `agentr1 prepare TASK`; any environment also takes the path of files in the released format. An extra is
-only needed for what stands beside it.
+Every environment plays generated tasks out of the box, without a network. For official data, run `agentr1 prepare TASK`
+and then use data="official", or --data official; the path of files in the released format works too. An extra is only
+needed for the purpose shown beside it.
 
 examples:
   agentr1 list
-  agentr1 list qa webshop            # those whose id has one of the words in it
+  agentr1 list qa webshop            # those whose id contains one of the words
   agentr1 list my_package:Mine/Task-v0
   agentr1 list --json | jq -r '.[].id'
 """
 
 
 class Extra(NamedTuple):
-    """An extra of this package, and what it is good for."""
+    """An extra of this package."""
 
     modules: tuple[str, ...]
-    """What has to be importable."""
+    """Modules that it installs."""
     purpose: str
     """What it is needed for."""
 
@@ -63,17 +63,20 @@ _USUAL = ("data",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 list`."""
+    """Add the arguments of `agentr1 list`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add(
-        "names", nargs="*", metavar="NAME", help="words of ids, or module:ID of your own (default: all of this package)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="part of an id, or your own as module:ID (default: all of this package)",
     )
-    add("--json", action="store_true", help="one JSON array instead")
+    add("--json", action="store_true", help="print a JSON array instead")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """The list as text."""
+    """Return the list as text."""
     rows = [describe(env_id) for env_id in _chosen(arguments.names)]
     if arguments.json:
         return json.dumps(rows, indent=1)
@@ -81,12 +84,12 @@ def run(arguments: argparse.Namespace) -> str:
 
 
 def describe(env_id: str) -> dict[str, Any]:
-    """What there is to know about an environment before it is made.
+    """Describe an environment.
 
     Returns:
-        `id`, `description`, `max_episode_steps` (or None), `tools` (names; None where it cannot be made), `data`:
-        `{"generated": bool, "official": {"in_place": bool, "note": what to do about it} or None}` (None for one that
-        takes no data), and `extras`: a list of `{"extra", "purpose", "installed", "install"}`.
+        `id`, `description`, `max_episode_steps` (or None), `tools` (names; None if the environment cannot be made),
+        `data`: `{"generated": bool, "official": {"in_place": bool, "note": how to get it} or None}` (None for an
+        environment that takes no data), and `extras`: a list of `{"extra", "purpose", "installed", "install"}`.
 
     Raises:
         ConfigError: There is no such environment.
@@ -127,13 +130,13 @@ def _chosen(names: list[str]) -> list[str]:
         if ":" in name or (not known and name in gym.registry):
             known = [name]
         if not known:
-            raise ConfigError(f"no id has {name!r} in it.{did_you_mean(name, ENV_IDS)}")
+            raise ConfigError(f"no id contains {name!r}.{did_you_mean(name, ENV_IDS)}")
         found += [env_id for env_id in known if env_id not in found]
     return found
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:
-    """Names of the tools, whether the environment can be made, and why not; "data: " begins what data is missing."""
+    """Return the tools' names, whether the environment can be made, and why not ("data: ..." if data is missing)."""
     try:
         env = EnvChoice(env_id, kwargs).make()
     except DataError as e:
@@ -156,7 +159,7 @@ def _entry(spec: Any) -> Any:
 
 
 def _parameters(spec: Any) -> set[str]:
-    """The names of an environment's arguments, those of its bases too."""
+    """Return the names of an environment's arguments, including those of its bases."""
     entry = _entry(spec)
     classes = inspect.getmro(entry) if inspect.isclass(entry) else (entry,)
     return {name for cls in classes if cls is not object for name in inspect.signature(cls).parameters}
@@ -181,10 +184,10 @@ def _as_text(row: dict[str, Any]) -> str:
     if row["tools"]:
         lines.append(f"  tools     {', '.join(row['tools'])}")
     if row["data"] is not None:
-        official, said = row["data"]["official"], ["generated"] if row["data"]["generated"] else []
+        official, kinds = row["data"]["official"], ["generated"] if row["data"]["generated"] else []
         if official is not None:
-            said.append("official, in place" if official["in_place"] else official["note"])
-        lines.append(f"  data      {'; '.join(said) or 'none'}")
+            kinds.append("official, in place" if official["in_place"] else official["note"])
+        lines.append(f"  data      {'; '.join(kinds) or 'none'}")
     if "problem" in row:
         lines.append(f"  problem   {row['problem']}")
     for extra in row["extras"]:

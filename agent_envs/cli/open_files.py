@@ -1,4 +1,4 @@
-"""Room for many connections: a process may open as many files as the system lets it, not as few as it begins with."""
+"""Servers with many connections need many open files, more than a process may have by default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["allow_open_files"]
 
 
 def allow_open_files() -> None:
-    """Raise the soft limit on open files, often 1024, to the hard one.
+    """Raise the soft limit on open files, often 1024, to the hard limit.
 
     >>> allow_open_files()
     """

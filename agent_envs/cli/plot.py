@@ -1,4 +1,4 @@
-"""`agentr1 plot`: curves of runs, means of evaluations, and what goes with success."""
+"""`agentr1 plot`: curves of runs, means of evaluations, and what correlates with success."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent_envs.checks import integer, path_suffix
 from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
 from agent_envs.episodes.statistics import Interval, mean
 from agent_envs.errors import ConfigError
@@ -14,9 +15,9 @@ __all__ = ["add_arguments", "run", "tables"]
 
 _EPILOG = """\
 A PATH is a training run's folder (metrics.jsonl, and its episodes), a metrics.jsonl, an evaluation's folder or its
-episodes.jsonl. Runs that differ in their seed alone (by run.json, else by their names without "seed3") are one
-configuration: their mean, with one standard deviation over seeds. Lines with marks are held-out tasks, thin ones the
-training episodes. The last panel and the table say how success goes together with reward, turns and length, over steps
+episodes.jsonl. Runs that differ only in their seed (by run.json, else by their names without "seed3") are one
+configuration: their mean, with one standard deviation over seeds. Lines with markers are held-out tasks, thin lines are
+training episodes. The last panel and the table show how success correlates with reward, turns and length, over steps
 and over episodes.
 
 examples:
@@ -27,29 +28,28 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 plot`."""
+    """Add the arguments of `agentr1 plot`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("runs", nargs="+", metavar="PATH", help="runs, or evaluations")
-    add("--out", metavar="FILE", default="curves.png", help="a .png, .svg or .pdf (default: %(default)s)")
-    add("--title", help="over the figure (default: the environments' names)")
-    add("--smooth", type=int, default=1, metavar="N", help="draw training values as means over N steps (default: 1)")
-    add("--no-episodes", action="store_true", help="do not read the episodes of training runs, which may be many")
+    add("runs", nargs="+", metavar="PATH", help="runs or evaluations")
+    add(
+        "--out", metavar="FILE", default="curves.png", help="figure to write: .png, .svg or .pdf (default: %(default)s)"
+    )
+    add("--title", help="title of the figure (default: the environments' names)")
+    add("--smooth", type=int, default=1, metavar="N", help="average training values over N steps (default: 1)")
+    add("--no-episodes", action="store_true", help="do not read the episodes of training runs")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Draw the figure; the tables behind it."""
+    """Draw the figure and return the tables behind it."""
     from agent_envs.episodes.figures import FORMATS, draw_configurations
 
-    out = Path(arguments.out)
-    if out.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--out {out}: the suffix says the format, one of {', '.join(FORMATS)}")
-    if arguments.smooth < 1:
-        raise ConfigError(f"--smooth must be at least 1, got {arguments.smooth}")
+    out = path_suffix("--out", arguments.out, FORMATS)
+    integer("--smooth", arguments.smooth, minimum=1)
     runs = [read_run(Path(path), episodes=not arguments.no_episodes) for path in arguments.runs]
     if len({bool(each.curves) for each in runs}) > 1:
         over = ", ".join(each.name for each in runs if each.curves)
-        raise ConfigError(f"{over} have steps and the others have none: draw runs and evaluations apart")
+        raise ConfigError(f"plot training runs ({over}) and evaluations separately")
     configurations = group_runs(runs)
     names = sorted({str(each.settings.get("env", "")) for each in runs} - {""})
     title = arguments.title or ", ".join(names) or ", ".join(c.label for c in configurations)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> str:
 
 
 def tables(configurations: Sequence[Configuration]) -> str:
-    """First and last values of runs, or means of evaluations; then the correlations with success."""
+    """Return the first and last values of runs, or the means of evaluations, and the correlations with success."""
     width = max(len(configuration.label) for configuration in configurations)
     lines = []
     for configuration in configurations:
@@ -66,14 +66,12 @@ def tables(configurations: Sequence[Configuration]) -> str:
             found = {m.name: configuration.curve(phase, m.name) for m in MEASURES}
             steps = sorted({step for values in found.values() for step in values})
             for step in sorted({*steps[:1], *steps[-1:]}):
-                said = [f"{name} {_mean(values[step])}" for name, values in found.items() if step in values]
-                lines.append(f"{configuration.label:{width}}  {phase:8}  step {step:<6} {'  '.join(said)}")
+                cells = [f"{name} {_mean(values[step])}" for name, values in found.items() if step in values]
+                lines.append(f"{configuration.label:{width}}  {phase:8}  step {step:<6} {'  '.join(cells)}")
         if not any(each.curves for each in configuration.runs):
-            said = []
-            for measure in MEASURES:
-                said.append(f"{measure.name} {_shown(configuration.estimate(measure.name))}")
+            cells = [f"{measure.name} {_shown(configuration.estimate(measure.name))}" for measure in MEASURES]
             count = len(configuration.over_episodes("success"))
-            lines.append(f"{configuration.label:{width}}  {count} episodes  {'  '.join(said)}")
+            lines.append(f"{configuration.label:{width}}  {count} episodes  {'  '.join(cells)}")
     lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}"]
     lines[-1] += "".join(f"  {measure.name:<22}" for measure in MEASURES[1:]).rstrip()
     for configuration in configurations:

@@ -1,10 +1,10 @@
-"""Who plays: the arguments that name a policy are the same in every command that needs one.
+"""The arguments that choose a policy, the same in every command.
 
     parser: add_policy_arguments(parser)
     run:    policy = chosen_policy(arguments, seed=0)
 
-A policy is a row of `POLICIES`: the options it reads and a function that makes it, which imports what it needs. Without
-`--policy` a checkpoint or a folder is run in this process, and any other model is a server's.
+A policy is a row of `POLICIES`: the options it reads, and a function that makes it and imports what it needs. Without
+`--policy`, a checkpoint or a folder runs in this process, and any other model is expected behind a server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agent_envs.cli.env_arguments import json_object
+from agent_envs.checks import json_object, shown
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.policy import Policy
 
@@ -25,15 +25,15 @@ class PolicyKind(NamedTuple):
     """A kind of policy that `--policy` can name."""
 
     make: Callable[[dict[str, Any], int], Policy]
-    """From the options that were given (their names with underscores) and a seed to the policy."""
+    """Makes the policy from the options that were given (names with underscores) and a seed."""
     options: tuple[str, ...]
-    """Names of the options it reads; any other that is given is refused."""
+    """Names of the options it reads; any other one is rejected."""
     needs: tuple[str, ...]
-    """Names of the options it cannot do without."""
+    """Names of the options it requires."""
     help: str
-    """A few words for `--help`."""
+    """Its description in `--help`."""
     seeded: bool = True
-    """Whether what it draws depends on its seed and the task alone: samples of a task then need seeds of their own."""
+    """Whether its draws depend on its seed and the task only, so that each sample of a task needs its own seed."""
 
 
 def _openai(options: dict[str, Any], seed: int) -> Policy:
@@ -41,7 +41,7 @@ def _openai(options: dict[str, Any], seed: int) -> Policy:
 
     url = options.get("base_url")
     if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--base-url is an address such as http://localhost:8000/v1, got {url!r:.200}")
+        raise ConfigError(f"--base-url must be a URL such as http://localhost:8000/v1, got {shown(url)}")
     request = json_object("--request", options.pop("request", None))
     if "top_p" in options:
         request["top_p"] = options.pop("top_p")
@@ -69,10 +69,10 @@ def _in_process(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _folder(options: dict[str, Any]) -> str:
-    """The model to load, a checkpoint's converted first."""
+    """Return the folder of the model to load; a checkpoint is converted first."""
     model, checkpoint = options.pop("model", None), options.pop("checkpoint", None)
     if (model is None) == (checkpoint is None):
-        raise ConfigError("expected one of --model FOLDER and --checkpoint FOLDER")
+        raise ConfigError("give either --model FOLDER or --checkpoint FOLDER")
     if checkpoint is None:
         return model
     from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
@@ -113,15 +113,15 @@ POLICIES: dict[str, PolicyKind] = {
         _transformers,
         (*_IN_PROCESS, "device"),
         (),
-        "a Hugging Face model or a checkpoint of `agentr1 train`, in this process, on a CPU or GPU",
+        "a Hugging Face model or a checkpoint of `agentr1 train` in this process, on a CPU or GPU",
     ),
-    "vllm": PolicyKind(_vllm, (*_IN_PROCESS, "engine"), (), "the same in vLLM's engine, which this process starts"),
+    "vllm": PolicyKind(_vllm, (*_IN_PROCESS, "engine"), (), "the same with vLLM's engine in this process"),
     "expert": PolicyKind(_expert, ("demo_noise",), (), "the environment's own solver"),
     "random": PolicyKind(_random, (), (), "random valid actions"),
 }  # fmt: skip
 """What `--policy` can name."""
 
-# What does not change what a policy answers: a stopped run may go on with other values.
+# Options that do not change a policy's answers: a run may be resumed with other values.
 _HARMLESS = frozenset({"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device"})
 
 
@@ -131,16 +131,18 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: A command's parser.
     """
-    group = parser.add_argument_group("policy", "who plays; the key of a server comes from OPENAI_API_KEY")
+    group = parser.add_argument_group(
+        "policy", "what chooses the actions; the server's key is read from OPENAI_API_KEY"
+    )
     add = group.add_argument
     kinds = "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
-    said = "default: transformers with --checkpoint or a folder as --model, else openai"
-    add("--policy", metavar="NAME", help=f"{kinds} ({said})")
-    add("--model", help="the model's name at the server, or a Hugging Face folder or name")
+    default = "default: transformers with --checkpoint or a folder as --model, else openai"
+    add("--policy", metavar="NAME", help=f"{kinds} ({default})")
+    add("--model", help="name of the model on the server, or a Hugging Face folder or name")
     add(
         "--checkpoint",
         metavar="DIR",
-        help="instead of --model: what `agentr1 train` left, its --out or a global_step_N",
+        help="instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
     )
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
     add(
@@ -148,34 +150,46 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--top-p", type=float, help="nucleus sampling (default: the server's; 1 in this process)")
     add("--top-k", type=int, metavar="K", help="in this process: sample among the K likeliest tokens (default: all)")
-    add("--max-tokens", type=int, metavar="N", help="tokens of one response at most")
-    add("--context-length", type=int, metavar="N", help="in this process: tokens of prompt and response at most")
-    add("--tool-mode", choices=("native", "text"), help="tools as tools= of the request, or told in the prompt")
+    add("--max-tokens", type=int, metavar="N", help="most tokens of a response")
+    add("--context-length", type=int, metavar="N", help="in this process: most tokens of prompt and response together")
+    add(
+        "--tool-mode",
+        choices=("native", "text"),
+        help="send tools as tools= of the request, or describe them in the prompt",
+    )
     add("--logprobs", action="store_true", default=None, help="record log-probabilities of the sampled tokens")
     add("--token-ids", action="store_true", default=None, help="record the tokens themselves (vLLM, SGLang)")
-    add("--keep-reasoning", action="store_true", default=None, help="keep what the server tells apart as reasoning")
+    add("--keep-reasoning", action="store_true", default=None, help="keep what the server returns as reasoning")
     add("--max-episode-tokens", type=int, metavar="N", help="prompt and response tokens an episode may use")
     add("--max-in-flight", type=int, metavar="N", help="requests at the same time (default: one per episode)")
-    add("--timeout", type=float, metavar="SECONDS", help="of one request (default: 600)")
-    add("--stream", action="store_true", default=None, help="stream replies, so that a server that stalls is noticed")
-    add("--stall-timeout", type=float, metavar="SECONDS", help="with --stream: of silence (default: 60)")
-    add("--max-retries", type=int, metavar="N", help="further attempts of a failed request (default: 5)")
-    add("--max-wait", type=float, metavar="SECONDS", help="a request waits for rate limits (default: 600)")
+    add("--timeout", type=float, metavar="SECONDS", help="time limit of a request (default: 600)")
+    add("--stream", action="store_true", default=None, help="stream replies, which shows when a server stalls")
+    add("--stall-timeout", type=float, metavar="SECONDS", help="with --stream: longest silence (default: 60)")
+    add("--max-retries", type=int, metavar="N", help="retries of a failed request (default: 5)")
+    add("--max-wait", type=float, metavar="SECONDS", help="longest wait for rate limits (default: 600)")
     add("--request", metavar="JSON", help='further fields of each request, such as {"extra_body": {"top_k": 20}}')
-    add("--device", help="transformers: such as cpu or cuda:1 (default: a GPU where there is one)")
-    add("--dtype", help="in this process: of the weights, such as bfloat16")
-    add("--template-kwargs", metavar="JSON", help='in this process: of the chat template: {"enable_thinking": false}')
-    add("--engine", metavar="JSON", help='vllm: further arguments of its engine, such as {"tensor_parallel_size": 2}')
-    add("--best-of", type=int, metavar="N", help="play the best of N candidates for every action")
-    add("--best-by", choices=("majority", "logprob", "reward"), help="what is best (default: majority; reward cheats)")
-    add("--demo-noise", type=float, metavar="P", help="expert: share of calls that are wrong on purpose")
+    add("--device", help="transformers: cpu, cuda:1 or the like (default: a GPU if there is one)")
+    add("--dtype", help="in this process: type of the weights, such as bfloat16")
+    add(
+        "--template-kwargs",
+        metavar="JSON",
+        help='in this process: arguments of the chat template, such as {"enable_thinking": false}',
+    )
+    add("--engine", metavar="JSON", help='vllm: further arguments of the engine, such as {"tensor_parallel_size": 2}')
+    add("--best-of", type=int, metavar="N", help="sample N candidates for every action and play the best")
+    add(
+        "--best-by",
+        choices=("majority", "logprob", "reward"),
+        help="how to choose it (default: majority; reward cheats)",
+    )
+    add("--demo-noise", type=float, metavar="P", help="expert: share of actions that are wrong on purpose")
 
 
 def _best(policy: Policy, arguments: argparse.Namespace) -> Policy:
-    """The policy as it is, or the best of its candidates."""
+    """Return the policy, wrapped to play the best of its candidates if --best-of is given."""
     if arguments.best_of is None:
         if arguments.best_by is not None:
-            raise ConfigError("--best-by says how --best-of chooses: give --best-of N too")
+            raise ConfigError("--best-by says how --best-of chooses; give --best-of N too")
         return policy
     from agent_envs.policies import BestOfN
 
@@ -183,30 +197,30 @@ def _best(policy: Policy, arguments: argparse.Namespace) -> Policy:
 
 
 def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
-    """The policy that parsed arguments name.
+    """Make the policy that parsed arguments name.
 
     Args:
-        arguments: With what `add_policy_arguments` added.
-        seed: Of a policy that draws.
+        arguments: Arguments of a parser with `add_policy_arguments`.
+        seed: Seed of a policy that draws.
 
     Raises:
-        ConfigError: There is no such policy, it needs an option that is missing, or does not read one that is given.
-        MissingExtraError: It needs a package that is not installed.
+        ConfigError: There is no such policy, it needs a missing option, or it does not read one that is given.
+        MissingExtraError: The policy needs a package that is not installed.
     """
     _, kind, options = _chosen(arguments)
     return _best(kind.make(dict(options), seed), arguments)
 
 
 def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0) -> list[Policy]:
-    """The policy of each sample of a task: the same one, or one with a seed of its own where samples need that.
+    """Make the policy of each sample of a task: the same one, or one with its own seed if it draws.
 
     Args:
-        arguments: With what `add_policy_arguments` added.
+        arguments: Arguments of a parser with `add_policy_arguments`.
         samples: Episodes per task.
-        seed: Of a policy that draws; sample i has seed + i.
+        seed: Seed of a policy that draws; sample i has seed + i.
 
     Raises:
-        ConfigError: As `chosen_policy`.
+        ConfigError: As for `chosen_policy`.
     """
     _, kind, options = _chosen(arguments)
     policy: Any = kind.make(dict(options), seed)
@@ -215,10 +229,10 @@ def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 
 
 
 def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the answers of a policy depend on, by name: its kind and its options, without time-outs and the like.
+    """Return the settings that a policy's answers depend on: its kind and options, without time-outs and the like.
 
     Raises:
-        ConfigError: As `chosen_policy`.
+        ConfigError: As for `chosen_policy`.
     """
     name, _, options = _chosen(arguments)
     settings = {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
@@ -230,7 +244,7 @@ def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request's fields as they may be written down: of headers and of an address's query the names alone.
+    """Return a request's fields without secrets: only the names of headers and query parameters.
 
     >>> _without_secrets({"top_p": 0.9, "extra_headers": {"X-Key": "secret"}})
     {'top_p': 0.9, 'extra_headers': ['X-Key']}
@@ -242,7 +256,7 @@ def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str, Any]]:
-    """The name of the policy, its kind, and the options that were given."""
+    """Return the name of the policy, its kind, and the options that were given."""
     name = arguments.policy
     if name is None:
         folder = arguments.model is not None and arguments.base_url is None and os.path.isdir(arguments.model)
@@ -256,7 +270,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
     given = {k: v for k, v in vars(arguments).items() if k in every and v is not None}
     for option in sorted(given.keys() - set(kind.options)):
         readers = ", ".join(other for other, row in POLICIES.items() if option in row.options)
-        raise ConfigError(f"{_spelled(option)} is not read by --policy {name} (but by {readers}); leave it out")
+        raise ConfigError(f"--policy {name} does not read {_spelled(option)} ({readers} can); leave it out")
     for option in kind.needs:
         if option not in given:
             raise ConfigError(f"--policy {name} needs {_spelled(option)}: {kind.help}")
@@ -264,7 +278,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
 
 
 def _is_path(model: str | None) -> bool:
-    """Whether a model can only be meant as a folder."""
+    """Return whether a model can only be the path of a folder."""
     return model is not None and (os.path.isabs(model) or model.startswith(("./", "../", "~")))
 
 

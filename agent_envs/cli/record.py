@@ -1,4 +1,4 @@
-"""`agentr1 record`: a proxy before a model's server that writes down what an agent does."""
+"""`agentr1 record`: a proxy in front of a model's server that records what an agent does."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ example:
   agentr1 record --upstream http://localhost:8000/v1 --out runs/mine
   OPENAI_BASE_URL=http://localhost:8100/v1 python my_agent.py
 
-The agent sends X-Episode-Id with every call (or uses the base URL http://localhost:8100/episodes/ID/v1), and whoever
-judges it posts {"reward": 1.0} to http://localhost:8100/episodes/ID/reward. The episodes go to
-runs/mine/episodes.jsonl.
+The agent sends X-Episode-Id with every call, or uses the base URL http://localhost:8100/episodes/ID/v1. To end an
+episode, post {"reward": 1.0} to http://localhost:8100/episodes/ID/reward. The episodes go to runs/mine/episodes.jsonl.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 record`."""
+    """Add the arguments of `agentr1 record`."""
     parser.epilog = _EPILOG
-    parser.add_argument("--upstream", required=True, metavar="URL", help="the model's server, with its /v1")
+    parser.add_argument("--upstream", required=True, metavar="URL", help="URL of the model's server, with its /v1")
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="where episodes.jsonl goes; continues what is there"
+        "--out", required=True, metavar="DIR", help="folder of episodes.jsonl; episodes are added to it"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+    )
     parser.add_argument("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="file with the token that clients send as their API key or as X-Record-Token; needed beyond this machine "
-        "(default: the environment variable AGENT_ENVS_TOKEN)",
+        help="file with the token that clients must send as their API key or as X-Record-Token; this or "
+        "AGENT_ENVS_TOKEN is required beyond this machine",
     )
     parser.add_argument(
         "--upstream-key-env",
         metavar="NAME",
-        help="environment variable with the server's API key (default: the clients' own keys are passed on)",
+        help="environment variable with the server's API key (default: pass on the clients' keys)",
     )
-    parser.add_argument("--tokenizer", metavar="NAME", help="makes tokens where the server does not tell its own")
+    parser.add_argument("--tokenizer", metavar="NAME", help="tokenizes text if the server does not return tokens")
     parser.add_argument(
         "--env-id", default="recorded", metavar="ID", help="env_id of the episodes (default: %(default)s)"
     )
@@ -54,25 +55,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=3600.0,
         metavar="SECONDS",
-        help="an episode without a call for so long ends (default: %(default)s)",
+        help="end an episode after so long without a call (default: %(default)s)",
     )
     parser.add_argument(
         "--call-timeout",
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="a call without a byte from the server for so long fails (default: %(default)s)",
+        help="fail a call after so long without a byte from the server (default: %(default)s)",
     )
     parser.add_argument(
         "--max-request-mb", type=int, default=64, metavar="MB", help="largest request (default: %(default)s)"
     )
-    parser.add_argument(
-        "--keep-open", action="store_true", help="when stopped, leave unfinished episodes for the next start"
-    )
+    parser.add_argument("--keep-open", action="store_true", help="keep unfinished episodes open for the next start")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Record until interrupted; what to tell the user."""
+    """Record until interrupted and report how many episodes there are."""
     from agent_envs.recording import RecordingServer
     from agent_envs.serving.access import read_token
 
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> str:
     )
 
     def stop(*_: Any) -> None:
-        for number in _SIGNALS:  # a second one ends the process at once
+        for number in _SIGNALS:  # a second signal ends the process at once
             signal.signal(number, signal.SIG_DFL)
         server.stop()
 
@@ -104,7 +103,7 @@ def run(arguments: argparse.Namespace) -> str:
         server.wait()
     left = len(server.store.open)
     return f"stopped: {server.store.finished} episodes in {server.store.path}" + (
-        f"; {left} that have not ended go on with the next start" if left else ""
+        f"; {left} unfinished ones stay open for the next start" if left else ""
     )
 
 

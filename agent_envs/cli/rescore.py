@@ -1,4 +1,4 @@
-"""`agentr1 rescore`: stored episodes under another reward, and what that changes."""
+"""`agentr1 rescore`: give stored episodes another reward and show what that changes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from agent_envs.files import replacing
 __all__ = ["Comparison", "add_arguments", "run"]
 
 _EPILOG = """\
-Without --reward the recorded actions are played again, each episode on its own task, in the environment of the run.json
-beside the episodes (that of `agentr1 eval` and `train`) with the arguments given here in place of its own, and the
-wrappers given here around its own. --bare forgets run.json. What was observed is compared with what is stored: where it
-differs, the arguments changed the task and not only its reward (a generated task needs those it was made with).
-Everything else stays as it was recorded, tokens and log-probabilities too.
+Without --reward, the recorded actions are replayed, each episode on its own task, in the environment named by the
+run.json beside the episodes (written by `agentr1 eval` and `train`). Arguments given here replace its own, and wrappers
+given here go around its own; --bare ignores run.json. The replay's observations are compared with the stored ones: if
+they differ, the arguments changed the task and not only its reward (a generated task needs the arguments it was made
+with). Everything else stays as recorded, including tokens and log-probabilities.
 
-With --reward module:function the function gets each episode (agent_envs.Episode) and returns its return, or a list with
-the reward of every step. It is looked for in the current folder too.
+With --reward module:function, the function takes each episode (agent_envs.Episode) and returns its return, or a list
+with the reward of every step. The module may lie in the current folder.
 
 examples:
   agentr1 rescore runs/eval --env-kwargs '{"reward": "agentr1"}' --out rescored.jsonl
@@ -44,41 +44,41 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 rescore`."""
+    """Add the arguments of `agentr1 rescore`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
-    add("--out", metavar="FILE", required=True, help="the episodes with their new rewards; the file appears whole")
+    add("--out", metavar="FILE", required=True, help="file for the episodes with their new rewards")
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
-    add("--only-same", action="store_true", help="leave out episodes whose replay differs from what is stored")
-    add("--bare", action="store_true", help="take nothing from run.json: no arguments, no wrappers")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--only-same", action="store_true", help="leave out episodes whose replay differs from the record")
+    add("--bare", action="store_true", help="ignore the arguments and wrappers in run.json")
+    add("--quiet", action="store_true", help="show no progress bar")
     recorded = "as recorded"
     add_env_arguments(parser, env=recorded, split=recorded, data=recorded)
 
 
 @dataclass
 class Comparison:
-    """Old and new returns, and what happened to the episodes."""
+    """Old and new returns, and how the replays went."""
 
     old: dict[str, list[float]] = field(default_factory=dict)
     """Returns as stored, by environment."""
     new: dict[str, list[float]] = field(default_factory=dict)
     """Returns now, by environment."""
     solved: dict[str, list[bool]] = field(default_factory=dict)
-    """Of each episode whether it succeeded, as stored and now, by environment."""
+    """Whether each episode succeeded, as stored and now in turn, by environment."""
     tasks: dict[str, list[str]] = field(default_factory=dict)
-    """The task of each episode, by environment: several of one are no independent ones."""
+    """The task of each episode, by environment; episodes of one task are not independent."""
     replayed: int = 0
-    """Episodes played again."""
+    """Episodes replayed."""
     different: int = 0
-    """Of them, those in which an observation differed or the replay ended before the record did."""
+    """Replays in which an observation differed, or that ended before the record did."""
     observations: int = 0
     """Observations that differed."""
     cut: int = 0
     """Episodes whose replay ended before the record did."""
     kept: int = 0
-    """Episodes without steps, which stay as they are."""
+    """Episodes without steps, which are left unchanged."""
 
     def add(self, before: Episode, after: Episode) -> None:
         """Count an episode."""
@@ -88,7 +88,7 @@ class Comparison:
         self.tasks.setdefault(before.env_id, []).append(f"{before.env_id} {before.group_id or before.episode_id}")
 
     def table(self) -> str:
-        """Mean returns before and after, their difference episode by episode, and success, with 95 % intervals."""
+        """Return a table of mean returns before and after, paired differences and success, with 95 % intervals."""
         rows = [
             (name, self.old[name], self.new[name], self.solved[name], self.tasks[name]) for name in sorted(self.old)
         ]
@@ -114,10 +114,10 @@ def _shown(interval: Interval, sign: str = "") -> str:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Rescore the episodes; a table of what that changed."""
+    """Rescore the episodes and return a table of the changes."""
     paths, out = episode_paths(arguments.episodes), Path(arguments.out)
     if out.resolve() in {path.resolve() for path in paths}:
-        raise ConfigError(f"--out {out} is one of the files to be read; name another")
+        raise ConfigError(f"--out {out} is one of the input files; choose another")
     given = chosen_env(arguments) if arguments.env else _without_env(arguments)
     comparison = Comparison()
     with ExitStack() as open_envs, replacing(out) as partial, partial.open("w", encoding="ascii") as file:
@@ -130,26 +130,26 @@ def run(arguments: argparse.Namespace) -> str:
             file.write(episode.to_json() + "\n")
         if not comparison.old and comparison.different:
             raise DataError(
-                f"all {comparison.different} episodes differ from what is stored, so --only-same leaves none: name the "
-                "arguments that the tasks were made with"
+                f"all {comparison.different} replays differ from the record, so --only-same leaves no episode; give "
+                "the arguments that the tasks were made with"
             )
         if not comparison.old:
-            raise DataError(f"{', '.join(map(str, arguments.episodes))}: there is no episode to rescore")
-    return "\n".join([*_said(comparison, arguments.only_same), str(out), "", comparison.table()])
+            raise DataError(f"{', '.join(map(str, arguments.episodes))}: no episode to rescore")
+    return "\n".join([*_summary(comparison, arguments.only_same), str(out), "", comparison.table()])
 
 
-def _said(comparison: Comparison, only_same: bool) -> Iterator[str]:
+def _summary(comparison: Comparison, only_same: bool) -> Iterator[str]:
     if comparison.replayed:
         same = comparison.replayed - comparison.different
-        yield f"{comparison.replayed} episodes replayed, {same} with every observation as stored"
+        yield f"{comparison.replayed} episodes replayed, {same} with the same observations"
     if comparison.different:
-        left_out = ", which were left out" if only_same else " (--only-same leaves them out)"
+        left_out = " and were left out" if only_same else " (--only-same leaves them out)"
         yield (
-            f"{comparison.different} episodes differ, in {comparison.observations} observations, "
-            f"{comparison.cut} by ending sooner{left_out}: are these the arguments that the tasks were made with?"
+            f"{comparison.different} replays differ, in {comparison.observations} observations, {comparison.cut} by "
+            f"ending sooner{left_out}; are these the arguments that the tasks were made with?"
         )
     if comparison.kept:
-        yield f"{comparison.kept} episodes have no steps and stay as they are"
+        yield f"{comparison.kept} episodes without steps are unchanged"
 
 
 def _without_env(arguments: argparse.Namespace) -> EnvChoice:
@@ -160,11 +160,13 @@ def _without_env(arguments: argparse.Namespace) -> EnvChoice:
 def _refuse_env_options(arguments: argparse.Namespace) -> None:
     for option in ("env", "split", "data", "env_kwargs", "wrapper", "only_same", "bare"):
         if vars(arguments)[option]:
-            raise ConfigError(f"--{option.replace('_', '-')} is for a replay, and --reward needs none; leave one out")
+            raise ConfigError(
+                f"--{option.replace('_', '-')} is for replays and does not go with --reward; leave one out"
+            )
 
 
 def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[tuple[Episode, Path]]:
-    """Every episode with the file it is in."""
+    """Yield every episode with the file it is in."""
     from tqdm import tqdm
 
     with tqdm(unit="episode", desc="rescoring", disable=arguments.quiet, leave=False) as bar:
@@ -210,7 +212,7 @@ def _by_replay(
             yield episode
             continue
         if episode.index is None and episode.seed is None:
-            raise DataError(f"episode {episode.episode_id!r} has neither index nor seed, so its task cannot be found")
+            raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")
         choice = _choice(given, recorded[path], episode)
         key = repr(choice)
         if key not in envs:
@@ -229,7 +231,7 @@ def _by_replay(
 
 
 def _recorded(path: Path) -> EnvChoice:
-    """The environment that the run.json of the episodes' run names; an empty choice without one."""
+    """Return the environment in the run.json of the episodes' run; an empty choice if there is none."""
     for folder in (path.parent, path.parent.parent):
         try:
             settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -242,12 +244,12 @@ def _recorded(path: Path) -> EnvChoice:
 
 
 def _choice(given: EnvChoice, recorded: EnvChoice, episode: Episode) -> EnvChoice:
-    """What is given; where nothing is, what was recorded, and what the episode says of itself."""
-    told = episode.reset_info
+    """Merge the given choice with the recorded one and with what the episode says of itself, in this order."""
+    info = episode.reset_info
     kwargs = {**recorded.env_kwargs}
-    if isinstance(told.get("split"), str):
-        kwargs["split"] = told["split"]  # a run plays several
-    source = told.get("source", "generated")
+    if isinstance(info.get("split"), str):
+        kwargs["split"] = info["split"]  # a run may play several
+    source = info.get("source", "generated")
     if "data" not in kwargs and (source == "official" or (source != "generated" and Path(str(source)).exists())):
         kwargs["data"] = source
     return EnvChoice(
@@ -258,7 +260,7 @@ def _choice(given: EnvChoice, recorded: EnvChoice, episode: Episode) -> EnvChoic
 
 
 def _function(name: str) -> RewardFunction:
-    """The function that `--reward` names; modules of the current folder are found too."""
+    """Load the function that `--reward` names; its module may lie in the current folder."""
     folder = os.getcwd()
     sys.path.append(folder)
     try:

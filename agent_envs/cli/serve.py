@@ -1,4 +1,4 @@
-"""`agentr1 serve`: environments over HTTP and WebSocket, as an OpenEnv-compatible server."""
+"""`agentr1 serve`: serve environments over HTTP and WebSocket with OpenEnv's protocol."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import asyncio
 import signal
 import sys
 
-from agent_envs.checks import number
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env, json_object
+from agent_envs.checks import json_object, number
+from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
 from agent_envs.cli.open_files import allow_open_files
-from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
 
@@ -19,44 +18,50 @@ _EPILOG = """examples:
   agentr1 serve --env AgentR1/ALFWorld-v0 --also 'AgentR1/HotpotQA-v0{"hops": 2}' --port 9000
   AGENT_ENVS_TOKEN=... agentr1 serve --env AgentR1/WebShop-v0 --host 0.0.0.0
 
-a trainer plays there with
+A trainer connects with
   gymnasium.make("agent_envs:AgentR1/Remote-v0", url="http://HOST:PORT")
-docs/serving.md has the protocol, which OpenEnv's clients speak too."""
+OpenEnv's own clients work too; docs/serving.md describes the protocol."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 serve`."""
+    """Add the arguments of `agentr1 serve`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="the client's choice, or train")
-    add = parser.add_argument_group("what else is served").add_argument
+    add = parser.add_argument_group("further environments").add_argument
     add(
         "--also",
         action="append",
         default=[],
         metavar="ID{JSON}",
-        help="another one, at /ID, in the same wrappers; repeatable",
+        help="another environment, at /ID, in the same wrappers; may be repeated",
     )
     add(
         "--allow", action="append", metavar="NAME",
-        help="argument of the environment that clients may choose; may be repeated (default: split, unless given here)",
+        help="an argument that clients may choose; may be repeated (default: split, unless --split is given)",
     )  # fmt: skip
     add = parser.add_argument_group("server").add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
     add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
     add(
         "--token-file", metavar="FILE",
-        help="file whose first line clients have to send; it or AGENT_ENVS_TOKEN is needed where others reach --host",
+        help="file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
     )  # fmt: skip
-    add("--max-episodes", type=int, default=256, metavar="N", help="episodes at once (default: %(default)s)")
+    add(
+        "--max-episodes",
+        type=int,
+        default=256,
+        metavar="N",
+        help="most episodes at the same time (default: %(default)s)",
+    )
     add(
         "--max-waiting", type=int, default=1024, metavar="N",
-        help="messages that may wait while others are worked on (default: %(default)s)",
+        help="most messages that may wait for others (default: %(default)s)",
     )  # fmt: skip
     seconds = (
-        ("--step-timeout", 120.0, "a step may take"),
+        ("--step-timeout", 120.0, "that a step may take"),
         ("--idle-timeout", 1800.0, "without a message after which an episode is closed"),
-        ("--ping", 20.0, "between pings, which find clients that have vanished"),
-        ("--grace", 30.0, "that running steps may take when the server is stopped"),
+        ("--ping", 20.0, "between pings, which detect clients that are gone"),
+        ("--grace", 30.0, "that running steps may still take when the server stops"),
     )
     for name, default, meaning in seconds:
         add(name, type=float, default=default, metavar="SECONDS", help=f"seconds {meaning} (default: {default:g})")
@@ -68,8 +73,6 @@ def run(arguments: argparse.Namespace) -> str:
     from agent_envs.serving.served_env import ServedEnv
     from agent_envs.serving.server import EnvServer
 
-    if sys.platform == "win32":
-        raise ConfigError("agentr1 serve needs POSIX signals; on Windows, run it in WSL or use EnvServer in Python")
     choice = chosen_env(arguments)
     envs = [ServedEnv(choice.env_id, choice.env_kwargs, choice.wrappers, arguments.allow)]
     for text in arguments.also:

@@ -1,10 +1,11 @@
-"""`agentr1 serve-search`: searches over HTTP."""
+"""`agentr1 serve-search`: serve a search index over HTTP."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 
-from agent_envs.errors import ConfigError
+from agent_envs.checks import integer
 
 __all__ = ["add_arguments", "run"]
 
@@ -17,26 +18,25 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 serve-search`."""
+    """Add the arguments of `agentr1 serve-search`."""
     parser.epilog = _EPILOG
-    parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus to index first")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
+    parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus, which is indexed first")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+    )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
-    parser.add_argument("--max-k", type=int, default=1000, help="most results of one query (default: %(default)s)")
+    parser.add_argument("--max-k", type=int, default=1000, help="most results per query (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Serve an index until interrupted; what to tell the user."""
+    """Serve an index until interrupted."""
     from agent_envs.retrieval import SearchServer, open_retriever
 
-    if arguments.max_k < 1:
-        raise ConfigError(f"--max-k has to be at least 1, got {arguments.max_k}")
+    integer("--max-k", arguments.max_k, minimum=1)
     retriever = open_retriever(arguments.index, progress=True)
     retriever.search("warm up", 1)
     with SearchServer(retriever, arguments.host, arguments.port, max_k=arguments.max_k) as server:
         print(f"serving {arguments.index} at {server.url}", flush=True)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            return "stopped"
     return "stopped"

@@ -1,4 +1,4 @@
-"""`agentr1 view`: stored episodes as one HTML page."""
+"""`agentr1 view`: turn stored episodes into one HTML page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from agent_envs.errors import DataError
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-Open the file in any browser. The list filters by environment, family, end, success and return; an episode shows each
-step with its prompt, thought, call, result and reward, and with its tokens where they were recorded.
+Open the file in any browser. The list filters by environment, family, stop reason, success and return; an episode shows
+each step with its prompt, thought, call, result and reward, and its tokens if they were recorded.
 
 examples:
   agentr1 view runs/eval --out eval.html
@@ -22,7 +22,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 view`."""
+    """Add the arguments of `agentr1 view`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add(
@@ -31,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
     )
-    add("--out", metavar="FILE", default="episodes.html", help="the page to write (default: %(default)s)")
-    add("--title", help="its title (default: the first path)")
-    add("--tokenizer", metavar="DIR", help="Hugging Face folder or name; shows sampled tokens as text")
+    add("--out", metavar="FILE", default="episodes.html", help="page to write (default: %(default)s)")
+    add("--title", help="title of the page (default: the first path)")
+    add("--tokenizer", metavar="DIR", help="Hugging Face folder or name, to show sampled tokens as text")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Write the page; what to tell the user."""
+    """Write the page and report how many episodes it has."""
     from tqdm import tqdm
 
     from agent_envs.episodes.files import episode_paths, read_records
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> str:
     records = read_records(episode_paths(arguments.episodes))
     first = next(records, None)
     if first is None:
-        raise DataError(f"{', '.join(arguments.episodes)}: there is no whole episode yet")
+        raise DataError(f"{', '.join(arguments.episodes)}: no complete episode yet")
     records = itertools.chain([first], records)
     shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
     title = arguments.title or str(arguments.episodes[0])

@@ -44,7 +44,7 @@ def test_only_what_was_given_reaches_the_environment() -> None:
         ("no_such_module:Mine-v0", {}, "unknown environment 'no_such_module:Mine-v0'"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
         ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take these arguments: .*'colour'"),
-        ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be the name"),
+        ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be one of"),
     ],
 )
 def test_an_environment_that_cannot_be_made(env_id: str, kwargs: dict[str, object], message: str) -> None:
@@ -93,11 +93,11 @@ def test_an_openai_policy_from_the_command_line() -> None:
     [
         (["--policy", "expertt"], "unknown policy 'expertt'. Did you mean 'expert'"),
         ([], "--policy openai needs --model"),
-        (["--policy", "expert", "--model", "m"], "--model is not read by --policy expert"),
-        (["--policy", "random", "--logprobs"], "--logprobs is not read by --policy random"),
+        (["--policy", "expert", "--model", "m"], "--policy expert does not read --model"),
+        (["--policy", "random", "--logprobs"], "--policy random does not read --logprobs"),
         (["--policy", "expert", "--demo-noise", "2"], "in \\[0, 1\\]"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--request", "7"], "--request must be a JSON object"),
-        (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url is an address such as http://"),
+        (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url must be a URL such as http://"),
         (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
     }
     assert policy_settings(_parsed("--model", str(tmp_path), "--base-url", "http://h/v1"))["policy"] == "openai"
     assert policy_settings(_parsed("--model", "Qwen/Qwen3-4B"))["policy"] == "openai"
-    with pytest.raises(ConfigError, match="--engine is not read by --policy transformers"):
+    with pytest.raises(ConfigError, match="--policy transformers does not read --engine"):
         chosen_policy(_parsed("--model", str(tmp_path), "--engine", "{}"))
-    with pytest.raises(AgentEnvsError, match="one of --model FOLDER and --checkpoint"):
+    with pytest.raises(AgentEnvsError, match="either --model FOLDER or --checkpoint"):
         chosen_policy(_parsed("--policy", "transformers"))

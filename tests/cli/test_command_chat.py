@@ -84,8 +84,8 @@ def test_questions_calls_and_answers_in_one_conversation():
 def test_reset_and_tools_and_unknown_commands():
     policy = Scripted("#### 1", "#### 2")
     said, _ = chat("AgentR1/GSM8KTool-v0", policy, "one?", "/tools", "/nope", "/reset", "  ", "two?")
-    assert len(policy.actors) == 2 and "(begun anew)" in said
-    assert said.count("calculator(expression)") == 2 and "There is no /nope" in said
+    assert len(policy.actors) == 2 and "(started over)" in said
+    assert said.count("calculator(expression)") == 2 and "Unknown command /nope" in said
 
 
 def test_a_question_searches_the_environments_documents(tmp_path):
@@ -117,8 +117,8 @@ def test_a_task_to_its_end_and_the_next():
 def test_an_agent_that_fails_begins_anew(monkeypatch):
     policy = Scripted("", ContextLengthExceeded("the prompt has 9 tokens"), "#### 3")
     said, _ = chat("AgentR1/GSM8KTool-v0", policy, "a?", "b?", "c?")
-    assert "(the agent said nothing: the conversation begins anew)" in said
-    assert "(the prompt has 9 tokens: the conversation begins anew)" in said and "agent> #### 3" in said
+    assert "(the agent wrote nothing: the conversation starts over)" in said
+    assert "(the prompt has 9 tokens: the conversation starts over)" in said and "agent> #### 3" in said
     assert len(policy.actors) == 3
     with pytest.raises(BackendError):
         chat("AgentR1/GSM8KTool-v0", Scripted(BackendError("down")), "a?")
@@ -136,8 +136,8 @@ def test_an_interrupt_stops_the_agent_or_at_the_prompt_the_conversation(monkeypa
 
     monkeypatch.setattr(Chat, "_response", response)
     said, talk = chat("AgentR1/GSM8KTool-v0", policy, "a?", "b?", "c?", KeyboardInterrupt(), "never read")
-    assert said.count("(stopped: the conversation begins anew)") == 1 and talk.questions == 3
-    assert said.endswith("(the agent said nothing: the conversation begins anew)")
+    assert said.count("(stopped: the conversation starts over)") == 1 and talk.questions == 3
+    assert said.endswith("(the agent wrote nothing: the conversation starts over)")
 
 
 def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys):
@@ -171,7 +171,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["chat", "--env", "AgentR1/GSM8KTool-v0", "--checkpoint", str(tmp_path)]) == 2
     assert "no checkpoint of verl" in capsys.readouterr().err
     assert main([*argv, "--checkpoint", str(model)]) == 2
-    assert "one of --model FOLDER and --checkpoint" in capsys.readouterr().err
+    assert "either --model FOLDER or --checkpoint" in capsys.readouterr().err
     assert torch.get_num_threads() >= 1
 
 

@@ -124,14 +124,14 @@ def test_more_than_there_are_tasks(tmp_path: Path, capsys) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     rows = _demos(tmp_path / "a.jsonl", "--n", "5", "--data", str(tmp_path / "rows.jsonl"))
     assert len(rows) == 1
-    assert "5 were asked for, and the split has no more tasks" in capsys.readouterr().out
+    assert "fewer than --n 5: the split has no more tasks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--out", "a.csv"], "one of .jsonl, .parquet"),
-        (["--out", "a.jsonl", "--n", "0"], "--n must be at least 1"),
+        (["--out", "a.csv"], ".jsonl, .parquet"),
+        (["--out", "a.jsonl", "--n", "0"], "--n must be an integer of at least 1"),
         (["--out", "a.jsonl", "--noise", "2"], "noise must be a number from 0 to 1"),
         (["--out", "a.jsonl", "--split", "tset"], "test"),
         (["--out", "a.jsonl", "--wrapper", "Nothing"], "unknown wrapper"),
@@ -157,7 +157,7 @@ def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path: Path, name:
     (tmp_path / name).write_text("before")
     with pytest.raises(KeyboardInterrupt):
         write_rows(tmp_path / name, rows())
-    with pytest.raises(DataError, match="no episode is left"):
+    with pytest.raises(DataError, match="there is no episode to write"):
         write_rows(tmp_path / name, [])
     assert (tmp_path / name).read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1

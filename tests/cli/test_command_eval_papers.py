@@ -114,7 +114,7 @@ def test_episodes_that_an_error_ended(tmp_path, capsys):
     report, cells = table(capsys, path, "--skip-errors")
     assert report["errors"] == 2 and report["episodes"] == 1 and cells[0.0, 25]["recall"] == 0.5
     assert main(["eval-papers", path, "--skip-errors"]) == 0
-    assert "2 left out, which an error ended" in capsys.readouterr().out
+    assert "2 ended with an error and are left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

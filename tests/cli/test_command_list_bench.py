@@ -59,7 +59,7 @@ def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch,
 def test_other_ids_and_words_that_are_in_none(said):
     text = said("list", "FrozenLake-v1", "webshop")
     assert text.startswith("FrozenLake-v1\n") and "AgentR1/WebShop-v0" in text and text.count("  data") == 1
-    assert "no id has 'nope' in it. There are:" in said("list", "nope", expected=2)
+    assert "no id contains 'nope'. There are:" in said("list", "nope", expected=2)
     assert "unknown environment 'no_such:Env-v0'" in said("list", "no_such:Env-v0", expected=2)
 
 

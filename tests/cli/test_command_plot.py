@@ -150,7 +150,7 @@ def test_evaluations(tmp_path: Path, capsys) -> None:
     assert f"trained  30 episodes  success {rate:.3f}" in said and "+1.000 [+1.00, +1.00]" in said
     run = _run(tmp_path / "run", [_record(1, 0.5)])
     assert main(["plot", *paths, str(run), "--out", str(tmp_path / "b.png")]) == 2
-    assert "draw runs and evaluations apart" in capsys.readouterr().err
+    assert "and evaluations separately" in capsys.readouterr().err
 
 
 def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
@@ -192,7 +192,7 @@ def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
         (["nowhere"], "no such file or folder"),
         (["empty"], "no .jsonl file"),
         (["odd.jsonl"], "line 2: expected the metrics of a step"),
-        (["odd.jsonl", "--out", "a.gif"], "one of .png, .svg, .pdf"),
+        (["odd.jsonl", "--out", "a.gif"], ".png, .svg, .pdf"),
         (["odd.jsonl", "--smooth", "0"], "--smooth"),
         (["none.jsonl"], "the file is empty"),
         (["step.jsonl"], "an episode lacks a field"),

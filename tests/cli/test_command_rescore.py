@@ -46,7 +46,7 @@ def _rescore(path: Path, out: Path, *options: str) -> list[Episode]:
 def test_the_same_arguments_change_nothing(stored: Path, tmp_path: Path, capsys) -> None:
     assert _rescore(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
     said = capsys.readouterr().out
-    assert "35 episodes replayed, 35 with every observation as stored" in said
+    assert "35 episodes replayed, 35 with the same observations" in said
     assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
         [ENV, "30"], ["AgentR1/PaperSearch-v0", "5"], ["all", "35"]
     ]  # fmt: skip
@@ -77,8 +77,8 @@ def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, caps
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     after = _rescore(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
     said = capsys.readouterr().out
-    assert "3 episodes replayed, 1 with every observation as stored" in said
-    assert "2 episodes differ, in 1 observations, 1 by ending sooner" in said
+    assert "3 episodes replayed, 1 with the same observations" in said
+    assert "2 replays differ, in 1 observations, 1 by ending sooner" in said
     assert "1 episodes have no steps" in said
     assert len(after) == 4 and after[2].steps[-1].reward == 0.0
     assert len(_rescore(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
@@ -135,7 +135,7 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
         (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean"),
         (["--env-kwargs", '{"rewrd": 1}', "--env", ENV], "does not take"),
         (["--env-kwargs", '{"reward": "fame"}', "--env", ENV], "fame"),
-        (["--reward", "math:sqrt", "--wrapper", "FormatReward"], "--wrapper is for a replay"),
+        (["--reward", "math:sqrt", "--wrapper", "FormatReward"], "--wrapper is for replays"),
     ],
 )
 def test_bad_options(stored: Path, tmp_path: Path, capsys, options: list[str], message: str) -> None:
@@ -152,7 +152,7 @@ def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
     assert before[0].steps[0].reward == -0.25
     after = _rescore(run, tmp_path / "same.jsonl")
     assert [e.reward for e in after] == [e.reward for e in before]
-    assert "5 with every observation as stored" in capsys.readouterr().out
+    assert "5 with the same observations" in capsys.readouterr().out
     after = _rescore(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
     assert after[0].steps[0].info["reward_components"].keys() >= {"step", "invalid_action"}
     after = _rescore(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
@@ -161,7 +161,7 @@ def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
 
 def test_files(stored: Path, tmp_path: Path, capsys) -> None:
     assert main(["rescore", str(stored), "--out", str(stored)]) == 2
-    assert "is one of the files to be read" in capsys.readouterr().err
+    assert "is one of the input files" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["rescore", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
     assert "there is no episode" in capsys.readouterr().err
