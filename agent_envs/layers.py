@@ -25,7 +25,10 @@ def layers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
 
 
 def available_actions(env: gym.Env[Any, Any]) -> list[str] | None:
-    """Return `TextEnv.available_actions` of an environment; None if it does not have this hook."""
+    """Return `TextEnv.available_actions` of an environment; None if it does not have this hook.
+
+    A wrapper that changes the form of actions has `format_command`, which writes each of them in that form.
+    """
     return env.get_wrapper_attr("available_actions")() if env.has_wrapper_attr("available_actions") else None
 
 

@@ -18,7 +18,7 @@ from agent_envs import checks
 from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import JSONLines
-from agent_envs.messages import Observation, ToolSpec
+from agent_envs.messages import Observation
 from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -32,11 +32,7 @@ T = TypeVar("T")
 class _Running:
     """The episode that is being played."""
 
-    seed: int | None
-    index: int | None
-    instructions: str
-    tools: tuple[ToolSpec, ...]
-    reset_info: dict[str, Any]
+    start: Episode  # without steps
     observation: Observation
     steps: list[Step] = field(default_factory=list)
     response: Response | None = None
@@ -95,15 +91,21 @@ class RecordEpisodes(PlacedWrapper):
         self._check_target()
         index = (options or {}).get("index")
         observation, info = self.env.reset(seed=seed, options=options)
-        running = _Running(
+        first = to_json_types(observation)
+        start = Episode(
+            env_id=env_name(self),
+            episode_id="",
+            group_id=str(info.get("task_id", "")),
             seed=None if seed is None else int(seed),
             index=info.get("index", index),
             instructions=self.env.get_wrapper_attr("instructions"),
             tools=tuple(self.env.get_wrapper_attr("tools")) if self.env.has_wrapper_attr("tools") else (),
             reset_info=to_json_types(info),
-            observation=to_json_types(observation),
+            steps=(),
+            final_observation=first,
+            stop_reason=StopReason.CUT,
         )
-        self._running = [running]
+        self._running = [_Running(start, first)]
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -156,15 +158,9 @@ class RecordEpisodes(PlacedWrapper):
         steps = running.steps
         if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
             steps[-1] = replace(steps[-1], truncated=not steps[-1].terminated)
-        episode = Episode(
-            env_id=env_name(self),
-            episode_id=uuid.uuid4().hex,
-            group_id=str(running.reset_info.get("task_id", "")),
-            seed=running.seed,
-            index=running.index,
-            instructions=running.instructions,
-            tools=running.tools,
-            reset_info=running.reset_info,
+        episode = replace(
+            running.start,
+            episode_id=uuid.uuid4().hex,  # drawn here, since an episode that is branched is recorded several times
             steps=tuple(steps),
             final_observation=running.observation,
             stop_reason=reason,
