@@ -194,7 +194,6 @@ def test_no_adapter_imports_another(imports):
     assert wrong == []
 
 
-@pytest.mark.xfail(reason="a few are left", strict=False)
 def test_no_import_circles(imports):
     assert circles(imports) == []
 

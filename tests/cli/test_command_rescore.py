@@ -79,12 +79,12 @@ def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, caps
     said = capsys.readouterr().out
     assert "3 episodes replayed, 1 with the same observations" in said
     assert "2 replays differ, in 1 observations, 1 by ending sooner" in said
-    assert "1 episodes have no steps" in said
+    assert "1 episodes without steps" in said
     assert len(after) == 4 and after[2].steps[-1].reward == 0.0
     assert len(_rescore(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
     options = ["--env", ENV, "--env-kwargs", '{"level": 1}', "--only-same", "--out", str(tmp_path / "none.jsonl")]
     assert main(["rescore", str(stored), "--quiet", *options]) == 2
-    assert "--only-same leaves none" in capsys.readouterr().err
+    assert "--only-same leaves no episode" in capsys.readouterr().err
     assert not (tmp_path / "none.jsonl").exists()
 
 
@@ -164,7 +164,7 @@ def test_files(stored: Path, tmp_path: Path, capsys) -> None:
     assert "is one of the input files" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["rescore", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
-    assert "there is no episode" in capsys.readouterr().err
+    assert "no episode to rescore" in capsys.readouterr().err
     (tmp_path / "odd.jsonl").write_text('{"steps": []}\n')
     assert main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
     assert "schema_version" in capsys.readouterr().err
