@@ -24,7 +24,7 @@ from agent_envs.adapters.estimators.segments import (
 )
 from agent_envs.errors import ConfigError
 
-__all__ = ["add_token_rewards", "bi_level_gae", "gae", "token_gae"]
+__all__ = ["add_token_rewards", "bi_level_gae", "from_tokens", "gae", "token_gae"]
 
 
 def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -88,7 +88,7 @@ def token_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     delta = next_in_segment(v, tokens.lengths, final).mul_(options.gamma).sub_(v)
     add_token_rewards(delta, rows, steps, tokens, metrics)
     a = discounted_sums(delta, tokens.lengths, options.gamma * options.lam)
-    return _from_tokens(steps, options, tokens, a, a + v, metrics)
+    return from_tokens(steps, options, tokens, a, a + v, metrics)
 
 
 def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -132,7 +132,7 @@ def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     add_token_rewards(delta, rows, steps, tokens, metrics)
     delta[last] += turn_return - reward
     a = discounted_sums(delta, counts, options.gamma * options.lam)
-    return _from_tokens(steps, options, tokens, a, a + v, metrics)
+    return from_tokens(steps, options, tokens, a, a + v, metrics)
 
 
 def add_token_rewards(
@@ -165,7 +165,7 @@ def _token_values(rows: StepRows, tokens: TokenLayout, estimator: str) -> torch.
     return tokens.take(rows.tokens.values)
 
 
-def _from_tokens(
+def from_tokens(
     steps: StepLayout,
     options: EstimatorOptions,
     tokens: TokenLayout,
@@ -173,6 +173,7 @@ def _from_tokens(
     returns: torch.Tensor,
     metrics: dict[str, float],
 ) -> Advantages:
+    """Return the result of an estimator over tokens, whitened over tokens if asked for; ``a`` has shape [tokens]."""
     white = masked_whiten(a) if options.whiten else a
     at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)
     at_start[tokens.written] = returns[tokens.first[tokens.written]]

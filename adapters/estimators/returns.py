@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from agent_envs.adapters.estimators.critic import add_token_rewards
+from agent_envs.adapters.estimators.critic import add_token_rewards, from_tokens
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
-from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens, masked_whiten, whiten
+from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens, whiten
 
 __all__ = ["reinforce", "reinforce_pp"]
 
@@ -58,13 +58,4 @@ def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
     r = torch.zeros(int(tokens.lengths.sum()), dtype=torch.float64)
     add_token_rewards(r, rows, steps, tokens, metrics)
     g = discounted_sums(r, tokens.lengths, options.gamma)
-    a = masked_whiten(g) if options.whiten else g
-    at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)
-    at_start[tokens.written] = g[tokens.first[tokens.written]]
-    return Advantages(
-        steps.spread(tokens.step_means(a)),
-        steps.spread(at_start),
-        metrics,
-        token_advantages=tokens.spread(a),
-        token_returns=tokens.spread(g),
-    )
+    return from_tokens(steps, options, tokens, g, g, metrics)

@@ -143,8 +143,6 @@ class EnvTrainer(PPOTrainerSync):
             critic_config: CriticConfig = omega_conf_to_dataclass(self.config.critic)
             self.critic_wg.set_loss_fn(partial(critic_loss, config=critic_config))
 
-    # ------------------------------------------------------------------ batch layout
-
     def on_step_begin(self) -> None:
         """Forget the last step's prompts."""
         super().on_step_begin()
@@ -216,8 +214,6 @@ class EnvTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=tags)
         return keys, tags
 
-    # ------------------------------------------------------------------ advantages
-
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         batch = super()._compute_ref_log_prob(batch, metrics)
         # with LoRA the reference is the actor without its adapter; the flag would stay, and the critic has no adapter
@@ -253,8 +249,6 @@ class EnvTrainer(PPOTrainerSync):
         return tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
         )
-
-    # ------------------------------------------------------------------ updates
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None
@@ -296,8 +290,6 @@ class EnvTrainer(PPOTrainerSync):
         if "actor/ratio/moved" in metrics and (notice := self.watch.update(metrics["actor/ratio/moved"])):
             logger.warning(notice)
         return batch
-
-    # ------------------------------------------------------------------ metrics and episodes
 
     def _batch_metrics(
         self, batch: KVBatchMeta, extra: list[dict], table: StepTable, result: StepColumns
