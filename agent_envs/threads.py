@@ -108,7 +108,8 @@ def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     """Make several calls and return their results, in their order, when the slowest is done.
 
-    The calls run one after the other in this thread, which is fastest for short ones. If they take longer than a
+    The calls run one after the other in this thread, which is fastest for short ones: eight calls of 20 microseconds
+    take 22 each, and 34 with `run_in_thread` (`python benchmarks/threads.py --together 8`). If they take longer than a
     millisecond (ten at most, after many short batches), all that still wait get a thread each.
 
     Raises:

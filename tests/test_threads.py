@@ -1,7 +1,8 @@
-"""Worker threads: used again when free, never waited for, gone when idle, and not inherited by a forked child."""
+"""Worker threads are reused, never waited for, end when idle and are not inherited; loops in threads can be stopped."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import multiprocessing
 import random
@@ -12,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from agent_envs import threads as background
-from agent_envs.threads import run_in_thread, run_side_by_side
+from agent_envs import threads
+from agent_envs.threads import LoopThread, background_loop, is_responsive, run_in_thread, run_side_by_side
 
 
 @pytest.fixture(autouse=True)
 def _fresh_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_idle", [])
+    monkeypatch.setattr(threads, "_idle", [])
 
 
 def test_a_free_worker_is_used_again() -> None:
-    threads = {run_in_thread(threading.get_ident).result(timeout=5) for _ in range(20)}
-    assert len(threads) == 1
+    idents = {run_in_thread(threading.get_ident).result(timeout=5) for _ in range(20)}
+    assert len(idents) == 1
 
 
 def test_work_never_waits_for_other_work() -> None:
@@ -44,10 +45,10 @@ def test_arguments_results_and_exceptions_are_passed_on() -> None:
 
 
 def test_an_idle_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "_IDLE_SECONDS", 0.05)
     worker: Any = run_in_thread(threading.current_thread).result(timeout=5)
     worker.join(timeout=5)
-    assert not worker.is_alive() and background._idle == []
+    assert not worker.is_alive() and threads._idle == []
     assert run_in_thread(lambda: 1).result(timeout=5) == 1
 
 
@@ -111,3 +112,28 @@ def test_an_error_of_a_call_is_raised_once_all_are_done() -> None:
     with pytest.raises(ValueError, match="wrong"):
         run_side_by_side({"a": late, "b": wrong, "c": late})
     assert done == [1, 1]
+
+
+def test_a_stopped_loop_cancels_what_runs_on_it() -> None:
+    thread = LoopThread("test")
+    ended = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(asyncio.get_running_loop())
+
+    running = thread.submit(forever())
+    assert is_responsive(thread.loop)
+    thread.stop()
+    assert ended == [thread.loop] and running.cancelled() and thread.loop.is_closed()
+
+
+def test_a_blocked_background_loop_is_replaced() -> None:
+    blocked, release = background_loop(), threading.Event()
+    blocked.call_soon_threadsafe(release.wait)
+    assert not is_responsive(blocked, 0.05)
+    fresh = background_loop(replace=blocked)
+    assert fresh is not blocked and background_loop(replace=blocked) is fresh and is_responsive(fresh, 5)
+    release.set()
