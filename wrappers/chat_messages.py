@@ -31,7 +31,7 @@ class ChatMessages(PlacedWrapper):
     Args:
         env: An environment over text.
         reasoning: ``"keep"`` shows actions in full, so that prompts grow and sampled tokens stay; ``"strip"`` removes
-            their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered anew.
+            their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered from scratch.
         tools: ``"template"`` leaves the tools to the chat template (``env.tools``); ``"text"`` describes them in the
             system message and gives results the role ``user``, for models whose template has no tools.
         max_length: Maximum length of the list in characters of JSON. A message that would take more than half of the

@@ -161,7 +161,7 @@ class TokenBudget(ContextWrapper):
             return self._shared.start(messages)
         try:
             return self._shared.extend(self._prompt_ids, self._response_ids(), after)
-        except PromptError:  # the template drops earlier responses, so that actors render every prompt anew
+        except PromptError:  # the template drops earlier responses, so that actors render every prompt from scratch
             return self._shared.start(messages)
 
     def _response_ids(self) -> list[int]:

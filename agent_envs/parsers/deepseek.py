@@ -33,7 +33,7 @@ class DeepSeekParser(ReasoningParser):
 
     def _read(self, body: str) -> ParsedAction:
         outside, *parts = body.split(_BEGIN, MAX_CALLS + 1)
-        said, begun, _ = outside.partition(_BEGIN_ALL)
+        text, begun, _ = outside.partition(_BEGIN_ALL)
         calls: list[ToolCall | ParseFailure] = []
         for part in parts:
             calls.append(too_many() if len(calls) == MAX_CALLS else _read_call(part))
@@ -41,7 +41,7 @@ class DeepSeekParser(ReasoningParser):
             calls.append(ParseFailure(f"expected {self.describe()}", body))
         if not calls:
             return no_calls(body, (_SEPARATOR, _END, _END_ALL), self.describe())
-        return ParsedAction(said.strip(), tuple(calls))
+        return ParsedAction(text.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         return f"{_BEGIN_ALL}{_BEGIN}{call.name}{_SEPARATOR}{written_json(call.arguments)}{_END}{_END_ALL}"

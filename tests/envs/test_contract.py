@@ -154,7 +154,7 @@ def test_instructions_are_shown_once():
         ("FormatReward(weight=__import__('os'))", "must be a literal"),
         ("FormatReward(**{})", "Name\\(key=value"),
         ("FormatReward(wait=1)", "unexpected keyword"),
-        ("no_such_module:Wrapper", "there is no wrapper no_such_module:Wrapper"),
+        ("no_such_module:Wrapper", "wrapper no_such_module:Wrapper cannot be loaded"),
         ("(", "a wrapper is written"),
         ("", "a wrapper is written"),
     ],

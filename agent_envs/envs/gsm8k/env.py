@@ -83,6 +83,9 @@ class _GSM8K(TextEnv):
     def own_task(self, question: str) -> GSM8KTask:
         return GSM8KTask("gsm8k/question", question, answer="", solution="")
 
+    def prompt_state(self) -> dict[str, Any]:
+        return {"question": self.task.question}
+
 
 class GSM8KEnv(_GSM8K, ProblemEnv):
     """Answer a word problem in one text.
