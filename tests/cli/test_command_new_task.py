@@ -72,10 +72,10 @@ def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path: Path, name:
         ("été", "lower-case"),
         ("9lives", "lower-case"),
         ("x" * 41, "at most 40"),
-        ("class", "taken by Python"),
-        ("json", "taken by Python"),
-        ("tests", "taken by"),
-        ("numpy", "is installed already"),
+        ("class", "used by Python"),
+        ("json", "used by Python"),
+        ("tests", "used by"),
+        ("numpy", "is already installed"),
     ],
 )
 def test_names_that_are_refused(tmp_path: Path, monkeypatch, capsys, name: str, message: str):
@@ -150,9 +150,10 @@ def test_into_a_checkout(root: Path, tmp_path: Path, capsys, name: str):
     ids = [line.split('"')[1] for line in after.splitlines() if line.startswith('    "AgentR1/')]
     assert ids == sorted(ids) and env_id in ids
     _run(checkout, "ruff", "format", "--no-cache", "--check", "agent_envs/registration.py")
-    _run(checkout, "ruff", "check", "--no-cache", f"tests/test_{name}.py", "agent_envs", "datasets")
+    _run(checkout, "ruff", "check", "--no-cache", f"tests/envs/test_{name}.py", "agent_envs", "datasets")
     if name == "night_shop":
-        _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", f"tests/test_{name}.py")
+        _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", f"tests/envs/test_{name}.py")
+        assert f"    agent_envs.envs.{name}\n" in (checkout / "setup.cfg").read_text()
     assert main(command) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
     assert registration.read_text() == after
