@@ -26,6 +26,12 @@ _KNIVES = frozenset({"knifetype", "butterknifetype"})
 _TYPE_ORDER = ("object", "agent", "location", "otype", "receptacle", "rtype")
 
 
+_ATTRIBUTES = """
+    _base agent at cleaners contents coolers family full_hands go goal heaters held here holders inner locations marks
+    names odd openable opened rank receptacles room start task things tools uses wanted wording
+"""  # more than an instance's dict is fast for
+
+
 class GroundedGame:
     """The fixed part of a game.
 
@@ -37,6 +43,8 @@ class GroundedGame:
         DataError: The problem cannot be played: it has no agent or several, a goal outside this domain, or a goal that
             nothing could ever reach.
     """
+
+    __slots__ = tuple(_ATTRIBUTES.split())
 
     def __init__(self, problem: Problem, where: str = "the game") -> None:
         types = problem.objects
