@@ -1,7 +1,7 @@
-"""Snapshots of an environment with its wrappers, so that an episode made with ``gym.make`` branches exactly.
+"""Snapshots of an environment with its wrappers, to branch an episode exactly.
 
-``env.unwrapped.snapshot()`` holds the task's own state. Step limits and reward wrappers count too: ``snapshot(env)``
-holds theirs as well.
+``env.unwrapped.snapshot()`` has the state of the task alone. ``snapshot(env)`` also has the state of wrappers, such as
+step counts and reward totals.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["EnvSnapshot", "Forgetful", "restore", "snapshot", "tried"]
 
-# What Gymnasium's Wrapper and RecordConstructorArgs keep: arguments and caches, not state; and `_shared`, where a
-# wrapper keeps what it does not own alone, such as a tokenizer.
+# Arguments and caches of Gymnasium's Wrapper and RecordConstructorArgs; and `_shared`, where a wrapper keeps what it
+# shares with others, such as a tokenizer.
 _NOT_STATE = frozenset(
     {"env", "_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec", "spec", "_shared"}
 )
@@ -29,7 +29,7 @@ _NOT_STATE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EnvSnapshot:
-    """A point in an episode, wrappers included."""
+    """A point in an episode, including its wrappers."""
 
     wrappers: tuple[tuple[str, dict[str, Any]], ...]
     """Class name and state of each wrapper, outermost first."""
@@ -39,18 +39,18 @@ class EnvSnapshot:
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """A wrapper whose record outlives a snapshot, in a file say."""
+    """A wrapper whose records outlive a snapshot, for example in a file."""
 
     def forget(self) -> None:
-        """Record nothing until the next reset, or until a snapshot from before is restored."""
+        """Record nothing until the next reset, or until an earlier snapshot is restored."""
 
 
 def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
-    """This point of the episode: the environment's state and that of every wrapper.
+    """Return this point of the episode: the state of the environment and of every wrapper.
 
     Raises:
-        ConfigError: The innermost environment is no ``TextEnv``.
-        gymnasium.error.ResetNeeded: There is no episode before the first reset.
+        ConfigError: The innermost environment is not a ``TextEnv``.
+        gymnasium.error.ResetNeeded: ``reset`` has not been called yet.
 
     >>> import agent_envs
     >>> env = gym.make("AgentR1/GSM8KTool-v0")
@@ -67,20 +67,20 @@ def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
 
 
 def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[Any, dict[str, Any]]:
-    """Return to a snapshot of this environment, or of another with the same arguments and wrappers.
+    """Return to a snapshot of this environment, or of another one with the same arguments and wrappers.
 
     Returns:
-        The observation at that point as the policy saw it, where the wrappers that change observations keep it as
-        `last_observation` (all of this package's do), and a reset's info as the innermost environment gives it.
+        The observation at that point, and info as after a reset of the innermost environment. The observation is as the
+        policy saw it if wrappers that change observations keep it as `last_observation`, as all of this package do.
 
     Raises:
-        ConfigError: The wrappers are others than the snapshot's.
+        ConfigError: The snapshot is of an environment with other wrappers.
     """
     base, wrappers = _chain(env)
     names = [type(w).__name__ for w in wrappers]
     expected = [name for name, _ in point.wrappers]
     if names != expected:
-        raise ConfigError(f"the snapshot is of an environment in the wrappers {expected}, this one has {names}")
+        raise ConfigError(f"the snapshot is of an environment with the wrappers {expected}, this one has {names}")
     for wrapper, (_, state) in zip(wrappers, point.wrappers, strict=True):
         vars(wrapper).update(copy.deepcopy(state))
     observation, info = base.restore(point.env)
@@ -90,10 +90,10 @@ def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[Any, dict[str, 
 
 @contextmanager
 def tried(env: gym.Env[Any, str]) -> Iterator[None]:
-    """Within it actions are tried: at its end the environment is as before, and no wrapper has recorded them.
+    """Try actions inside this context: at its end the environment is as before, and no wrapper has recorded them.
 
     Raises:
-        ConfigError: The innermost environment is no ``TextEnv``.
+        ConfigError: The innermost environment is not a ``TextEnv``.
     """
     point = snapshot(env)
     for wrapper in _chain(env)[1]:

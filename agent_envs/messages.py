@@ -1,4 +1,4 @@
-"""Chat messages and tool calls as plain records, in the form chat templates and OpenAI-compatible servers take.
+"""Chat messages and tool calls, in the form that chat templates and OpenAI-compatible servers take.
 
 Formats: https://platform.openai.com/docs/api-reference/chat (messages, tools); Hugging Face's
 ``apply_chat_template``.
@@ -51,7 +51,7 @@ class Message(TypedDict):
 
 
 Observation = str | list[Message]
-"""What a policy sees: the environment's new words, or (``ChatMessages``) the whole next prompt."""
+"""What a policy sees: the environment's reply, or with ``ChatMessages`` the whole next prompt."""
 
 
 @dataclass(slots=True)  # not frozen, for speed: see Outcome
@@ -66,34 +66,34 @@ class ToolCall:
     """The text the call was read from."""
 
     def to_message_entry(self, call_id: str) -> dict[str, Any]:
-        """The call as an entry of an assistant message's ``tool_calls``."""
+        """Return the call as an entry of an assistant message's ``tool_calls``."""
         function = {"name": self.name, "arguments": json.dumps(self.arguments)}
         return {"id": call_id, "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A tool call that was begun and could not be read."""
+    """A tool call that could not be read."""
 
     error: str
-    """What was expected and what came, for the policy to read."""
+    """What was expected and what came instead, for the policy."""
     raw: str = ""
     """The text that could not be read."""
 
 
 def join_tool_results(results: list[dict[str, Any]]) -> str:
-    """The observation that shows tool results: their contents in call order, a line break between two."""
+    """Return the observation that shows tool results: their contents in call order, one per line."""
     if len(results) == 1:
         return results[0]["content"]
     return "\n".join(result["content"] for result in results)
 
 
 def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Message]:
-    """The messages that show an observation to a chat model.
+    """Return the messages that show an observation to a chat model.
 
-    Tool results become one message of role ``tool`` per call. Any other observation, and one that a wrapper or
-    a length limit has changed, is one message of role ``user``. Where ``info["rebuilt"]`` is true, the observation is
-    all there is to know: the conversation begins anew with it.
+    Tool results become one message of role ``tool`` per call. Any other observation, or one that a wrapper or a length
+    limit has changed, becomes one message of role ``user``. If ``info["rebuilt"]`` is true, the conversation starts
+    again from this observation.
     """
     results = info.get("tool_results")
     if results and not info.get("rebuilt", False) and join_tool_results(results) == observation:
@@ -102,7 +102,7 @@ def observation_messages(observation: str, info: Mapping[str, Any]) -> list[Mess
 
 
 def latest_words(observation: Observation) -> Observation:
-    """What answers the policy's last message: the end of a whole prompt, which is whole where it begins anew.
+    """Return what follows the policy's last message in a prompt, or all of it if the policy has not spoken yet.
 
     >>> prompt: list[Message] = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "North."}]
     >>> latest_words([*prompt, {"role": "user", "content": "A wall."}])
@@ -110,12 +110,12 @@ def latest_words(observation: Observation) -> Observation:
     """
     if isinstance(observation, str):
         return observation
-    said = [i for i, message in enumerate(observation) if message.get("role") == "assistant"]
-    return observation[said[-1] + 1 :] if said else observation
+    indices = [i for i, message in enumerate(observation) if message.get("role") == "assistant"]
+    return observation[indices[-1] + 1 :] if indices else observation
 
 
 def observation_text(observation: Observation) -> str:
-    """An observation for a person to read: messages come with their roles.
+    """Return an observation as text for a person, with the role of each message.
 
     >>> observation_text([{"role": "user", "content": "Go."}])
     '[user]\\nGo.'

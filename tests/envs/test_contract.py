@@ -185,7 +185,7 @@ def test_an_episode_branches_with_its_wrappers():
     agent_envs.restore(other, point)
     other.step("x")
     assert other.step("x")[3]
-    with pytest.raises(ValueError, match="in the wrappers"):
+    with pytest.raises(ValueError, match="with the wrappers"):
         agent_envs.restore(SayEnv(), point)
     with pytest.raises(gym.error.ResetNeeded):
         agent_envs.snapshot(SayEnv())
