@@ -238,7 +238,7 @@ def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> For
             ("inreceptacle", "?o", "?r"),
         )
     else:
-        raise DataError(f"there is no task family {family!r}; there are: {', '.join(FAMILIES)}")
+        raise DataError(f"there is no task family {family!r}; the families are: {', '.join(FAMILIES)}")
     variable = "?o1" if family == "pick_two_obj_and_place" else "?o"
     inner = ("exists", ((variable, "object"),), ("and", *first))
     return ("and", ("exists", (("?r", "receptacle"),), inner))

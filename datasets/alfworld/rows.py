@@ -147,13 +147,13 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
         if not names:
             raise DataError(f"{folder} is empty: expected the folders {', '.join(SPLITS)} with games in them")
         raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
-    found = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
-    games = tuple(game for game, solvable in found if (solvable or unsolvable) and game.family in families)
+    all_games = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
+    games = tuple(game for game, solvable in all_games if (solvable or unsolvable) and game.family in families)
     if not games:
         raise DataError(
-            f"{folder / name} has no game to play: {len(found)} game files, {sum(s for _, s in found)} of them flagged "
-            f"solvable, none of the families {', '.join(families)}"
-            if found
+            f"{folder / name} has no game to play: {len(all_games)} game files, {sum(s for _, s in all_games)} of them "
+            f"flagged solvable, none of the families {', '.join(families)}"
+            if all_games
             else f"{folder / name} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
         )
     return Games(data, split, games)
@@ -162,7 +162,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
 @functools.lru_cache(16)
 def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], ...]:
     """Return all games of a split with their flag; `changed` is when the split's folder was modified."""
-    found = []
+    games = []
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()
         if (
@@ -176,9 +176,9 @@ def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], .
         file = os.path.join(path, GAME_FILE)
         family = _read_json(os.path.join(path, TRAJECTORY_FILE)).get("task_type")
         if not isinstance(family, str):
-            raise DataError(f"{path}/{TRAJECTORY_FILE}: expected a family under 'task_type', got {family!r:.70}")
-        found.append((Game(relative, family, file), _is_solvable(file)))
-    return tuple(sorted(found, key=lambda pair: pair[0].task_id))
+            raise DataError(f"{path}/{TRAJECTORY_FILE}: expected text under 'task_type', got {family!r:.70}")
+        games.append((Game(relative, family, file), _is_solvable(file)))
+    return tuple(sorted(games, key=lambda pair: pair[0].task_id))
 
 
 def _is_solvable(file: str) -> bool:

@@ -1,4 +1,4 @@
-"""A question to be answered by searching, whatever data set it comes from."""
+"""The question-answering task, the same for generated and real questions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class QATask:
     answers: tuple[str, ...]
     """The gold answer, then its aliases."""
     supporting: tuple[str, ...]
-    """Titles of the articles that the answer rests on, each once; in the order of use where it is known."""
+    """Titles of the articles that the answer requires, each once, in the order of use if it is known."""
     question_type: str
-    """"bridge", "comparison", "yesno" or what the data set calls it; "" where it does not say."""
+    """"bridge", "comparison", "yesno" or what the data set calls it; "" if it does not say."""
     hops: int
-    """How many articles the answer rests on; 0 where the data set does not say."""
+    """How many articles the answer requires; 0 if the data set does not say."""
     question_id: str = ""
     """The data set's own id."""
     level: str = ""

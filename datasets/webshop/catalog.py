@@ -194,8 +194,8 @@ def _identity(source: GeneratedShop | ReleasedFiles) -> tuple[dict[str, Any], st
     else:
         about = {"files": [str(path.resolve()) for path in source.paths]}
         contents = source.fingerprint()
-    known = json.dumps([VERSION, about, contents, _code(isinstance(source, GeneratedShop))])
-    return about, hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    identity = json.dumps([VERSION, about, contents, _code(isinstance(source, GeneratedShop))])
+    return about, hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def convert(

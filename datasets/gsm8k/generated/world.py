@@ -42,7 +42,7 @@ PLAIN_ITEMS = ITEMS[:16]
 BOXES: tuple[str, ...] = _WORDS["boxes"]
 LINKS: tuple[str, ...] = _WORDS["links"]
 GIVEN: dict[str, tuple[str, ...]] = _WORDS["given"]
-"""How the first quantity of each kind is told."""
+"""How the text states the first quantity of each kind."""
 ASK_NOW: dict[str, tuple[str, ...]] = _WORDS["ask_now"]
 """How the final quantity of each kind is asked for."""
 HAS: dict[str, str] = _WORDS["has"]
