@@ -13,8 +13,13 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import torch
-from verl.plugin.platform import PlatformBase, PlatformRegistry
+from agent_envs.errors import MissingExtraError
+
+try:
+    import torch
+    from verl.plugin.platform import PlatformBase, PlatformRegistry
+except ImportError as e:
+    raise MissingExtraError("verl", extra="verl") from e
 
 __all__ = ["PlatformCPU"]
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from omegaconf import OmegaConf
 from tqdm import tqdm
 
 import agent_envs
@@ -69,6 +68,8 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
     Raises:
         BackendError: verl failed; the message has its last error.
     """
+    from omegaconf import OmegaConf
+
     # Unix sockets go in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
     # name follows from the run, so that the next start clears what a killed one left.
     ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(folder.out)).hexdigest()[:12]}"

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
 from agent_envs.adapters.verl.run.curve import draw_curve
@@ -25,6 +23,8 @@ __all__ = ["check_model", "describe", "train"]
 
 def describe(composed: Composed) -> str:
     """Return what a run is made of: its tasks, where the preset differs from published settings, verl's settings."""
+    from omegaconf import OmegaConf
+
     run, verl = composed.run, composed.verl()
     lines = [
         f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "

@@ -12,8 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from agent_envs.errors import MissingExtraError
+
+try:
+    import numba
+except ImportError as e:
+    raise MissingExtraError("numba", extra="search") from e
 
 __all__ = ["WINDOW", "top_documents"]
 

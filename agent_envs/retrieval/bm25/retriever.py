@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agent_envs.checks import choice
-from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import corpus_files, read_lines
@@ -245,12 +245,10 @@ class BM25Retriever:
         return max(counts.values()) <= 2 or all(n & (n - 1) == 0 for n in counts.values())
 
     def _load_numba(self) -> None:
-        try:
-            from agent_envs.retrieval.bm25 import numba_search as bm25_numba
-        except ImportError as e:
-            raise MissingExtraError("numba", "search") from e
-        self._compiled = bm25_numba.top_documents
-        self._window = bm25_numba.WINDOW
+        from agent_envs.retrieval.bm25 import numba_search
+
+        self._compiled = numba_search.top_documents
+        self._window = numba_search.WINDOW
 
     def _search_numba(self, counts: Counter[int], k: int) -> tuple[np.ndarray, np.ndarray]:
         try:
