@@ -300,7 +300,7 @@ def full_rows(folder: Path) -> list[tuple[str, str, str]]:
     for engine in ("auto", "numpy"):
         if engine == "numpy":
             catalog._index._engine, catalog._index._compiled = engine, None
-            catalog._remembered_search.cache_clear()
+            catalog._cached_search.cache_clear()
         median, slow = search_times(catalog, [goals[number].instruction for number in range(300)])
         name = "search with numba, if installed" if engine == "auto" else "search with numpy"
         rows.append(
