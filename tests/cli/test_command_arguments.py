@@ -95,7 +95,7 @@ def test_an_openai_policy_from_the_command_line() -> None:
         ([], "--policy openai needs --model"),
         (["--policy", "expert", "--model", "m"], "--policy expert does not read --model"),
         (["--policy", "random", "--logprobs"], "--policy random does not read --logprobs"),
-        (["--policy", "expert", "--demo-noise", "2"], "in \\[0, 1\\]"),
+        (["--policy", "expert", "--demo-noise", "2"], "noise must be a number from 0 to 1"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--request", "7"], "--request must be a JSON object"),
         (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url must be a URL such as http://"),
         (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
