@@ -185,7 +185,7 @@ def test_errors_keep_their_types(server):
         env.step("x")
     with pytest.raises(TaskIndexError, match="0 to 99999"):
         env.reset(options={"index": 10**9})
-    with pytest.raises(ConfigError, match="a reset option must be 'index', 'question'"):
+    with pytest.raises(ConfigError, match="a reset option must be one of 'index', 'question'"):
         env.reset(options={"indx": 3})
     with pytest.raises(ConfigError, match="must be an integer"):
         env.reset(options={"index": "3"})
