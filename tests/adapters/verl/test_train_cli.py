@@ -89,7 +89,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["--wrapper", "FormatReward(weight"], "a wrapper is written"),
         (["--wrapper", "SlidingWindow(k=2)"], "In this order: ChatMessages, SlidingWindow"),
         (["--wrapper", "ChatMessages", "--wrapper", "RebuildPrompt"], "In this order: RebuildPrompt, ChatMessages"),
-        (["--wrapper", "RewardNormalisation(by='kind')"], "the reset's info has no 'kind'"),
+        (["--wrapper", "RewardNormalisation(by='kind')"], "by='kind': the reset's info has no such key"),
         (["--env-kwargs", "{level: 1}"], "--env-kwargs is not valid JSON"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "use --split"),
