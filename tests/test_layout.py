@@ -225,6 +225,8 @@ def test_sizes(root):
 
 
 def test_the_top_folders_are_linked_and_datasets_stays_a_namespace(root):
+    if not (root / ".git").exists():
+        pytest.skip("an sdist has no links")
     for name in TOP:
         link = root / "agent_envs" / name
         assert link.is_symlink() and not Path(link.readlink()).is_absolute()
