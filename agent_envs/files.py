@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,27 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
-__all__ = ["FileLock", "JSONLines", "numbered_lines", "replacing", "write_text"]
+__all__ = ["FileLock", "JSONLines", "numbered_lines", "replacing", "table", "write_text"]
 
 _LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
+
+
+@functools.cache
+def table(package: str, name: str) -> Any:
+    """Return the contents of a JSON file that is shipped with a package, arrays as tuples. It is read only once.
+
+    Args:
+        package: The package that holds the file: `__package__` for a module next to it.
+        name: The file's name.
+    """
+    return _immutable(json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8")))
+
+
+def _immutable(value: Any) -> Any:
+    """Turn lists, in objects too, into tuples."""
+    if isinstance(value, dict):
+        return {key: _immutable(item) for key, item in value.items()}
+    return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

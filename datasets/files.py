@@ -1,4 +1,4 @@
-"""Files of task rows: finding those of a split, putting prepared data in place, and tables shipped with the package.
+"""Files of task rows: finding those of a split, and putting prepared data in place.
 
 A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
 `train-00000-of-00001.parquet`) and every sub-folder with such files is a split. A file whose name merely contains a
@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ __all__ = [
     "find_local_splits",
     "find_splits",
     "replaced_folder",
-    "table",
     "write_jsonl",
 ]
 
@@ -47,24 +44,6 @@ _SPLIT_WORDS = {
 _HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
 _NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
 _NOT_SPLIT_STEMS = ("passages", "papers")
-
-
-@functools.cache
-def table(package: str, name: str) -> Any:
-    """Return the contents of a JSON file that is shipped with a package, arrays as tuples. It is read only once.
-
-    Args:
-        package: The package that holds the file: `__package__` for a module next to it.
-        name: The file's name.
-    """
-    return _immutable(json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8")))
-
-
-def _immutable(value: Any) -> Any:
-    """Turn lists, in objects too, into tuples."""
-    if isinstance(value, dict):
-        return {key: _immutable(item) for key, item in value.items()}
-    return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:

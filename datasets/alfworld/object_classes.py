@@ -6,7 +6,7 @@ in the released games: `CounterTop`, `SoapBar`.
 
 from __future__ import annotations
 
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = [
     "CAN_CONTAIN",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent_envs.files import table
 from agent_envs.retrieval.analysis.analyzer import MAX_TOKEN_LENGTH, STOP_WORDS, analyze, tokenize
 from agent_envs.retrieval.analysis.porter import stem
-from agent_envs.retrieval.analysis.word_break import RANGES
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_stems_are_nltks():
 def test_tables():
     assert len(STOP_WORDS) == 33
     seen = set()
-    for ranges in RANGES.values():
-        for text in ranges.split():
+    for entry in table("agent_envs.retrieval.analysis", "word_break.json").values():
+        for text in " ".join(entry["ranges"]).split():
             first, _, last = text.partition("-")
             points = range(int(first, 16), int(last or first, 16) + 1)
             assert points and not seen & {points[0], points[-1]}

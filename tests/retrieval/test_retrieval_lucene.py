@@ -16,9 +16,9 @@ import pytest
 
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import table
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS, analyze
-from agent_envs.retrieval.analysis.word_break import RANGES
 from agent_envs.retrieval.lucene import load_pyserini
 
 pytestmark = [
@@ -62,8 +62,8 @@ def test_real_texts_have_lucenes_terms(data_dir, lucene_analyze):
 def test_every_class_of_characters_has_lucenes_terms(lucene_analyze):
     """One at the ends of each range, between letters, digits and spaces; and pairs of classes."""
     rng = random.Random(0)
-    for name, ranges in RANGES.items():
-        for end in ranges.replace("-", " ").split():
+    for name, entry in table("agent_envs.retrieval.analysis", "word_break.json").items():
+        for end in " ".join(entry["ranges"]).replace("-", " ").split():
             c = chr(int(end, 16))
             text = f"{c} a{c} {c}b a{c}b 1{c}1 カ{c}カ {c}{c} א{c}א 一{c} x"
             assert analyze(text) == list(lucene_analyze(text)), (name, end)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
-from importlib import resources
 from typing import Any
+
+from agent_envs.files import table
 
 __all__ = ["token_pieces", "words"]
 
@@ -57,8 +57,6 @@ def token_pieces() -> dict[str, tuple[str, ...]]:
     return table
 
 
-@functools.cache
 def _document() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("words.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = table(__package__, "words.json")
     return document

@@ -9,7 +9,7 @@ import functools
 from dataclasses import dataclass
 
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = ["HEIGHTS", "ROOMS", "SIZES", "TASK_PHRASES", "Room", "lamp_weight", "placement_weight"]
 

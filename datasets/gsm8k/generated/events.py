@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent_envs.datasets.files import table
 from agent_envs.datasets.gsm8k.generated.world import HAS, TIMES, Event, Quantity, World
+from agent_envs.files import table
 
 __all__ = ["EVENTS", "event"]
 

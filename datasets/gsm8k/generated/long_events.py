@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_envs.datasets.draws import Impossible
-from agent_envs.datasets.files import table
 from agent_envs.datasets.gsm8k.generated.events import EVENTS, event
 from agent_envs.datasets.gsm8k.generated.world import HAS, PARTS, PERCENTS, Quantity, World
+from agent_envs.files import table
 
 __all__ = ["EVENTS"]
 

@@ -13,7 +13,7 @@ from operator import add, floordiv, mul, sub
 from typing import NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = [
     "ASK_NOW",

@@ -7,7 +7,7 @@ in queries, {a} and {b} are topics, {s} a setting and {x} a method. Invented wor
 
 from __future__ import annotations
 
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = [
     "ALIASES",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = ["KINDS", "OCCUPATIONS", "Kind"]
 

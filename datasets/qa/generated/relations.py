@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_envs.datasets.files import table
 from agent_envs.datasets.qa.generated.kinds import KINDS
+from agent_envs.files import table
 
 __all__ = ["RELATIONS", "Relation", "relations_of"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = ["ADJECTIVES", "BRAND_ENDS", "BRAND_STARTS", "OPTION_VALUES", "Kind", "kinds"]
 

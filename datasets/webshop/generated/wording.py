@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent_envs.datasets.draws import Draws
-from agent_envs.datasets.files import table
+from agent_envs.files import table
 
 __all__ = ["instruction", "is_plural", "shown_value", "synthetic_instruction", "with_article"]
 
