@@ -356,5 +356,5 @@ def _differences(config: Any, run: RunConfig) -> tuple[Difference, ...]:
     found = []
     for key, entry in config.published.items():
         if "value" in entry and entry.value != ours(key):
-            found.append(Difference(key, entry.value, ours(key), entry.why))
+            found.append(Difference(key, entry.value, ours(key), entry.get("why", "set on the command line")))
     return tuple(found)

@@ -217,3 +217,9 @@ def test_recipes_name_presets_that_exist(script: Path, tmp_path: Path) -> None:
     assert given[:2] == ["train", "--preset"] and given[-2:] == ["--seed", "1"]
     assert given[2].split("/")[2] == re.search(r"ALGO:-(\w+)", script.read_text())[1]  # type: ignore[index]
     _compose(given[2])
+
+
+def test_a_setting_of_the_command_line_is_shown_beside_the_published_one(capsys):
+    command = ["train", "--preset", "any/webshop/grpo", "--model", "some/model", "--dry-run"]
+    assert main([*command, "actor_rollout_ref.actor.optim.lr=2e-6"]) == 0
+    assert "optim.lr: 2e-06 (published: 1e-06): set on the command line" in capsys.readouterr().out
