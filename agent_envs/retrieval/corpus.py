@@ -14,19 +14,15 @@ from agent_envs.checks import shown
 from agent_envs.errors import DataError
 from agent_envs.files import numbered_lines
 
-__all__ = ["corpus_files", "document_title", "read_corpus", "read_lines", "row_contents", "row_id"]
+__all__ = ["corpus_files", "document_title", "read_corpus", "read_lines", "read_objects", "row_contents", "row_id"]
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
 
 def row_id(row: Mapping[str, Any], where: object) -> str:
-    """Return the id of a row as a string; it may be an integer.
-
-    Raises:
-        DataError: The id is missing or invalid; the message names `where`.
-    """
+    """Return the id of a row, a string or an integer, as a string. Raises DataError, which names `where`."""
     if not isinstance(row, Mapping):
-        raise DataError(f"{where}: expected an object with id and text, got {type(row).__name__}")
+        raise DataError(f"{where}: expected an object with an id, got {type(row).__name__}")
     doc_id = row.get("id")
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
         doc_id = str(doc_id)
@@ -71,11 +67,7 @@ def document_title(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def corpus_files(source: str | Path) -> list[Path]:
-    """Return the files of a corpus: the file itself, or those in a folder, sorted by name.
-
-    Raises:
-        DataError: There are no files.
-    """
+    """Return the files of a corpus: the file, or those in a folder, sorted by name. Raises DataError without any."""
     source = Path(source)
     if source.is_file():
         return [source]
@@ -97,29 +89,23 @@ def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield the rows of a corpus, each with its line.
+    """Yield the rows of a corpus after the first `skip`, each with its line. Raises what `read_corpus` raises."""
+    for row, line, where in read_objects(source, skip=skip):
+        row_id(row, where)
+        row_contents(row, where)
+        yield row, line
 
-    Args:
-        source: A file, or a folder of files.
-        skip: Number of rows to skip at the beginning.
 
-    Raises:
-        DataError: A file cannot be read, or a line is not a row; the message names both.
-    """
+def read_objects(source: str | Path, *, skip: int = 0) -> Iterator[tuple[Any, bytes, str]]:
+    """Yield what the JSON lines of a file or a folder of files hold, each with its line and the place for errors."""
     for path in corpus_files(source):
         for number, line in numbered_lines(path):
             if skip:
                 skip -= 1
                 continue
-            yield _parse(line, path, number), line.strip()
-
-
-def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as e:
-        raise DataError(f"{path}, line {number}: not JSON ({e})") from e
-    where = f"{path}, line {number}"
-    row_id(row, where)
-    row_contents(row, where)
-    return row
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as e:
+                raise DataError(f"{where}: not JSON ({e})") from e
+            yield row, line.strip(), where

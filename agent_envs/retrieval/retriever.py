@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval.corpus import row_id
 
-__all__ = ["Hit", "Retriever", "StaticRetriever", "check_request"]
+__all__ = ["Hit", "Retriever", "Shared", "StaticRetriever", "check_request"]
 
 Hit = tuple[str, float]
 """A document's id and its score."""
@@ -41,6 +41,13 @@ def check_request(query: object, k: object) -> None:
         raise ConfigError(f"a query must be a string, got {type(query).__name__}")
     if type(k) is not int or k < 1:
         integer("k", k, minimum=1)
+
+
+class Shared:
+    """Something that all copies of an environment share, because it never changes or is only a cache."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 class StaticRetriever:

@@ -35,7 +35,7 @@ from agent_envs.retrieval.papers import Paper, PaperBackend, open_backend
 from agent_envs.retrieval.papers.arxiv_api import arxiv_backend, read_feed, search_text
 from agent_envs.retrieval.papers.http_api import http_backend
 from agent_envs.retrieval.papers.semantic_scholar import semantic_scholar_backend
-from agent_envs.retrieval.papers.store import ReplyStore
+from agent_envs.retrieval.papers.service import ReplyStore
 
 FAST = "retries=1&backoff=0.01&interval=0&cache=off"
 PAPER = {"paperId": "p" * 40, "externalIds": {"ArXiv": "2009.02040"}, "title": "Graph\n attention", "abstract": None}

@@ -28,7 +28,7 @@ from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import corpus_files, read_lines
-from agent_envs.retrieval.retriever import Hit, check_request
+from agent_envs.retrieval.retriever import Hit, Shared, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
 __all__ = ["BM25Retriever"]
@@ -64,7 +64,7 @@ class _Tokens(dict[str, int]):
         return number
 
 
-class BM25Retriever:
+class BM25Retriever(Shared):
     """Searches an index in a folder, which is mapped into memory and shared by all threads and processes.
 
     Make one with `build` or `open`.
@@ -195,9 +195,6 @@ class BM25Retriever:
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.documents)
-
-    def __deepcopy__(self, memo: object) -> BM25Retriever:
-        return self  # it never changes, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:

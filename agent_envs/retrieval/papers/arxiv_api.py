@@ -18,8 +18,8 @@ from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, plain_arxiv_id, within_date
 from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, semantic_scholar
-from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, cache_folder, parse_options
-from agent_envs.retrieval.papers.store import ReplyStore
+from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, ReplyStore, Service, cache_folder, parse_options
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["ArxivAPI", "arxiv_backend", "read_feed", "search_text"]
 
@@ -38,7 +38,7 @@ class _EmptyPageError(BackendReplyError):
     """A page without results although there are more."""
 
 
-class ArxivAPI:
+class ArxivAPI(Shared):
     """arXiv's papers.
 
     Args:
@@ -51,9 +51,6 @@ class ArxivAPI:
         self._service, self._citations = service, citations
         self._page_size = integer("page_size", page_size, minimum=1, maximum=2000)
         self.blocking = not service.offline
-
-    def __deepcopy__(self, memo: object) -> ArxivAPI:
-        return self  # shared by all environments
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return the best k papers, at most 1,000. Several versions of a paper count once."""

@@ -20,6 +20,7 @@ from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json, take_options
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["PROMPT_FIELDS", "ClassifierSelector", "classifier_selector", "fill_prompt", "read_prompt"]
 
@@ -39,7 +40,7 @@ _PATH = "/classify"
 _OPTIONS = {**SERVICE_OPTIONS, "model": str, "label": int, "prompt": str, "batch": int}
 
 
-class ClassifierSelector:
+class ClassifierSelector(Shared):
     """Scores papers with a classifier.
 
     Args:
@@ -55,9 +56,6 @@ class ClassifierSelector:
     ) -> None:
         self._service, self._model, self._label, self._prompt = service, model, label, prompt
         self._batch = integer("batch", batch, minimum=1)
-
-    def __deepcopy__(self, memo: object) -> ClassifierSelector:
-        return self  # shared by all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper."""

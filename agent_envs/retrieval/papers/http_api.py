@@ -19,13 +19,14 @@ from agent_envs.retrieval.papers.paper import Paper, arxiv_id, safe_id, within_d
 from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, read_listed
 from agent_envs.retrieval.papers.service import (
     SERVICE_OPTIONS,
+    ReplyStore,
     Service,
     parse_options,
     read_json,
     take_key,
     take_options,
 )
-from agent_envs.retrieval.papers.store import ReplyStore
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["HTTPPapers", "http_backend"]
 
@@ -36,7 +37,7 @@ FIELDS = "title,abstract,year,authors,externalIds"
 _OPTIONS = {**SERVICE_OPTIONS, "api": str, "citations": int, "references": int, "fields": str, "key_env": str}
 
 
-class HTTPPapers:
+class HTTPPapers(Shared):
     """The papers of a service.
 
     Args:
@@ -58,9 +59,6 @@ class HTTPPapers:
             service, fields=fields, citations=citations, references=references, official=False
         )
         self.blocking = not service.offline
-
-    def __deepcopy__(self, memo: object) -> HTTPPapers:
-        return self  # shared by all environments
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return the best k papers. The service cannot filter by date, so with a date it is asked for more."""

@@ -26,6 +26,7 @@ from agent_envs.retrieval.papers.service import (
     take_key,
     take_options,
 )
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["JudgeSelector", "judge_selector", "read_score"]
 
@@ -46,7 +47,7 @@ _NUMBER = re.compile(r"\W*(-?\d{1,4}(?:\.\d{1,6})?)\s*(?:/\s*(\d{1,4}))?\W*")
 _OPTIONS = {**SERVICE_OPTIONS, "model": str, "prompt": str, "max_tokens": int, "parallel": int, "key_env": str}
 
 
-class JudgeSelector:
+class JudgeSelector(Shared):
     """Scores papers with a language model.
 
     Args:
@@ -63,9 +64,6 @@ class JudgeSelector:
         self._service, self._model, self._prompt = service, model, prompt
         self._max_tokens = integer("max_tokens", max_tokens, minimum=1)
         self._parallel = integer("parallel", parallel, minimum=1)
-
-    def __deepcopy__(self, memo: object) -> JudgeSelector:
-        return self  # shared by all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper."""

@@ -22,6 +22,7 @@ import numpy as np
 from agent_envs.errors import ConfigError, DataError, UnknownPaperError
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.papers.paper import Paper, PaperRow, date_number, normal_date
+from agent_envs.retrieval.retriever import Shared
 from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
 
 __all__ = ["LocalPapers"]
@@ -32,7 +33,7 @@ _REMEMBERED_PAPERS = 1 << 14
 _REMEMBERED_QUERIES = 1 << 12
 
 
-class LocalPapers:
+class LocalPapers(Shared):
     """A corpus of papers, searched and expanded in this process. Make one with `build`, or open its folder.
 
     >>> rows = [
@@ -102,9 +103,6 @@ class LocalPapers:
 
     def __len__(self) -> int:
         return len(self.retriever)
-
-    def __deepcopy__(self, memo: object) -> LocalPapers:
-        return self  # it never changes, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent_envs.errors import DataError
-from agent_envs.files import numbered_lines, replacing
-from agent_envs.retrieval.corpus import corpus_files, row_id
+from agent_envs.files import replacing
+from agent_envs.retrieval.corpus import read_objects, row_id
 
 __all__ = [
     "Paper",
@@ -56,9 +56,8 @@ class Paper:
     id: str
     """Its id at the backend, for `expand` and `get`. Never empty."""
     title: str
-    """Its title, in one line."""
+    """In one line."""
     abstract: str = ""
-    """Its abstract, "" if the backend has none."""
     date: str = ""
     """The date of publication as far as it is known: "2024-05-31", "2024-05", "2024" or ""."""
 
@@ -77,29 +76,21 @@ class PaperBackend(Protocol):
         ...
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """Return the best k papers for a query, best first.
+        """Return at most k papers for any text, best first; none if it has no word to search for.
 
-        Args:
-            query: Any text. Without a word to search for, it finds nothing.
-            k: Number of papers, at least 1.
-            before: A date as in `Paper.date`; papers published after it are left out, papers without a date are not.
+        With a date `before`, papers published after it are left out; papers without a date are not.
         """
         ...
 
     def expand(self, paper_id: str) -> list[Paper]:
         """Return the papers that a paper cites, then those that cite it; each once, and without the paper itself.
 
-        Raises:
-            UnknownPaperError: There is no such paper.
+        Raises UnknownPaperError if there is no such paper.
         """
         ...
 
     def get(self, paper_id: str) -> Paper:
-        """Return the paper with this id.
-
-        Raises:
-            UnknownPaperError: There is no such paper.
-        """
+        """Return the paper with this id. Raises UnknownPaperError if there is none."""
         ...
 
 
@@ -123,15 +114,7 @@ def title_key(title: str) -> str:
     >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
     'bertpretrainingofdeeptransformersv'
 
-    Different encodings of a letter count as equal:
-
-    >>> title_key("Plecha\\u0301c\\u030c's e\\ufb03cient seas") == title_key("Plech\\u00e1\\u010d's efficient seas")
-    True
-
-    A title without letters is compared as it is, but without spaces:
-
-    >>> title_key(" 2 + 2 ")
-    '2+2'
+    Different encodings of a letter count as equal. A title without letters is compared as it is, but without spaces.
     """
     letters = "".join(filter(str.isalpha, unicodedata.normalize("NFKC", title))).lower()
     return letters or "".join(title.split())
@@ -162,9 +145,7 @@ def date_number(date: str, *, latest: bool = False) -> int:
     >>> date_number("2023-10-24"), date_number("2023"), date_number("2023", latest=True), date_number("")
     (20231024, 20230000, 20239999, 0)
 
-    Args:
-        date: The date.
-        latest: Whether a missing month or day counts as the last one instead of the first.
+    With `latest` a missing month or day counts as the last one instead of the first.
     """
     if not date:
         return 0
@@ -173,9 +154,7 @@ def date_number(date: str, *, latest: bool = False) -> int:
 
 
 def within_date(date: str, before: str | None) -> bool:
-    """Return whether a paper of this date was not published after the date `before`, as far as both are known.
-
-    A missing date passes.
+    """Return whether a paper of this date was not published after the date `before`. Missing dates pass.
 
     >>> within_date("2023-10-24", "2023-10-24"), within_date("2023-10-25", "2023-10-24"), within_date("2023", "2023-01")
     (True, False, True)
@@ -183,9 +162,6 @@ def within_date(date: str, before: str | None) -> bool:
     (True, True, True)
     """
     return not before or date_number(date) <= date_number(before, latest=True)
-
-
-# -- ids -----------------------------------------------------------------------------------------------------------
 
 
 def plain_arxiv_id(text: str) -> str:
@@ -231,19 +207,13 @@ def safe_id(text: str) -> bool:
     return _SAFE.fullmatch(text) is not None and not any(part in ("", ".", "..") for part in text.split("/"))
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class PaperRow:
     """A paper with its references and citations."""
 
     paper: Paper
-    """The paper."""
-    references: tuple[str, ...] = ()
-    """The ids of the papers that it cites."""
-    citations: tuple[str, ...] = ()
-    """The ids of the papers that cite it."""
+    references: tuple[str, ...] = ()  # ids of the papers that it cites
+    citations: tuple[str, ...] = ()  # ids of the papers that cite it
 
 
 def paper_row(row: Mapping[str, Any], where: object) -> PaperRow:
@@ -286,43 +256,17 @@ def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
     Raises:
         DataError: There is no file, or a line is not a paper; the message names file and line.
     """
-    for path in corpus_files(Path(source)):
-        for number, line in numbered_lines(path):
-            where = f"{path}, line {number}"
-            yield paper_row(_parse(line, where), where)
-
-
-def _parse(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as e:
-        raise DataError(f"{where}: not JSON ({e})") from e
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with id and title, got {type(row).__name__}")
-    return row
-
-
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+    return (paper_row(row, where) for row, _, where in read_objects(Path(source)))
 
 
 def write_papers(rows: Iterable[PaperRow], path: str | os.PathLike[str]) -> int:
     """Write a papers.jsonl, which appears completely or not at all; return the number of papers."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8", errors="replace") as file:
         for row in rows:
             paper = row.paper
-            file.write(
-                _encode(
-                    {
-                        "id": paper.id,
-                        "title": paper.title,
-                        "abstract": paper.abstract,
-                        "date": paper.date,
-                        "citations": row.citations,
-                        "references": row.references,
-                    }
-                )
-                + "\n"
-            )
+            texts = {"id": paper.id, "title": paper.title, "abstract": paper.abstract, "date": paper.date}
+            file.write(encode({**texts, "citations": row.citations, "references": row.references}) + "\n")
             count += 1
     return count

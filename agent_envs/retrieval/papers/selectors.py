@@ -12,6 +12,7 @@ from agent_envs.checks import integer, shown
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["CachedSelector", "GoldSelector", "LexicalSelector", "lexical_selector"]
 
@@ -75,7 +76,7 @@ def _share(wanted: Counter[str], found: Counter[str]) -> float:
     return sum(found[term] / (found[term] + norm) for term in wanted if term in found) / len(wanted)
 
 
-class CachedSelector:
+class CachedSelector(Shared):
     """Asks another selector once per query and paper. Failures are not cached.
 
     Args:
@@ -90,9 +91,6 @@ class CachedSelector:
         self.size = integer("size", size, minimum=1)
         self._known: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
-
-    def __deepcopy__(self, memo: object) -> CachedSelector:
-        return self  # the scores are the same for all environments
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper; those that are not cached are requested in one call, each once.

@@ -21,13 +21,14 @@ from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, safe_id, within_date
 from agent_envs.retrieval.papers.service import (
     SERVICE_OPTIONS,
+    ReplyStore,
     Service,
     cache_folder,
     parse_options,
     read_json,
     take_options,
 )
-from agent_envs.retrieval.papers.store import ReplyStore
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["SemanticScholar", "read_listed", "read_paper", "semantic_scholar", "semantic_scholar_backend"]
 
@@ -38,7 +39,7 @@ _MAX_K = 1000  # what a search by relevance goes up to
 _OPTIONS = {**SERVICE_OPTIONS, "url": str, "fields": str, "citations": int, "references": int, "page_size": int}
 
 
-class SemanticScholar:
+class SemanticScholar(Shared):
     """Semantic Scholar's papers.
 
     Args:
@@ -66,9 +67,6 @@ class SemanticScholar:
         self._limits = {name: integer(name, limit, minimum=0) for name, limit in limits.items()}
         self._page_size = integer("page_size", page_size, minimum=1, maximum=1000)
         self.blocking = not service.offline
-
-    def __deepcopy__(self, memo: object) -> SemanticScholar:
-        return self  # shared by all environments
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return the best k papers, at most 1,000. Hyphens become spaces, because with them the API finds nothing."""
