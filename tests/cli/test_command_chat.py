@@ -169,7 +169,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(argv) == 0
     assert "agent> " in capsys.readouterr().out
     assert main(["chat", "--env", "AgentR1/GSM8KTool-v0", "--checkpoint", str(tmp_path)]) == 2
-    assert "no checkpoint of verl" in capsys.readouterr().err
+    assert "no verl checkpoint in" in capsys.readouterr().err
     assert main([*argv, "--checkpoint", str(model)]) == 2
     assert "either --model FOLDER or --checkpoint" in capsys.readouterr().err
     assert torch.get_num_threads() >= 1
@@ -283,11 +283,11 @@ def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, mo
     if merger != "verl's":  # which takes seconds to be imported
         run_process, fails = subprocess.run, "import sys; sys.exit('there is nothing in huggingface')"
         monkeypatch.setattr(subprocess, "run", lambda _, **how: run_process([sys.executable, "-c", fails], **how))
-    with pytest.raises(BackendError, match=r"merger cannot convert .*exit status 1(?s:.*)huggingface"):
+    with pytest.raises(BackendError, match=r"merger failed to convert .*exit status 1(?s:.*)huggingface"):
         hugging_face_folder(run, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
     for nothing in (tmp_path / "cache", tmp_path / "absent"):
-        with pytest.raises(ConfigError, match="no checkpoint"):
+        with pytest.raises(ConfigError, match="no verl checkpoint"):
             hugging_face_folder(nothing)
 
 

@@ -224,7 +224,7 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     assert main(["view", str(tmp_path / "none.jsonl")]) == 2
     (tmp_path / "torn.jsonl").write_text(good[:50])
     assert main(["view", str(tmp_path / "torn.jsonl"), "--out", str(out)]) == 2
-    assert "there is no whole episode yet" in capsys.readouterr().err
+    assert "no complete episode yet" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["view", str(tmp_path / "empty")]) == 2
     assert "no .jsonl file of episodes" in capsys.readouterr().err

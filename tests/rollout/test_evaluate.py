@@ -130,7 +130,7 @@ def test_errors_are_shown_left_out_and_played_again(
 
 def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
     policy = ScriptedPolicy([])  # an error at the first step
-    with pytest.raises(BackendError, match="gave up after 5 episodes in a row .* the script of 0 actions"):
+    with pytest.raises(BackendError, match="gave up after 5 episodes in a row .* the script has 0 actions"):
         agent_envs.evaluate(TOOL_ENV, policy, 50, concurrency=2, give_up_after=5, out=tmp_path / "run")
     assert 5 <= len(list(read_episodes(tmp_path / "run" / "episodes.jsonl"))) <= 7
     assert agent_envs.evaluate(TOOL_ENV, policy, 50, give_up_after=None, out=tmp_path / "run").errors == 50
@@ -432,10 +432,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "pass@2" in capsys.readouterr().out
     for argv, message in (
         (["--n", "0"], "n must be at least 1"),
-        (["--n", "3", "--all"], "give one of them"),
-        (["--indices", "3-x"], "--indices: expected numbers and ranges"),
+        (["--n", "3", "--all"], "give only one of --n, --all and --indices"),
+        (["--indices", "3-x"], "--indices must be numbers and ranges"),
         (["--split", "tset"], "tset"),
-        (["--price-in", "1", "--prices", "p.json"], "give one of them"),
+        (["--price-in", "1", "--prices", "p.json"], "give either --prices or --price-in"),
         (["--price-in", "-1"], "prices are numbers of at least 0"),
         (["--price-out", "nan"], "prices are numbers of at least 0"),
         (["--give-up-after", "-1"], "give_up_after must be at least 1"),

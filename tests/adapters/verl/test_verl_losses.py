@@ -535,7 +535,7 @@ def test_process_rewards_beside_a_greedy_baseline_are_said(caplog):
         say_once.cache_clear()
         caplog.clear()
         step_columns(table, given, 2, objective("remax", process=process), one, one, {"u": 0.0})
-        said.append("not those of the greedy episodes" in caplog.text)
+        said.append("but not of the greedy episodes" in caplog.text)
     assert said == [False, True]
 
 
