@@ -34,9 +34,5 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     __all__,
-    {
-        "OpenAIPolicy": "openai.policy",
-        "TransformersPolicy": "local.transformers",
-        "VLLMPolicy": "local.vllm",
-    },
+    {"OpenAIPolicy": "openai.policy", "TransformersPolicy": "local.transformers", "VLLMPolicy": "local.vllm"},
 )

@@ -175,9 +175,7 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
     index = part.get("index")
     known = [call for call in calls if call["index"] == index]
     if index is None or not known:
-        calls.append(
-            {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}},
-        )
+        calls.append({"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}})
         known = calls[-1:]
     call, function = known[0], part.get("function")
     call["id"] = part.get("id") or call["id"]

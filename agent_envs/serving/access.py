@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import hmac
 import ipaddress
 import os
@@ -75,11 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Make sure that a server that other machines can reach has a token.
-
-    Raises:
-        ConfigError: It has none.
-    """
+    """Make sure that a server that other machines can reach has a token; a ConfigError if not."""
     if token is None and not is_loopback(host):
         raise ConfigError(
             f"other machines can reach {host or 'every address'}, and there is no token; set {TOKEN_VARIABLE} or pass "
@@ -118,20 +114,12 @@ def holds_token(authorization: str, token: str) -> bool:
     >>> holds_token("bearer  correct horse", "correct horse"), holds_token("Bearer wrong", "correct horse")
     (True, False)
     """
-    sent = _sent_token(authorization)
-    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
-
-
-def _sent_token(header: str) -> str:
-    scheme, _, value = header.partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip()
+    scheme, _, value = authorization.partition(" ")
+    sent = value.strip() if scheme.lower() == "bearer" else ""
     if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except (binascii.Error, ValueError):
-            return ""
-    return ""
+        with contextlib.suppress(ValueError):
+            sent = base64.b64decode(value, validate=True).decode().partition(":")[2]
+    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _names_this_machine(url: str) -> bool:

@@ -58,9 +58,8 @@ def socket_url(url: str, env_id: str | None, env_kwargs: dict[str, Any]) -> str:
     except ValueError as e:
         raise ConfigError(f"expected the address of a server, got {url!r:.200} ({e})") from e
     if not usable or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(
-            f"expected a server's address such as 'http://127.0.0.1:8000', without login and query, got {url!r:.200}"
-        )
+        expected = "expected a server's address such as 'http://127.0.0.1:8000', without login and query"
+        raise ConfigError(f"{expected}, got {url!r:.200}")
     path = parts.path.rstrip("/") + (f"/{quote(env_id.rpartition(':')[2])}" if env_id else "")
     try:
         query = f"?kwargs={quote(json.dumps(env_kwargs))}" if env_kwargs else ""
@@ -80,7 +79,7 @@ class Connection:
     Args:
         url: From `socket_url`.
         token: The server's token, or None.
-        timeout: Seconds to wait for the connection.
+        timeout: Seconds to wait.
 
     Raises:
         BackendDownError: Nothing answers.
@@ -125,41 +124,35 @@ class Connection:
             raise BackendSlowError(f"{self.where} did not answer in {timeout:g} seconds") from e
         except OSError as e:
             raise BackendDownError(f"cannot reach {self.where}: {e}; is `agentr1 serve` running there?") from e
-        self.description = self._greet(timeout)
+        try:
+            self.description = self._greet(timeout)
+        except BaseException:
+            self.close()
+            raise
 
     def _greet(self, timeout: float) -> dict[str, Any]:
         try:
             description = self.ask("hello", {"protocol": PROTOCOL}, timeout)
         except BackendError as e:
-            self.close()
             if "unknown message type" in str(e).lower():  # another OpenEnv server
                 raise BackendReplyError(
                     f"{self.where} is an OpenEnv server but not `agentr1 serve`; use OpenEnv's client for it"
                 ) from e
             raise
-        except BaseException:
-            self.close()
-            raise
         wrong = [key for key, kind in _DESCRIPTION.items() if type(description.get(key)) is not kind]
-        if description.get("protocol") == PROTOCOL and not wrong:
-            return description
-        self.close()
         if wrong:
             raise BackendReplyError(f"{self.where} does not describe its environment: no valid {', '.join(wrong)}")
-        raise BackendReplyError(
-            f"{self.where} speaks protocol {description.get('protocol')!r:.40}, agent-envs {__version__} speaks "
-            f"{PROTOCOL}: install the same version on both sides"
-        )
+        if description["protocol"] != PROTOCOL:
+            raise BackendReplyError(
+                f"{self.where} speaks protocol {description['protocol']!r:.40}, agent-envs {__version__} speaks "
+                f"{PROTOCOL}: install the same version on both sides"
+            )
+        return description
 
     def ask(self, kind: str, data: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Send a message and return the data of its answer.
+        """Send a message of a type, wait `timeout` seconds, and return the data of the answer.
 
         After an exception, `alive` says whether the session goes on.
-
-        Args:
-            kind: The message's type.
-            data: Its data.
-            timeout: Seconds to wait.
 
         Raises:
             Exception: What went wrong on the server, as the type that was raised there.

@@ -15,12 +15,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs import errors
-from agent_envs.errors import (
-    AgentEnvsError,
-    BackendError,
-    ConfigError,
-    MissingExtraError,
-)
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError
 from agent_envs.text import plain
 
 __all__ = [
@@ -71,11 +66,7 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str | bytes) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        ConfigError: The text is not JSON, or nested too deeply.
-    """
+    """Return the value of a JSON text; a ConfigError if it is none, or nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -96,19 +87,19 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
 
     Args:
         error: What went wrong.
-        code: OpenEnv's code for it; by default that of the exception's type. `CAPACITY_REACHED` and `BUSY` mean that
-            nothing was done and the message may be sent again.
+        code: OpenEnv's code; by default that of the exception's type. After `CAPACITY_REACHED` and `BUSY`, for which
+            nothing was done, the message may be sent again.
 
     >>> error_data(ConfigError("no such split"))
     {'message': 'no such split', 'code': 'VALIDATION_ERROR', 'error': 'ConfigError'}
     >>> error_data(KeyError("secret"))["message"]
-    'KeyError in the environment; the server has traceback_text it'
+    'KeyError in the environment; the server has logged it'
     """
     name = type(error).__name__
     if isinstance(error, MissingExtraError):
         error, name = BackendError(f"the server lacks a package: {error}"), "BackendError"
     if not isinstance(error, AgentEnvsError) and name not in _TYPES:
-        error, name = BackendError(f"{name} in the environment; the server has traceback_text it"), "BackendError"
+        error, name = BackendError(f"{name} in the environment; the server has logged it"), "BackendError"
     elif name not in _TYPES:
         name = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _TYPES)
     code = code or next((c for kind, c in _CODES if isinstance(error, kind)), "EXECUTION_ERROR")
@@ -116,11 +107,7 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
 
 
 def error_from(data: Any, where: str) -> Exception:
-    """Return the exception that the `data` of an error message describes.
-
-    Args:
-        data: What `error_data` made, or another server's `{"message": ...}`.
-        where: The server's address, for errors of the server.
+    """Return the exception that the `data` of an error message from the server at `where` describes.
 
     >>> error_from({"message": "no such split", "error": "ConfigError"}, "here")
     ConfigError('no such split')
@@ -139,11 +126,7 @@ def traceback_text(what: str) -> str:
 
 
 def generator_state(generator: np.random.Generator | None) -> dict[str, Any] | None:
-    """Return a generator's state in JSON types, or None without a generator.
-
-    Raises:
-        ConfigError: It is not NumPy's default generator.
-    """
+    """Return the state of one of NumPy's default generators in JSON types, or None without a generator."""
     if generator is None:
         return None
     state = dict(generator.bit_generator.state)
@@ -153,10 +136,7 @@ def generator_state(generator: np.random.Generator | None) -> dict[str, Any] | N
 
 
 def generator_from(state: Any) -> np.random.Generator:
-    """Return the generator with a state from `generator_state`.
-
-    Raises:
-        ConfigError: It is not such a state.
+    """Return the generator with a state from `generator_state`; a ConfigError if it is not such a state.
 
     >>> generator_from(generator_state(np.random.default_rng(3))).integers(100)
     np.int64(81)

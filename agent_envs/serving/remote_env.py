@@ -6,9 +6,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +25,8 @@ from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
+
+T = TypeVar("T")
 
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
 _LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
@@ -104,10 +106,7 @@ class RemoteEnv(TextEnv):
         self._url = socket_url(url, env_id, client_kwargs)
         self._token = read_token() if token is None else token
         self._timeout, self._connect_timeout, self._busy_timeout = timeout, connect_timeout, busy_timeout
-        self._open: list[Connection] = []  # the one connection, or none
-        self._pid = os.getpid()
-        self._lost = False
-        self._close_when_collected()
+        self._begin_unconnected(lost=False)
         about = self._connected().description
         super().__init__(
             split=about["split"], data=url, render_mode=render_mode, max_observation_length=about["observation_length"]
@@ -121,8 +120,9 @@ class RemoteEnv(TextEnv):
         if parser in PARSERS:
             self.parser = get_parser(parser, self._remote_tools)
 
-    def _close_when_collected(self) -> None:
-        self._lock = threading.RLock()
+    def _begin_unconnected(self, *, lost: bool) -> None:
+        self._open: list[Connection] = []  # the one connection, or none
+        self._pid, self._lost, self._lock = os.getpid(), lost, threading.RLock()
         weakref.finalize(self, _close_all, self._open)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,8 +130,7 @@ class RemoteEnv(TextEnv):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._open, self._pid, self._lost = [], os.getpid(), True
-        self._close_when_collected()
+        self._begin_unconnected(lost=True)
 
     # -- attributes ---------------------------------------------------------------------------------------------
 
@@ -147,11 +146,7 @@ class RemoteEnv(TextEnv):
 
     @property
     def task(self) -> Any:
-        """Not available.
-
-        Raises:
-            ConfigError: Always.
-        """
+        """Not available: always a ConfigError."""
         raise ConfigError("tasks of a remote environment stay on its server; the info of reset() has task_id and index")
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -176,13 +171,13 @@ class RemoteEnv(TextEnv):
 
     def expert_action(self) -> str | None:
         """Return the next action of the environment's expert."""
-        return self._value(self._ask_in_episode("expert_action", {}))
+        return _text(self._ask_in_episode("expert_action", {}))
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that makes mistakes."""
         data = self._ask_in_episode("demo_action", {"rng": generator_state(rng), "noise": noise})
         rng.bit_generator.state = generator_from(data.get("demo_rng")).bit_generator.state
-        return self._value(data)
+        return _text(data)
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
 
@@ -245,14 +240,12 @@ class RemoteEnv(TextEnv):
     def restore(self, snapshot: Snapshot) -> tuple[Any, dict[str, Any]]:
         """Go back to a snapshot of this environment, or of another of the same server with the same arguments.
 
-        Raises:
-            ConfigError: It is of another environment or server, or the server has been restarted.
+        A snapshot of another one, or from before the server's restart, raises a ConfigError.
         """
         if not isinstance(snapshot.state, str):
             raise ConfigError("expected a snapshot of a remote environment, got one of a local environment")
         result = self._read_reset(self._ask_reconnecting("restore", {"value": snapshot.state}))
-        self._over = snapshot.over
-        self._observation = snapshot.observation
+        self._over, self._observation = snapshot.over, snapshot.observation
         self._transcript = list(snapshot.transcript)
         return result
 
@@ -261,20 +254,15 @@ class RemoteEnv(TextEnv):
     def _connected(self) -> Connection:
         """Return the connection; opens one if there is none."""
         if self._pid != os.getpid():  # in a forked child the connection is the parent's
-            self._open, self._pid, self._lost = [], os.getpid(), True
-            self._close_when_collected()
-        if self._open:
-            return self._open[0]
-        end, pause = time.monotonic() + self._connect_timeout, 0.05
-        while True:
-            try:
-                self._open.append(Connection(self._url, self._token, max(0.1, end - time.monotonic())))
-                return self._open[0]
-            except (BackendDownError, RefusedError):
-                if time.monotonic() + pause > end:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            self._begin_unconnected(lost=True)
+        if not self._open:
+            end = time.monotonic() + self._connect_timeout
+
+            def connect() -> Connection:
+                return Connection(self._url, self._token, max(0.1, end - time.monotonic()))
+
+            self._open.append(_until(end, connect, (BackendDownError, RefusedError), pause=0.05))
+        return self._open[0]
 
     def _ask_in_episode(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message within an episode, which ends with its connection; return the answer."""
@@ -289,24 +277,16 @@ class RemoteEnv(TextEnv):
         with self._lock:
             try:
                 answer = self._ask(self._connected(), kind, data)
-            except StaleError:
+            except StaleError:  # the server may have restarted since
                 answer = self._ask(self._connected(), kind, data)
             self._lost = False
             return answer
 
     def _ask(self, connection: Connection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message, again for a while if the server is full; return the answer."""
-        end, pause = time.monotonic() + self._busy_timeout, 0.02
+        end = time.monotonic() + self._busy_timeout
         try:
-            while True:
-                try:
-                    answer = connection.ask(kind, data, self._timeout)
-                    break
-                except RefusedError:
-                    if time.monotonic() + pause > end:
-                        raise
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            answer = _until(end, lambda: connection.ask(kind, data, self._timeout), (RefusedError,), pause=0.02)
         finally:
             if not connection.alive:
                 self._lost = True
@@ -340,10 +320,22 @@ class RemoteEnv(TextEnv):
         except (KeyError, TypeError) as e:
             raise BackendReplyError(f"{self._url}: expected instructions and tools, got {about!r:.200}") from e
 
-    @staticmethod
-    def _value(data: dict[str, Any]) -> str | None:
-        value = data.get("value")
-        return value if isinstance(value, str) else None
+
+def _text(answer: dict[str, Any]) -> str | None:
+    value = answer.get("value")
+    return value if isinstance(value, str) else None
+
+
+def _until(end: float, call: Callable[[], T], retried: tuple[type[Exception], ...], pause: float) -> T:
+    """Make a call again after these errors, with growing pauses (seconds), until a time of the monotonic clock."""
+    while True:
+        try:
+            return call()
+        except retried:
+            if time.monotonic() + pause > end:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _close_all(connections: list[Connection]) -> None:

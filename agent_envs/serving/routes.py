@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from collections import deque
@@ -14,7 +15,7 @@ from agent_envs.checks import number
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, MissingExtraError
 from agent_envs.serving.access import AccessError, check_access
 from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, traceback_text
-from agent_envs.serving.schemas import environment_metadata, schemas
+from agent_envs.serving.served_env import environment_metadata, schemas
 from agent_envs.serving.session import Session
 from agent_envs.serving.workers import Sessions
 
@@ -44,13 +45,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(sessions: Sessions, *, token: str | None, ping: float | None) -> web.Application:
-    """Return the application that serves sessions.
-
-    Args:
-        sessions: The sessions, started.
-        token: What clients have to send, or None.
-        ping: Seconds between pings of a WebSocket, or None for none.
-    """
+    """Return the application that serves sessions to clients with the token, with `ping` seconds between pings."""
     routes = _Routes(sessions, token, ping)
     app = web.Application(middlewares=[routes.guard], client_max_size=sessions.state.max_message)
     app.router.add_get("/", routes.overview)
@@ -66,15 +61,8 @@ def application(sessions: Sessions, *, token: str | None, ping: float | None) ->
             ("GET", "/metadata", routes.metadata),
             ("GET", "/schema", routes.schema),
         ):
-            app.router.add_route(method, prefix + path, _named(handler, name))
+            app.router.add_route(method, prefix + path, functools.partial(handler, name=name))
     return app
-
-
-def _named(handler: Callable[[web.Request, str], Awaitable[web.StreamResponse]], name: str) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await handler(request, name)
-
-    return handle
 
 
 class _HTTPError(Exception):
@@ -105,20 +93,17 @@ class _Routes:
             return _json({"detail": e.data["message"], **e.data}, e.status, headers)
         except web.HTTPNotFound:
             names = ", ".join(f"/{name}" for name in self._sessions.envs)
-            detail = (
-                f"there is nothing at {request.path[:200]!r}; this server has {names}, each with /ws, /reset, /step"
-            )
-            return _json({"detail": detail}, 404)
+            nothing = f"there is nothing at {request.path[:200]!r}"
+            return _json({"detail": f"{nothing}; this server has {names}, each with /ws, /reset, /step"}, 404)
         except ConnectionError:
             return web.Response(status=400)  # the client is gone: nobody reads this
         except web.HTTPException as e:
             return _json({"detail": e.reason}, e.status, {k: v for k, v in e.headers.items() if k == "Allow"})
-        except AgentEnvsError as e:
-            data = error_data(e)
-            return _json({"detail": str(e), **data}, _STATUS.get(data["code"], 500))
         except Exception as e:  # noqa: BLE001  an environment may raise anything
-            _log.error(traceback_text("a request"))
             data = error_data(e)
+            if isinstance(e, AgentEnvsError):
+                return _json({"detail": str(e), **data}, _STATUS.get(data["code"], 500))
+            _log.error(traceback_text("a request"))
             return _json({"detail": data["message"], **data}, 500)
 
     # -- about ---------------------------------------------------------------------------------------------------
@@ -161,8 +146,7 @@ class _Routes:
     async def socket(self, request: web.Request, name: str) -> web.StreamResponse:
         """Serve one client: messages in, answers out, until it leaves."""
         sessions = self._sessions
-        if sessions.full:
-            raise _refusal("STOPPING" if sessions.stopping else "CAPACITY_REACHED")
+        self._check_room()
         client_kwargs = decode(request.query.get("kwargs", "{}"))
         if not isinstance(client_kwargs, dict):
             raise ConfigError(f"kwargs must be a JSON object, got {type(client_kwargs).__name__}")
@@ -186,8 +170,7 @@ class _Routes:
         session_id, client_kwargs = body.pop("session_id", None), body.pop("env_kwargs", {})
         body.pop("request_id", None)
         if session_id is None:
-            if self._sessions.full:
-                raise _refusal("STOPPING" if self._sessions.stopping else "CAPACITY_REACHED")
+            self._check_room()
             if not isinstance(client_kwargs, dict):
                 raise ConfigError(f"env_kwargs must be a JSON object, got {type(client_kwargs).__name__}")
             session_id = secrets.token_urlsafe(16)
@@ -232,26 +215,29 @@ class _Routes:
         self._drop(str(session_id))
         return _json({"closed": True})
 
+    def _check_room(self) -> None:
+        if self._sessions.full:
+            raise _refusal("STOPPING" if self._sessions.stopping else "CAPACITY_REACHED")
+
     def _session(self, session_id: object) -> Session:
         if not isinstance(session_id, str):
             raise ConfigError("expected the session_id from the observation that /reset returned; or use /ws")
-        session = self._by_id.get(session_id)
-        if session is None:
+        if session_id not in self._by_id:
             message = "no such session: its episode is over, or it was idle for too long; start with /reset"
             raise _HTTPError(404, error_data(ConfigError(message)))
-        return session
+        return self._by_id[session_id]
 
     def _drop(self, session_id: str) -> None:
-        session = self._by_id.pop(session_id, None)
-        if session is not None:
-            self._sessions.leave(session)
+        if session_id in self._by_id:
+            self._sessions.leave(self._by_id.pop(session_id))
 
     async def _ask(
         self, session: Session, kind: str, data: dict[str, Any], limit: float | None = None
     ) -> dict[str, Any]:
         if session.running is not None:
-            error = BackendBusyError("this session is still answering another request")
-            raise _HTTPError(409, error_data(error, "BUSY"))
+            raise _HTTPError(
+                409, error_data(BackendBusyError("this session is still answering another request"), "BUSY")
+            )
         if len(self._sessions.queue) >= self._sessions.max_waiting:
             raise _refusal("BUSY")
         try:
@@ -275,9 +261,7 @@ class _WebSocketClient:
     session: Session
 
     def __init__(self, sessions: Sessions, ws: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
-        self._sessions = sessions
-        self._ws = ws
-        self._transport = transport
+        self._sessions, self._ws, self._transport = sessions, ws, transport
         self._inbox: deque[str | bytes] = deque()
         self._answering: asyncio.Task[None] | None = None
 
@@ -304,8 +288,7 @@ class _WebSocketClient:
                     self.end(_REFUSALS["STOPPING"], "STOPPING")
                     return
                 if len(sessions.queue) >= sessions.max_waiting:
-                    refusal = error_data(_REFUSALS["BUSY"], "BUSY")
-                    await ws.send_str(encode({"type": "error", "data": refusal}))
+                    await ws.send_str(encode({"type": "error", "data": error_data(_REFUSALS["BUSY"], "BUSY")}))
                     continue
                 try:
                     answer = await sessions.answer(self.session, raw)
@@ -323,12 +306,8 @@ class _WebSocketClient:
 
     def end(self, error: BaseException, code: str) -> None:
         """Tell the client why, and close."""
-        self._sessions.keep(asyncio.create_task(self._tell(error, code)))
-
-    async def _tell(self, error: BaseException, code: str) -> None:
-        await self._close(
-            WSCloseCode.GOING_AWAY, str(error), encode({"type": "error", "data": error_data(error, code)})
-        )
+        last = encode({"type": "error", "data": error_data(error, code)})
+        self._sessions.keep(asyncio.create_task(self._close(WSCloseCode.GOING_AWAY, str(error), last)))
 
     async def _close(self, code: int, why: str, last: str | None = None) -> None:
         """Close the connection after a last message, even if the client reads nothing."""

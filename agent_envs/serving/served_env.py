@@ -1,4 +1,4 @@
-"""The environments that a server offers, and what a client may choose about them."""
+"""The environments that a server offers, what a client may choose about them, and their descriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_envs.serving.protocol import PROTOCOL
 from agent_envs.spaces import MessagesSpace, UnicodeText
 from agent_envs.wrapping.specs import apply_wrappers
 
-__all__ = ["ServedEnv", "describe", "prompt_parts"]
+__all__ = ["ServedEnv", "describe", "environment_metadata", "prompt_parts", "schemas"]
 
 _NOTHING = object()
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -56,15 +56,11 @@ class ServedEnv:
     @property
     def choices(self) -> tuple[str, ...]:
         """The arguments that a client may choose."""
-        if self.allow is not None:
-            return tuple(self.allow)
-        return () if "split" in self.env_kwargs else ("split",)
+        default = () if "split" in self.env_kwargs else ("split",)
+        return default if self.allow is None else tuple(self.allow)
 
     def make(self, client_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        """Make the environment in its wrappers.
-
-        Args:
-            client_kwargs: The arguments that a client chose.
+        """Make the environment in its wrappers, with the arguments that a client chose.
 
         Raises:
             ConfigError: The client may not choose them, or the environment does not take them.
@@ -119,3 +115,54 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
 def prompt_parts(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return the instructions and tools of an environment."""
     return {name: env.get_wrapper_attr(name) for name in ("instructions", "tools", "tool_instructions")}
+
+
+def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
+    """Return OpenEnv's `EnvironmentMetadata` of an environment that `describe` describes.
+
+    >>> environment_metadata({"env": "Mine/Say-v0", "description": "Say a word.", "instructions": "Say it."})["name"]
+    'Mine/Say-v0'
+    """
+    return {
+        "name": about["env"],
+        "description": about["description"],
+        "readme_content": about["instructions"] or None,
+        "version": __version__,
+        "author": None,
+        "documentation_url": None,
+    }
+
+
+def schemas(about: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON schemas of actions, observations and states, from what `describe` returns."""
+    text = {"type": "string", "maxLength": about["action_length"], "description": "the policy's text, verbatim"}
+    parts = {"text": text, "metadata": {"type": "object"}}
+    forms: list[dict[str, Any]] = [
+        {"type": "object", "properties": parts, "required": ["text"], "additionalProperties": False}
+    ]
+    if about["tools"]:
+        names = [spec["function"]["name"] for spec in about["tools"]]
+        call = {"type": {"const": "call_tool"}, "tool_name": {"enum": names}, "arguments": {"type": "object"}}
+        forms.append({"type": "object", "properties": call, "required": ["type", "tool_name"]})
+        forms.append({"type": "object", "properties": {"type": {"const": "list_tools"}}, "required": ["type"]})
+    observation = {
+        "text": {"type": "string", "maxLength": about["observation_length"]},
+        "terminated": {"type": "boolean", "description": "the task ended"},
+        "truncated": {"type": "boolean", "description": "a limit ended the episode"},
+        "info": {"type": "object", "description": "task_id, index, score, success, invalid_action and more"},
+        "messages": {"type": "array", "description": "the observation where it is a list of chat messages"},
+        "instructions": {"type": "string", "description": "how to act; at reset"},
+        "tools": {"type": "array", "description": "the tools as chat templates take them; at reset"},
+        "tool_instructions": {"type": "string", "description": "the tools in words; at reset"},
+    }
+    state = {
+        "episode_id": {"type": ["string", "null"]},
+        "step_count": {"type": "integer", "minimum": 0},
+        "env": {"type": "string"},
+        "done": {"type": "boolean"},
+    }
+    return {
+        "action": {"title": about["env"], **(forms[0] if len(forms) == 1 else {"anyOf": forms})},
+        "observation": {"type": "object", "properties": observation, "required": list(observation)[:4]},
+        "state": {"type": "object", "properties": state},
+    }

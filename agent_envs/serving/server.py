@@ -66,9 +66,9 @@ class EnvServer:
     ) -> None:
         if not envs:
             raise ConfigError("there is nothing to serve: name at least one environment")
-        limits = {"max_episodes": max_episodes, "max_waiting": max_waiting, "max_message": max_message}
-        for name, limit in limits.items():
-            integer(name, limit, minimum=1)
+        integer("max_episodes", max_episodes, minimum=1)
+        integer("max_waiting", max_waiting, minimum=1)
+        integer("max_message", max_message, minimum=1)
         for name, seconds in {"step_timeout": step_timeout, "idle_timeout": idle_timeout, "ping": ping}.items():
             if seconds != math.inf:
                 number(name, seconds, above=0)
@@ -95,11 +95,7 @@ class EnvServer:
         return f"http://{host}:{self.port}"
 
     async def open(self) -> None:
-        """Start listening, on the running loop.
-
-        Raises:
-            ConfigError: An environment cannot be made, or the address cannot be used.
-        """
+        """Start listening, on the running loop; a ConfigError if an environment or the address does not work."""
         check_release("aiohttp", "3.11", "4", "serve")
         from aiohttp import web
 
@@ -121,11 +117,7 @@ class EnvServer:
         self.sessions.watch()
 
     async def stop(self, grace: float = 30.0) -> None:
-        """Stop: refuse connections and messages, let running steps finish, close the episodes.
-
-        Args:
-            grace: Seconds that running steps may take.
-        """
+        """Stop: refuse connections and messages, give running steps `grace` seconds, close the episodes."""
         self.sessions.stopping = True
         for site in list(self._runner.sites):
             await site.stop()
@@ -134,11 +126,7 @@ class EnvServer:
         await self.sessions.close()
 
     def start(self) -> None:
-        """Serve in a thread until `close`.
-
-        Raises:
-            ConfigError: The server is already running; or as `open`.
-        """
+        """Serve in a thread until `close`; a ConfigError as in `open`, or if the server is already running."""
         if self._thread is not None:
             raise ConfigError(f"the server is already running, at {self.url}")
         thread = LoopThread("agent_envs-server")
@@ -150,11 +138,7 @@ class EnvServer:
         self._thread = thread
 
     def close(self, grace: float = 30.0) -> None:
-        """Stop the thread that `start` began.
-
-        Args:
-            grace: Seconds that running steps may take.
-        """
+        """Stop the thread that `start` began; running steps get `grace` seconds."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:

@@ -32,7 +32,6 @@ from agent_envs.serving.state import FullError, ServerState
 __all__ = ["Answer", "Session"]
 
 _log = logging.getLogger(__name__)
-_EXPECTED = (AgentEnvsError, ResetNeeded)
 
 
 class Answer(NamedTuple):
@@ -57,7 +56,7 @@ class Session:
         client_kwargs: The arguments that the client chose.
         state: What all sessions of the server share.
         on_end: Called with the reason and its code when the server ends the session.
-        idle_timeout: Seconds without a message after which the server ends it.
+        idle_timeout: Seconds without a message that end it.
     """
 
     def __init__(
@@ -114,12 +113,11 @@ class Session:
         try:
             return self._answer(raw)
         except FullError as e:
-            return Answer(encode({"type": "error", "data": error_data(e, "CAPACITY_REACHED")}), failed=True)
-        except _EXPECTED as e:
-            return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
+            return _error(e, "CAPACITY_REACHED")
         except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
-            _log.error(traceback_text(self._served_env.name))
-            return Answer(encode({"type": "error", "data": error_data(e)}), failed=True)
+            if not isinstance(e, (AgentEnvsError, ResetNeeded)):
+                _log.error(traceback_text(self._served_env.name))
+            return _error(e)
         finally:
             with self._lock:
                 self._busy = False
@@ -130,29 +128,26 @@ class Session:
     def close(self) -> None:
         """Close the environment, now or when the running call returns."""
         with self._lock:
-            if self._closed:
-                return
+            close_now = not (self._closed or self._busy)
             self._closed = True
-            busy = self._busy
-        if not busy:
+        if close_now:
             self._close_env()
 
     def _close_env(self) -> None:
         env, self._env = self._env, None
-        if env is None:
-            return
-        try:
-            env.close()
-        except Exception:  # noqa: BLE001  it is gone all the same
-            _log.error(traceback_text(f"closing {self._served_env.name}"))
-        finally:
-            self._state.release()
+        if env is not None:
+            try:
+                env.close()
+            except Exception:  # noqa: BLE001  it is gone all the same
+                _log.error(traceback_text(f"closing {self._served_env.name}"))
+            finally:
+                self._state.release()
 
     def _answer(self, raw: str | bytes) -> Answer:
         try:
             message = decode(raw)
         except ConfigError as e:
-            return Answer(encode({"type": "error", "data": error_data(e, "INVALID_JSON")}), failed=True)
+            return _error(e, "INVALID_JSON")
         if not isinstance(message, dict):
             raise ConfigError(f'expected {{"type": ..., "data": {{...}}}}, got {type(message).__name__}')
         kind: Any = message.get("type")
@@ -161,7 +156,7 @@ class Session:
         handler = self._handlers.get(kind) if isinstance(kind, str) else None
         if handler is None:
             error = ConfigError(f"unknown message type {kind!r:.100}; the types are {', '.join(self._handlers)}, close")
-            return Answer(encode({"type": "error", "data": error_data(error, "UNKNOWN_TYPE")}), failed=True)
+            return _error(error, "UNKNOWN_TYPE")
         data = message.get("data", {})
         if not isinstance(data, dict):
             raise ConfigError(f"the data of {kind!r} must be an object, got {type(data).__name__}")
@@ -186,18 +181,13 @@ class Session:
             env.unwrapped.np_random = generator_from(data["rng"])
         observation, info = env.reset(seed=seed, options=options)
         self._episode_id, self._steps, self._done = episode_id or uuid.uuid4().hex, 0, False
-        observed = {**_observed(observation, info), **prompt_parts(env)}
-        self._generator = None
-        return self._result(observed, None, False)
+        return self._begun(observation, info)
 
     def _step(self, data: dict[str, Any]) -> dict[str, Any]:
         kind = data.get("type")
         if kind == "list_tools":
-            return {
-                "observation": {"tools": _mcp_tools(self._made(), "input_schema")},
-                "reward": None,
-                "done": self._done,
-            }
+            tools = _mcp_tools(self._made(), "input_schema")
+            return {"observation": {"tools": tools}, "reward": None, "done": self._done}
         if kind == "call_tool":
             action = self._call(data.get("tool_name"), data.get("arguments", {}))
             observed, reward, done = self._act(action)
@@ -229,9 +219,8 @@ class Session:
             if method == "tools/list":
                 answer["result"] = {"tools": _mcp_tools(self._made(), "inputSchema")}
             elif method == "tools/call" and isinstance(parameters, dict):
-                observed, reward, done = self._act(
-                    self._call(parameters.get("name"), parameters.get("arguments") or {})
-                )
+                action = self._call(parameters.get("name"), parameters.get("arguments") or {})
+                observed, reward, done = self._act(action)
                 content = [{"type": "text", "text": observed["text"]}]
                 structured = {"reward": reward, "done": done, "info": observed["info"]}
                 invalid = bool(observed["info"].get("invalid_action"))
@@ -273,12 +262,10 @@ class Session:
 
     def _restore(self, data: dict[str, Any]) -> dict[str, Any]:
         point, steps, done = self._state.signer.unpack(data.get("value"), self._name)
-        env = self._made()
-        observation, info = branching.restore(env, point)
+        observation, info = branching.restore(self._made(), point)
         self._steps, self._done = steps, done
         self._episode_id = self._episode_id or uuid.uuid4().hex
-        self._generator = None
-        return self._result({**_observed(observation, info), **prompt_parts(env)}, None, self._done)
+        return self._begun(observation, info)
 
     # -- helpers --------------------------------------------------------------------------------------------------
 
@@ -302,6 +289,10 @@ class Session:
         text: str = _attribute(env, "format_call")(name, arguments)
         return text
 
+    def _begun(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        self._generator = None  # send it, even if it is the same
+        return self._result({**_observed(observation, info), **prompt_parts(self._made())}, None, self._done)
+
     def _result(self, observed: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
         return {"observation": observed, "reward": reward, "done": done, **self._new_generator()}
 
@@ -317,6 +308,10 @@ class Session:
             return {}
         self._generator = state
         return {"rng": state}
+
+
+def _error(error: BaseException, code: str = "") -> Answer:
+    return Answer(encode({"type": "error", "data": error_data(error, code)}), failed=True)
 
 
 def _observed(

@@ -26,12 +26,7 @@ class FullError(BackendBusyError):
 
 
 class ServerState:
-    """What all sessions of a server share. Methods may be called from several threads.
-
-    Args:
-        max_episodes: Most environments at once.
-        max_message: Bytes of the longest message.
-    """
+    """What all sessions of a server share. Methods may be called from several threads."""
 
     def __init__(self, max_episodes: int, max_message: int) -> None:
         self.max_episodes = max_episodes
@@ -44,11 +39,7 @@ class ServerState:
         self._descriptions: dict[str, dict[str, Any]] = {}
 
     def acquire(self) -> None:
-        """Make room for one environment.
-
-        Raises:
-            FullError: There is none.
-        """
+        """Make room for one environment; a FullError if there is none."""
         with self._lock:
             if self.episodes >= self.max_episodes:
                 raise FullError(f"the server already runs {self.max_episodes} episodes, its maximum; try again later")
@@ -86,12 +77,7 @@ class Signer:
         self._secret = secrets.token_bytes(32)
 
     def pack(self, name: str, value: Any) -> str:
-        """Return a value as a signed text.
-
-        Args:
-            name: What it belongs to.
-            value: Anything that pickle takes.
-        """
+        """Return anything that pickle takes as a signed text that belongs to `name`."""
         data = pickle.dumps(value)
         return base64.b64encode(self._sign(name, data) + data).decode()
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.errors import BackendDownError, BackendSlowError
@@ -22,18 +23,16 @@ _PATIENCE = 0.004  # seconds a call may take before the others stop waiting behi
 _TICK = 0.25  # seconds between checks of the time limits, which are this coarse
 
 
+@dataclass(slots=True, eq=False)
 class QueuedCall:
     """A function to call in a thread, and the future that gets its result."""
 
-    __slots__ = ("arguments", "done", "function", "seconds")
-
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.done = done
-        """Gets the result, on the loop. If it is done already (a time-out), the result is dropped."""
-        self.seconds = 0.0
-        """How long the call took."""
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    done: asyncio.Future[Any]
+    """Gets the result, on the loop. If it is done already (a time-out), the result is dropped."""
+    seconds: float = 0.0
+    """How long the call took."""
 
 
 class CallQueue:
@@ -44,9 +43,6 @@ class CallQueue:
     (`python benchmarks/threads.py`). Calls queue up for one thread, which makes one after the other and wakes the loop
     once for all results that have come meanwhile. If a call takes longer than 4 ms, another thread takes over the
     queue. The number of threads is not limited: every client has one call at a time, and clients are limited.
-
-    Args:
-        loop: The loop on which `submit` is called.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,13 +62,7 @@ class CallQueue:
         return len(self._waiting)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, own_thread: bool = False) -> QueuedCall:
-        """Call a function in a thread.
-
-        Args:
-            function: The function.
-            arguments: Its arguments.
-            own_thread: Whether it gets a thread of its own at once, because it is known to be slow.
-        """
+        """Call a function in a thread: in one of its own at once if it is known to be slow. Called on the loop."""
         call = QueuedCall(function, arguments, self._loop.create_future())
         if own_thread:
             run_in_thread(self._run, call)
@@ -154,7 +144,7 @@ class Sessions:
 
     Args:
         envs: The environments on offer, by name.
-        state: What the sessions share.
+        state: What they share.
         max_waiting: Messages that may wait for a thread; further ones are refused.
         step_timeout: Seconds an answer may take before the session is lost.
         idle_timeout: Seconds without a message after which a session ends.
@@ -180,11 +170,7 @@ class Sessions:
         self._farewells: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin, on the running loop; makes one environment of each kind, so that bad arguments show here.
-
-        Raises:
-            ConfigError: An environment cannot be made.
-        """
+        """Begin, on the running loop; makes one environment of each kind, so that a ConfigError comes here."""
         self._loop = asyncio.get_running_loop()
         self.stopping = False
         self.queue = CallQueue(self._loop)
@@ -243,14 +229,7 @@ class Sessions:
         on_end: Callable[[BaseException, str], None],
         idle_timeout: float = math.inf,
     ) -> Session:
-        """Open a session.
-
-        Args:
-            name: The environment, "" for the first.
-            client_kwargs: The environment's arguments that the client chose.
-            on_end: Called when a time-out or the server's end ends the session.
-            idle_timeout: Seconds without a message that end it, if less than the server's limit.
-        """
+        """Open a session (see `Session`) of an environment, "" for the first; `idle_timeout` can only be shorter."""
         session = Session(self.env(name), client_kwargs, self.state, on_end, min(idle_timeout, self._idle_timeout))
         session.since = self._loop.time()
         self.open.add(session)
@@ -272,10 +251,7 @@ class Sessions:
     def answer(self, session: Session, raw: str | bytes, limit: float | None = None) -> asyncio.Future[Any]:
         """Begin to answer a message; the future gets the `Answer`, or the exception of a time-out.
 
-        Args:
-            session: Whose message it is; none of its messages is being answered.
-            raw: The message.
-            limit: Seconds the answer may take, if less than the server's limit.
+        The session must not be answering another. `limit` (seconds) counts if it is less than the server's.
         """
         call = self.queue.submit(session.handle, raw, own_thread=session.slow)
         session.running, session.since, session.limit = call.done, self._loop.time(), limit

@@ -28,11 +28,7 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def load_model(
-    name: str,
-    *,
-    dtype: torch.dtype | str = "auto",
-    device: torch.device | str = "cpu",
-    trust_remote_code: bool = False,
+    name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
     """Load a causal language model for inference.
 
