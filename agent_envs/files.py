@@ -7,6 +7,8 @@ import functools
 import gzip
 import json
 import os
+import shutil
+import tempfile
 import threading
 import time
 import zlib
@@ -20,7 +22,7 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
-__all__ = ["FileLock", "JSONLines", "numbered_lines", "replacing", "table", "write_text"]
+__all__ = ["FileLock", "JSONLines", "move_folder", "numbered_lines", "replacing", "table", "write_text"]
 
 _LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
 
@@ -282,6 +284,27 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def move_folder(folder: Path, target: Path) -> None:
+    """Rename a folder to ``target``, and remove what was there.
+
+    Raises:
+        OSError: It cannot be renamed; both are as they were.
+    """
+    if not target.exists():
+        os.replace(folder, target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
+    try:
+        os.replace(target, aside / "old")
+        try:
+            os.replace(folder, target)
+        except OSError:
+            os.replace(aside / "old", target)
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -29,14 +29,7 @@ def official_dir(task: str) -> Path:
 
 
 def data_name(data: str | os.PathLike[str]) -> str:
-    """Return the argument `data` of an environment as a string.
-
-    Raises:
-        ConfigError: It is neither a non-empty string nor a path.
-
-    >>> data_name(Path("rows.jsonl"))
-    'rows.jsonl'
-    """
+    """Return the argument `data` of an environment as a string; ConfigError if it is no path or empty."""
     name = os.fspath(data) if isinstance(data, os.PathLike) else data
     if not isinstance(name, str) or not name:
         raise ConfigError(f"data must be 'generated', 'official' or a path, got {shown(data)}")
@@ -60,8 +53,6 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     usable = expanded(path)
     try:
         usable.exists()  # raises if the system refuses the name itself
-    except OSError as e:
-        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {e.strerror}") from e
-    except ValueError as e:
-        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {e}") from e
+    except (OSError, ValueError) as e:
+        raise DataError(f"{os.fspath(path)[:100]!r} is not a usable path: {getattr(e, 'strerror', e)}") from e
     return usable

@@ -81,13 +81,13 @@ def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
 
 
 def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highest: int) -> tuple[int, int]:
-    """Return both ends of a range of small integers, from which a generator draws evenly.
+    """Return both ends of a range of one-digit integers, from which a generator draws evenly.
 
     Args:
         name: The argument's name, for errors.
         value: One integer, a range like "2-4", or a pair like [2, 4].
         lowest: The smallest integer allowed.
-        highest: The largest integer allowed; one digit, like `lowest`.
+        highest: The largest integer allowed.
 
     Raises:
         ConfigError: The value is something else.
@@ -107,9 +107,5 @@ def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highes
 
 
 def range_text(low: int, high: int) -> str:
-    """Return a range as task ids write it.
-
-    >>> range_text(1, 8), range_text(2, 2)
-    ('1-8', '2')
-    """
+    """Return a range as task ids write it: "1-8", or "2" if both ends are the same."""
     return f"{low}-{high}" if low != high else str(low)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 from agent_envs.checks import string
 from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.files import move_folder
 
 __all__ = [
     "agent_loop_columns",
@@ -33,14 +33,7 @@ __all__ = [
 ]
 
 _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
-_SPLIT_WORDS = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-}
+_SPLIT_WORDS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
 _NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
 _NOT_SPLIT_STEMS = ("passages", "papers")
@@ -169,15 +162,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-            try:
-                os.replace(target, old / "old")
-                os.replace(temporary, target)
-            finally:
-                shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(temporary, target)
+        move_folder(temporary, target)
     except OSError as e:
         raise DataError(f"the data cannot be written to {str(target)[:200]}: {e.strerror}") from e
     finally:

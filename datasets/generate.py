@@ -25,16 +25,13 @@ GENERATORS: dict[str, Callable[..., Path]] = {
 
 
 def generate(task: str, out: str | Path, n: int = 1000, **options: Any) -> Path:
-    """Write `n` generated tasks as files in the released format.
+    """Write `n` generated tasks as files in the released format, and return the folder written.
 
     Args:
         task: The task's name, like "alfworld".
         out: The folder to write.
         n: Number of tasks.
         **options: Further options of the task, such as `split`, `size` and `seed`; None means the default.
-
-    Returns:
-        The folder written.
 
     Raises:
         ConfigError: There is no such task, or it has no such option.

@@ -28,15 +28,12 @@ PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
 
 
 def prepare(task: str, from_path: str | None = None, out: str | Path | None = None) -> Path:
-    """Put a task's official data where `data="official"` finds it.
+    """Put a task's official data where `data="official"` finds it, and return the folder written.
 
     Args:
         task: The task's name, like "gsm8k".
         from_path: Files to take the data from; None fetches them.
         out: The folder to write instead of the one in `data_dir()`.
-
-    Returns:
-        The folder written.
 
     Raises:
         ConfigError: There is no such task.

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from agent_envs.errors import BackendBusyError, ConfigError, DataError
-from agent_envs.files import FileLock
+from agent_envs.files import FileLock, move_folder
 
 __all__ = [
     "Blob",
@@ -181,13 +181,7 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
                 shutil.rmtree(partial, ignore_errors=True)
             raise
         (partial / "lock").unlink()
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-            path.rename(old / "old")
-            partial.rename(path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            partial.rename(path)
+        move_folder(partial, path)
 
 
 def _empty(folder: Path) -> None:

@@ -22,43 +22,16 @@ _DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and
 _GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules that are used, without the phrases of `Wording`
 
 _ACTIONS = (
-    "GotoLocation",
-    "OpenObject",
-    "CloseObject",
-    "PickupObject",
-    "PutObject",
-    "inventory",
-    "examineReceptacle",
-    "examineObject",
-    "ToggleObject",
-    "HeatObject",
-    "CleanObject",
-    "CoolObject",
-    "SliceObject",
-    "look",
+    *("GotoLocation", "OpenObject", "CloseObject", "PickupObject", "PutObject", "inventory", "examineReceptacle"),
+    *("examineObject", "ToggleObject", "HeatObject", "CleanObject", "CoolObject", "SliceObject", "look"),
+)
+_ANSWERS = (
+    *("OpenObject", "CloseObject", "PickupObject", "inventory", "examineReceptacle", "examineObject", "toggleObject"),
+    *("heatObject", "cleanObject", "coolObject", "sliceObject", "look"),
 )
 _RULES = (
-    "intro",
-    "OpenObject.feedback",
-    "CloseObject.feedback",
-    "PickupObject.feedback",
-    "inventory.feedback",
-    "examineReceptacle.feedback",
-    "examineObject.feedback",
-    "toggleObject.feedback",
-    "heatObject.feedback",
-    "cleanObject.feedback",
-    "coolObject.feedback",
-    "sliceObject.feedback",
-    "look.feedback",
-    "look-variations",
-    "list_objects_on_the_floor",
-    "list_appliances",
-    "overview(o)",
-    "overview(r)",
-    "list_empty",
-    "list_separator",
-    "list_last_separator",
+    *("intro", *(f"{name}.feedback" for name in _ANSWERS), "look-variations", "list_objects_on_the_floor"),
+    *("list_appliances", "overview(o)", "overview(r)", "list_empty", "list_separator", "list_last_separator"),
 )
 _PLAIN = r'[^;|"<>\[\]#{}]*'  # literal text in a grammar
 _TASK = re.compile(r'"Your task is to: ([^;|"<>\[\]#{}\\\n]*)\."')
@@ -70,15 +43,10 @@ _PUT = re.compile(rf"{_PLAIN}\{{o\}}{_PLAIN}\{{r\}}{_PLAIN}")
 
 
 def read_rules(domain: str, grammar: str, where: str = "the game") -> tuple[Wording, str]:
-    """Return the wording of a game and its task in words.
-
-    Args:
-        domain: The planning domain in the game file.
-        grammar: The grammar in the game file.
-        where: What errors call the game.
+    """Return the wording of a game and its task in words, from the domain and the grammar in its file.
 
     Raises:
-        DataError: The native engine does not implement these rules; the message says whether domain or grammar differ.
+        DataError: The native engine does not implement these rules; the message begins with `where`.
     """
     task = _TASK.search(grammar)
     if task is None:

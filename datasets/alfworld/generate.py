@@ -8,27 +8,20 @@ The domain and the grammar are those of the `alfworld` package, which must be in
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.metadata
 import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from agent_envs.checks import integer
-from agent_envs.datasets.alfworld.generated.houses import (
-    DEFAULT_SIZE,
-    GeneratedHouse,
-    build_house,
-    parse_size,
-    parse_split,
-)
+from agent_envs.datasets.alfworld.generated import houses
+from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import PACKAGED, Formula, Problem, parse_families
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
@@ -109,10 +102,9 @@ def game_document(problem: Problem) -> dict[str, Any]:
 
 def trajectory_document(house: GeneratedHouse) -> dict[str, Any]:
     """Return the content of `traj_data.json` for a generated house, as far as the package and its expert read it."""
-    problem = house_problem(house)
     return {
         "images": [],
-        "pddl_params": {**problem.params, "object_sliced": False},
+        "pddl_params": {**house_problem(house).params, "object_sliced": False},
         "plan": {"high_pddl": [], "low_actions": []},
         "scene": {
             "floor_plan": f"FloorPlan{house.scene.number}",
@@ -132,16 +124,16 @@ def generate_alfworld(
     n: int = 1000,
     *,
     split: str = "train",
-    size: int | str = DEFAULT_SIZE,
+    size: int | str = houses.DEFAULT_SIZE,
     families: str | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> Path:
-    """Write generated games in the layout of the released data. A stopped run is resumed by the same call.
+    """Write tasks 0 to n - 1 of a split in the layout of the released data. The same call resumes a stopped run.
 
     Args:
         out: The folder to write; each split is a folder in it.
-        n: Number of games: tasks 0 to n - 1 of the split.
+        n: Number of games.
         split: "train", "valid_seen" or "valid_unseen".
         size: 1 to 5, or a range like "2-4".
         families: Names of task families, separated by commas; None for all six.
@@ -156,8 +148,8 @@ def generate_alfworld(
         DataError: The folder holds something else, or cannot be written.
         MissingExtraError: The `alfworld` package is not installed.
     """
-    split = parse_split(split)
-    sizes = parse_size(size)
+    split = houses.parse_split(split)
+    sizes = houses.parse_size(size)
     chosen = parse_families(None if families is None else [name.strip() for name in families.split(",")])
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     seed = integer("seed", seed, minimum=0)
@@ -167,7 +159,7 @@ def generate_alfworld(
     try:
         _claim(folder, settings)
         for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
-            house = build_house(split, index, sizes, chosen, seed)
+            house = houses.build_house(split, index, sizes, chosen, seed)
             _write_game(folder / house.folder / f"trial_G{index:06d}", house)
     except OSError as e:
         raise DataError(f"{folder}: cannot be written: {e.strerror or e}") from e
@@ -196,22 +188,14 @@ def _write_game(target: Path, house: GeneratedHouse) -> None:
     """Write one game's folder, which appears only when it is complete."""
     if (target / TRAJECTORY_FILE).is_file():
         return
-    with _new_folder(target) as folder:
-        game = json.dumps(game_document(house_problem(house)))
-        (folder / GAME_FILE).write_text(game, encoding="utf-8")
-        (folder / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to fill that is renamed to `target` at the end, or removed after an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     for leftover in target.parent.glob(f".{target.name}.*.partial"):  # of a run that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     partial.mkdir()
     try:
-        yield partial
+        (partial / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
+        (partial / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -24,18 +24,10 @@ def parse_problem(
     wording: Wording = RELEASED,
     where: str = "the problem",
 ) -> Problem:
-    """Parse a PDDL problem as game files hold it.
-
-    Args:
-        text: The problem.
-        task: The task in words.
-        family: The task's family.
-        params: The task's classes.
-        wording: The edition of the game's texts.
-        where: What errors call the text, such as the file's name.
+    """Parse a PDDL problem as game files hold it; the other arguments are fields of the `Problem`.
 
     Raises:
-        DataError: It is not a problem of this domain; the message says what is wrong.
+        DataError: It is not a problem of this domain; the message begins with `where` and says what is wrong.
     """
     parts = _sections(text, where)
     objects = _objects(parts[":objects"], where)

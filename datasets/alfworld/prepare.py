@@ -39,15 +39,12 @@ _OFFLINE = (
 
 
 def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the released games to the folder of prepared data, replacing an earlier copy in one step.
+    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`.
 
     Args:
         from_path: A folder of games (json_2.1.1 or its parent), a released archive, or a folder of archives; None runs
             the package's download.
-        out: The folder to write; None is `data_dir() / "alfworld"`.
-
-    Returns:
-        The folder written: the games in `json_2.1.1/SPLIT/TASK/TRIAL/`, and their numbers in `prepared.json`.
+        out: The folder to write; None is `data_dir() / "alfworld"`. An earlier copy is replaced in one step.
 
     Raises:
         DataError: There are no games at the path, or one of them is invalid.
@@ -57,17 +54,13 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
         return _copy_games(user_path(from_path), target)
-    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=_created(target.parent)) as folder:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DataError(f"the data cannot be written to {target.parent}: {e.strerror or e}") from e
+    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=target.parent) as folder:
         _download(Path(folder))
         return _copy_games(Path(folder), target)
-
-
-def _created(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise DataError(f"the data cannot be written to {folder}: {e.strerror or e}") from e
-    return folder
 
 
 def _download(folder: Path) -> None:
@@ -163,7 +156,8 @@ def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], I
 def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
     try:
         with zipfile.ZipFile(archive) as opened:
-            entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in _WANTED]
+            wanted = (GAME_FILE, TRAJECTORY_FILE)
+            entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in wanted]
             for entry in tqdm(entries, desc=archive.name, unit="file", leave=False, disable=len(entries) < 100):
                 game_path = _game_path(PurePosixPath(entry.filename).parts)
                 if entry.file_size > _MAX_BYTES:
@@ -174,9 +168,6 @@ def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], 
                     yield game_path, opened.open(entry), f"{archive}: {entry.filename}"
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as e:
         raise DataError(f"{archive}: not a readable zip archive, or cut off: {e}") from e
-
-
-_WANTED = (GAME_FILE, TRAJECTORY_FILE)
 
 
 def _game_path(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:

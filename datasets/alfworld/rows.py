@@ -59,9 +59,7 @@ class Game:
     task_id: str
     """Path of its folder relative to the data's folder."""
     family: str
-    """The family of its task."""
     file: str
-    """Path of the file."""
 
     @property
     def game(self) -> str:
@@ -70,13 +68,7 @@ class Game:
 
 
 class Games(IndexedTasks[Game]):
-    """The games of a split.
-
-    Args:
-        name: "official" or the path as given.
-        split: The split's name, as asked for.
-        games: The games in order.
-    """
+    """The games of a split, in order."""
 
     def __init__(self, name: str, split: str, games: tuple[Game, ...]) -> None:
         super().__init__(name, split)
@@ -106,10 +98,7 @@ class Games(IndexedTasks[Game]):
 
 
 def find_folder(data: str) -> Path:
-    """Return the folder that holds the splits.
-
-    Args:
-        data: "official" (what `agentr1 prepare alfworld` fetched), or the path of that folder or its parent.
+    """Return the folder that holds the splits: of `data="official"`, or at a path that is this folder or its parent.
 
     Raises:
         DataError: There is no such folder.
@@ -165,13 +154,8 @@ def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], .
     games = []
     for path, _, files in os.walk(os.path.join(folder, split)):
         relative = Path(path).relative_to(folder).as_posix()
-        if (
-            TRAJECTORY_FILE not in files
-            or GAME_FILE not in files
-            or "movable" in relative
-            or "Sliced" in relative
-            or "/." in relative
-        ):
+        skipped = any(part in relative for part in ("movable", "Sliced", "/."))
+        if skipped or not {TRAJECTORY_FILE, GAME_FILE} <= set(files):
             continue
         file = os.path.join(path, GAME_FILE)
         family = _read_json(os.path.join(path, TRAJECTORY_FILE)).get("task_type")
@@ -205,11 +189,7 @@ def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_game(file: str | os.PathLike[str], where: str) -> None:
-    """Check that a game file and the traj_data.json next to it are complete, without parsing the problem.
-
-    Raises:
-        DataError: One of them is invalid or cut off; the message begins with `where`.
-    """
+    """Check a game file and its traj_data.json without parsing the problem; a DataError begins with `where`."""
     try:
         load_game(file)
         trajectory = _read_json(os.fspath(Path(file).with_name(TRAJECTORY_FILE)))

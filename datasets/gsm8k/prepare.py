@@ -17,16 +17,13 @@ OFFICIAL_SPLITS = ("train", "test", "validation")
 
 
 def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the GSM8K rows to the folder of prepared data, replacing an earlier copy in one step.
+    """Write the GSM8K rows to a folder, one jsonl per split, replacing an earlier copy in one step.
 
     Args:
         from_path: A folder, jsonl or parquet to take the rows from; None fetches `openai/gsm8k` from the Hugging Face
             hub. A single file becomes the split "train" unless its name mentions another. Of a folder that has train,
             test or validation files only these are taken, as from the released `grade_school_math/data`.
         out: The folder to write; None is `data_dir() / "gsm8k"`.
-
-    Returns:
-        The folder written: one jsonl per split.
 
     Raises:
         DataError: The rows cannot be fetched, or one of them is bad.

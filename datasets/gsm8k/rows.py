@@ -29,7 +29,6 @@ class GSM8KTask:
     task_id: str
     """`gsm8k/SPLIT/INDEX`."""
     question: str
-    """The text of the problem."""
     answer: str
     """The gold number in plain form, taken from what follows `####`."""
     solution: str
@@ -37,11 +36,7 @@ class GSM8KTask:
 
 
 def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[GSM8KTask]:
-    """Return the real rows of a split.
-
-    Args:
-        data: "official" (what `agentr1 prepare gsm8k` fetched), or the path of a jsonl or parquet file or of a folder.
-        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
+    """Return the real rows of a split; `data` and `split` are those of `find_files`.
 
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.

@@ -54,13 +54,10 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
 
 
 def data_papers(data: str) -> LocalPapers:
-    """Return the papers to search for real queries if no corpus is named.
+    """Return the papers to search for real queries if no corpus is named; `data` is that of `query_rows`.
 
     They are what `agentr1 prepare papersearch` built, or else what is in the queries' folder: files of papers (next to
     a single file: `papers.jsonl` and the folder `papers`) and the papers that answer the queries.
-
-    Args:
-        data: "official" or a path, as for `query_rows`.
 
     Raises:
         DataError: There are no papers.

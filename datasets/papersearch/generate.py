@@ -31,18 +31,15 @@ def generate_papersearch(
     hidden: float = 0.4,
     progress: bool = False,
 ) -> Path:
-    """Write a generated literature and queries over it, in bounded memory.
+    """Write a generated literature and the first n queries over it, in bounded memory.
 
     Args:
         out: The folder to write, which appears only when it is complete.
-        n: How many queries to write, from the first of the split.
+        n: Number of queries.
         split: "train", "validation" or "test".
         size: How many papers.
         hidden: Share of a topic's papers that never mention its name.
         progress: Whether to show progress bars.
-
-    Returns:
-        The folder.
 
     Raises:
         ConfigError: There is no such split, or a number is out of range.

@@ -29,17 +29,16 @@ _FILES = {
 
 
 def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write queries and papers to the folder of prepared data, replacing an earlier copy in one step.
+    """Write queries and papers to a folder, replacing an earlier copy in one step.
+
+    The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, `index/` to
+    search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
 
     Args:
         from_path: A released file or a folder of them: queries of AutoScholarQuery or SPARBench, and optionally papers
             (papers.jsonl, unarXive). None fetches AutoScholarQuery and RealScholarQuery from the Hugging Face hub,
             where you must accept their terms first. A file of queries becomes the split that its name mentions.
         out: The folder to write; None is `data_dir() / "papersearch"`.
-
-    Returns:
-        The folder written: `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe,
-        `index/` to search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
 
     Raises:
         DataError: The files cannot be fetched, one of their rows is bad, or there are no queries.
@@ -104,12 +103,7 @@ def _fetch(folder: Path) -> None:
 
 
 def trainer_rows(split: str, tasks: Iterable[PaperTask]) -> list[dict[str, Any]]:
-    """Return the rows of a split as trainers read them: the released columns, and those of the agent loop.
-
-    Args:
-        split: The split, for `extra_info` and `env_kwargs`.
-        tasks: Its queries in order.
-    """
+    """Return the queries of a split as trainers read them: the released columns, and those of the agent loop."""
     return [
         {
             "data_source": "bytedance/pasa",

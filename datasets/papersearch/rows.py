@@ -40,12 +40,7 @@ class QueryRow:
 
 
 def query_rows(data: str, split: str = "train") -> FileTasks[PaperTask]:
-    """Return the real queries of a split.
-
-    Args:
-        data: "official" (what `agentr1 prepare papersearch` fetched), or the path of a file or of a folder with one
-            file per split.
-        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
+    """Return the real queries of a split; `data` and `split` are those of `find_files`.
 
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
@@ -66,17 +61,13 @@ def is_query(row: Any) -> bool:
 
 
 def query_row(row: Any, where: str) -> QueryRow:
-    """Read a row in any layout.
+    """Read a row in any layout; `where` is for error messages.
 
     >>> row = {"question": "Any on parsing?", "answer": ["Deep Parsing"], "answer_arxiv_id": ["2009.02040v2"],
     ...     "source_meta": {"published_time": "20231024"}, "qid": "q1"}
     >>> task = query_row(row, "row 1").task
     >>> task.query, task.titles, task.ids, task.date
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
-
-    Args:
-        row: The row as it is in the file.
-        where: Where it is, for error messages.
 
     Raises:
         DataError: Something is missing or of another type; the message says what.
@@ -125,12 +116,8 @@ def _named(titles: list[str], ids: list[str]) -> list[PaperRow]:
     """Return the papers of a row that gives only their titles and ids."""
     if len(titles) != len(ids):
         return []
-    papers = []
-    for title, raw_id in zip(titles, ids, strict=True):
-        paper_id = arxiv_id(raw_id) or raw_id.strip()
-        if paper_id and title.strip():
-            papers.append(PaperRow(Paper(paper_id, " ".join(title.split()), "", arxiv_date(paper_id))))
-    return papers
+    named = ((arxiv_id(i) or i.strip(), " ".join(title.split())) for title, i in zip(titles, ids, strict=True))
+    return [PaperRow(Paper(i, title, "", arxiv_date(i))) for i, title in named if i and title]
 
 
 def _described(answer: dict[str, Any], where: str) -> PaperRow:

@@ -44,11 +44,7 @@ def passages_of(rows: Iterable[QARow]) -> Iterator[dict[str, str]]:
 def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") -> Retriever:
     """Return a retriever over the paragraphs of a split's rows, or of all splits if the data is prepared.
 
-    Args:
-        dataset: "hotpotqa", "2wiki" or "musique".
-        data: "official" or a path, as for `qa_rows`.
-        split: The split.
-        engine: "bm25" or "lucene".
+    `dataset`, `data` and `split` are those of `qa_rows`; `engine` is "bm25" or "lucene".
 
     Raises:
         DataError: The files cannot be read, or their rows have no paragraphs.

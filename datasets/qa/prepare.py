@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
-from agent_envs.datasets.files import (
-    agent_loop_columns,
-    fetch_splits,
-    find_local_splits,
-    replaced_folder,
-    write_jsonl,
-)
+from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, has_answer, read_qa, read_row
 from agent_envs.datasets.qa.task import QATask
@@ -27,27 +21,22 @@ _HUB = {
     "2wiki": ("framolfese/2WikiMultihopQA", None),
     "musique": ("dgslibisey/MuSiQue", None),
 }
-_ENVS = {
-    "hotpotqa": "AgentR1/HotpotQA-v0",
-    "2wiki": "AgentR1/TwoWikiMultihopQA-v0",
-    "musique": "AgentR1/MuSiQue-v0",
-}
+_ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
 _SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
 
 
 def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write a data set to the folder of prepared data, replacing an earlier copy in one step.
+    """Write a data set to a folder, replacing an earlier copy in one step.
+
+    The folder has `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its index in
+    `index/`, and `trainer/SPLIT.parquet` with the rows that trainers read. Rows without an answer, as in the released
+    test files, are skipped.
 
     Args:
         dataset: "hotpotqa", "2wiki" or "musique".
         from_path: A released file or a folder of them; None fetches the data set from the Hugging Face hub. A single
             file becomes the split that its name mentions, or else "train".
         out: The folder to write; None is `data_dir() / dataset`.
-
-    Returns:
-        The folder written: `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its
-        index in `index/`, and `trainer/SPLIT.parquet` with the rows that trainers read. Rows without an answer, as in
-        the released test files, are skipped.
 
     Raises:
         DataError: The rows cannot be fetched, or one of them is bad.
@@ -58,7 +47,11 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
     except ImportError as e:
         raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / dataset if out is None else out
-    splits = _hub_rows(dataset) if from_path is None else _local_rows(dataset, from_path)
+    if from_path is None:
+        splits = _hub_rows(dataset)
+    else:
+        local = find_local_splits(from_path, task=dataset, suffixes=SUFFIXES)
+        splits = {split: read_qa(files, answered_only=True) for split, files in local.items()}
     with replaced_folder(target) as folder:
         tasks: dict[str, list[QATask]] = {name: [] for name in splits}
         write_jsonl(folder / "passages.jsonl", passages_of(_collect(splits, tasks)))
@@ -102,13 +95,7 @@ def _write_split(folder: Path, dataset: str, split: str, tasks: list[QATask]) ->
 
 
 def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict[str, Any]]:
-    """Return the rows of a split as trainers read them: the released columns, and those of the agent loop.
-
-    Args:
-        dataset: "hotpotqa", "2wiki" or "musique".
-        split: The split, for `extra_info` and `env_kwargs`.
-        tasks: Its questions in order.
-    """
+    """Return the questions of a split as trainers read them: the released columns, and those of the agent loop."""
     return [
         {
             "data_source": _SOURCES[dataset],
@@ -126,11 +113,6 @@ def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict
         }
         for index, task in enumerate(tasks)
     ]
-
-
-def _local_rows(dataset: str, path: str) -> dict[str, Iterable[QARow]]:
-    splits = find_local_splits(path, task=dataset, suffixes=SUFFIXES)
-    return {split: read_qa(files, answered_only=True) for split, files in splits.items()}
 
 
 def _hub_rows(dataset: str) -> dict[str, Iterable[QARow]]:

@@ -46,12 +46,9 @@ def find_qa_files(dataset: str, data: str, split: str) -> tuple[tuple[Path, ...]
 
 
 def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
-    """Return the real rows of a split.
+    """Return the real rows of a split; `data` and `split` are those of `find_files`.
 
-    Args:
-        dataset: "hotpotqa", "2wiki" or "musique": the first part of task ids, and the task of `agentr1 prepare`.
-        data: "official" (what `agentr1 prepare` fetched), or the path of a file or of a folder with one file per split.
-        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
+    `dataset` is "hotpotqa", "2wiki" or "musique": the first part of task ids, and the task of `agentr1 prepare`.
 
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
@@ -79,11 +76,7 @@ def has_answer(row: Any) -> bool:
 
 
 def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[QARow]:
-    """Yield the rows of some files.
-
-    Args:
-        files: The files in order.
-        answered_only: Whether to skip rows without an answer, which are an error otherwise.
+    """Yield the rows of some files; `answered_only` skips rows without an answer, which are an error otherwise.
 
     Raises:
         DataError: A row is bad (the message names file and line), or there are none.
@@ -118,12 +111,7 @@ def _read_aliases(path: Path | None) -> dict[str, list[str]]:
 
 
 def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) -> QARow:
-    """Read a row in any layout.
-
-    Args:
-        row: The row as it is in the file.
-        where: Where it is, for error messages.
-        aliases: Aliases of answers by the row's `answer_id`.
+    """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`.
 
     Raises:
         DataError: Something is missing or of another type; the message says what.

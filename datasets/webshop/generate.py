@@ -19,16 +19,13 @@ __all__ = ["generate_webshop"]
 
 
 def generate_webshop(out: Path, n: int = 1000, seed: int = 0, progress: bool = False) -> Path:
-    """Write a generated catalog as the three released files.
+    """Write a generated catalog of `n` products as the three released files.
 
     Args:
         out: The folder to write.
-        n: How many products.
+        n: Number of products.
         seed: Seed of the catalog; 0 gives the one that `data="generated"` has with as many products.
         progress: Whether to show a progress bar.
-
-    Returns:
-        The folder.
 
     Raises:
         ConfigError: `n` or `seed` is out of range.

@@ -37,9 +37,6 @@ def prepare_webshop(from_path: str | None = None, out: Path | None = None) -> Pa
             products' file in it; None downloads them, about 5 GB, into `data_dir() / "webshop-released"`.
         out: The store's folder; None is `data_dir() / "webshop"`.
 
-    Returns:
-        The store's folder.
-
     Raises:
         DataError: The files cannot be downloaded, or one of them is missing or invalid.
         ConfigError: The folder exists and holds something else.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agent_envs.errors import DataError
 from agent_envs.text import clean_text
@@ -27,8 +27,7 @@ LONGEST_ASIN = 10
 _NOT_NUMBER = re.compile(r"[^\d.]")
 
 
-@dataclass(frozen=True, slots=True)
-class HumanInstruction:
+class HumanInstruction(NamedTuple):
     """What a person wrote for a product (a row of items_human_ins.json)."""
 
     text: str
@@ -46,7 +45,6 @@ class Product:
     asin: str
     """Its id, at most 10 characters."""
     title: str
-    """Its name."""
     category: str
     """One of a few words such as "garden"."""
     query: str
@@ -86,9 +84,7 @@ class Goal:
     name: str
     """Its title."""
     category: str
-    """Its category."""
     query: str
-    """Its query."""
     product_category: str
     """Its place in the category tree."""
     instruction: str
@@ -167,11 +163,6 @@ def product_from_row(
 
     Raises:
         DataError: The row is not an object, or has no asin or no name.
-
-    >>> options = {"Color": [{"value": "Black/White ", "image": None}], "Size": None}
-    >>> product = product_from_row({"asin": "B1", "name": "Lamp", "customization_options": options})
-    >>> product.options, product.price_tag, product.attributes
-    ({'color': ('black | white',)}, '$100.0', ('DUMMY_ATTR',))
     """
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with asin and name, got {type(row).__name__}")
@@ -209,11 +200,7 @@ def product_from_row(
 
 
 def search_text(product: Product) -> str:
-    """Return the text of a product that search indexes: title, description, first bullet and options.
-
-    >>> search_text(product_from_row({"asin": "B1", "name": "Lamp", "small_description": "LED"}))
-    'lamp  led '
-    """
+    """Return the text of a product that search indexes: title, description, first bullet and options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     first = product.bullets[0] if product.bullets else ""
     return f"{product.title} {product.description} {first} {options}".lower()

@@ -30,7 +30,6 @@ class WebShopTask:
     number: int
     """Its number in the whole list."""
     goal: Goal
-    """What to buy."""
 
 
 def split_bounds(count: int) -> dict[str, range]:
@@ -87,13 +86,9 @@ def check_split(split: str) -> str:
 
 
 def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) -> Sequence[Goal]:
-    """Return the goals to play.
+    """Return the goals to play: of human instructions or synthetic ones, or those of a file at `path`.
 
-    Args:
-        catalog: The products.
-        human: Whether to take human instructions or synthetic goals; None prefers the former if there are any.
-        path: A file of goals to use instead.
-        name: The data's name, for errors.
+    `human=None` prefers human instructions if there are any; `name` is the data's, for errors.
 
     Raises:
         DataError: There are no goals, or the file cannot be used.

@@ -9,6 +9,7 @@ where.json, where.numbers   products by category, query and attribute
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -41,60 +42,23 @@ VERSION = 1
 _K1, _B = 0.9, 0.4  # pyserini's, and the original's
 _PROCESSES_FROM = 16 << 20  # bytes of sources; below this, starting processes takes longer than indexing
 
+_FIELDS = tuple(field.name for field in dataclasses.fields(Product))
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_product(product: Product) -> bytes:
     """Return a product as the store keeps it."""
-    fields = (
-        product.asin,
-        product.title,
-        product.category,
-        product.query,
-        product.product_category,
-        product.description,
-        product.bullets,
-        product.pricing,
-        product.price_tag,
-        product.options,
-        product.option_images,
-        product.attributes,
-        product.image,
-        product.instruction,
-        product.instruction_attributes,
-        [(human.text, human.attributes, human.options) for human in product.human],
-    )
-    return _encode(fields).encode("utf-8", "surrogatepass")
+    return _encode([getattr(product, name) for name in _FIELDS]).encode("utf-8", "surrogatepass")
 
 
 def decode_product(data: bytes) -> Product:
-    """Return the product that `encode_product` wrote.
-
-    >>> from agent_envs.datasets.webshop.products import product_from_row
-    >>> product = product_from_row({"asin": "B1", "name": "Lamp"})
-    >>> decode_product(encode_product(product)) == product
-    True
-    """
-    (asin, title, category, query, path, description, bullets, pricing, tag, options, images, attributes, image,
-     instruction, wanted, human) = json.loads(data)  # fmt: skip
-    return Product(
-        asin=asin,
-        title=title,
-        category=category,
-        query=query,
-        product_category=path,
-        description=description,
-        bullets=tuple(bullets),
-        pricing=tuple(pricing),
-        price_tag=tag,
-        options={name: tuple(values) for name, values in options.items()},
-        option_images=images,
-        attributes=tuple(attributes),
-        image=image,
-        instruction=instruction,
-        instruction_attributes=tuple(wanted),
-        human=tuple(HumanInstruction(text, tuple(some), tuple(values)) for text, some, values in human),
-    )
+    """Return the product that `encode_product` wrote."""
+    values = dict(zip(_FIELDS, json.loads(data), strict=True))
+    for name in ("bullets", "pricing", "attributes", "instruction_attributes"):
+        values[name] = tuple(values[name])
+    values["options"] = {name: tuple(listed) for name, listed in values["options"].items()}
+    values["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in values["human"])
+    return Product(**values)
 
 
 class _Columns:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, TASK_PHRASES, Room, placement_weight
@@ -23,26 +23,11 @@ from agent_envs.datasets.alfworld.generated.scenes import (
     build_scene,
     coordinates,
 )
-from agent_envs.datasets.alfworld.object_classes import (
-    CAN_CONTAIN,
-    CLEANABLE,
-    COOLABLE,
-    HEATABLE,
-    MOVABLE_RECEPTACLES,
-)
+from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, COOLABLE, HEATABLE, MOVABLE_RECEPTACLES
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
 from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream
 
-__all__ = [
-    "DEFAULT_SIZE",
-    "SPLITS",
-    "GeneratedHouse",
-    "Target",
-    "Thing",
-    "build_house",
-    "parse_size",
-    "parse_split",
-]
+__all__ = ["DEFAULT_SIZE", "SPLITS", "GeneratedHouse", "Target", "Thing", "build_house", "parse_size", "parse_split"]
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
@@ -64,9 +49,7 @@ class Target:
     """What a task asks for."""
 
     family: str
-    """One of the six."""
     object_class: str
-    """The class of the thing."""
     receptacle_class: str
     """The class of receptacle it goes to, "" if it is only looked at."""
     toggle_class: str
@@ -85,7 +68,6 @@ class Thing:
     object_id: str
     """Class and coordinates: `Mug|+00.41|+00.93|+00.99`."""
     object_class: str
-    """Its class."""
     holder: str
     """The id of the receptacle it is in or on, "" on walls and floor."""
     location: str
@@ -103,11 +85,8 @@ class GeneratedHouse:
     task_id: str
     """`alfworld-generated/SPLIT/SIZE[/FAMILIES]/INDEX`."""
     scene: Scene
-    """The room and its receptacles."""
     things: tuple[Thing, ...]
-    """What is in it."""
     target: Target
-    """The target of the task."""
     task: str
     """The task in words, as after "Your task is to: ", without the full stop."""
 
@@ -118,23 +97,13 @@ class GeneratedHouse:
 
 
 def parse_split(split: str) -> str:
-    """Return the name of a generated split, aliases resolved.
-
-    Raises:
-        ConfigError: There is no such split.
-
-    >>> parse_split("validation")
-    'valid_seen'
-    """
+    """Return the name of a generated split, aliases resolved; ConfigError if there is no such split."""
     name = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
     return choice("split", name, SPLITS)
 
 
 def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
-    """Return the smallest and the largest size of a range.
-
-    Raises:
-        ConfigError: It is neither an integer from 1 to 5 nor a range of them.
+    """Return the smallest and the largest size of a range; ConfigError if it is not one within 1 to 5.
 
     >>> parse_size(2), parse_size("1-5"), parse_size([2, 4])
     ((2, 2), (1, 5), (2, 4))
@@ -145,26 +114,24 @@ def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
 def build_house(
     split: str, index: int, size: tuple[int, int], families: tuple[str, ...], seed: int = 0
 ) -> GeneratedHouse:
-    """Return one generated game.
+    """Return one generated game; other seeds give other tasks in the same scenes.
 
     Args:
         split: "train", "valid_seen" or "valid_unseen".
         index: Its index in the split.
         size: The smallest and the largest size, from `parse_size`.
         families: The families to draw from, sorted.
-        seed: Other seeds give other tasks in the same scenes.
+        seed: 0 for `data="generated"`.
     """
-    low, high = size
-    sizes = range_text(low, high)
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
     other = f"/seed{seed}" if seed else ""
-    name = f"alfworld-generated/{split}/{sizes}{some}{other}/{index}"
+    name = f"alfworld-generated/{split}/{range_text(*size)}{some}{other}/{index}"
     draws = stream(name)
     family = draws.pick(families)
     while True:
         room = draws.pick(_rooms_of(family))
         first, last = (SEEN_SCENES + 1, SEEN_SCENES + UNSEEN_SCENES) if split == "valid_unseen" else (1, SEEN_SCENES)
-        scene = build_scene(room, draws.between(first, last), draws.between(low, high))
+        scene = build_scene(room, draws.between(first, last), draws.between(*size))
         choices = targets_of(scene, family)
         if split != "valid_unseen":
             choices = _of_split(scene, choices, split)
@@ -207,17 +174,16 @@ def targets_of(scene: Scene, family: str) -> Choices:
     if family == _LOOK:
         looked = [name for name in scene.things if _possible_places(scene, name, "")]
         return tuple(tuple(Target(family, name, "", lamp) for lamp in lamps) for name in looked if lamps)
-    choices = []
-    for name in scene.things:
-        if name in able:
-            places = [
-                place
-                for place in sorted(scene.classes)
-                if name in CAN_CONTAIN[place] and place != appliance and _possible_places(scene, name, place)
-            ]
-            if places:
-                choices.append(tuple(Target(family, name, place, "") for place in places))
-    return tuple(choices)
+    choices = (
+        tuple(
+            Target(family, name, place, "")
+            for place in sorted(scene.classes)
+            if name in CAN_CONTAIN[place] and place != appliance and _possible_places(scene, name, place)
+        )
+        for name in scene.things
+        if name in able
+    )
+    return tuple(filter(None, choices))
 
 
 def _stands(scene: Scene, decor: str) -> list[Place]:
@@ -309,9 +275,7 @@ class _Layout:
     def _dropped_into_another(self, thing: Thing) -> Thing:
         for other in self.things:
             if other.holder == thing.holder and other.object_class in ("Bowl", "Box", "Cup", "Mug"):
-                return Thing(
-                    thing.object_id, thing.object_class, thing.holder, thing.location, True, inside=other.object_id
-                )
+                return replace(thing, inside=other.object_id)
         return thing
 
     def _name(self, name: str, position: tuple[int, int, int]) -> str:

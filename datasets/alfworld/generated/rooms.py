@@ -52,23 +52,13 @@ _PREFERENCES: dict[str, dict[str, int]] = _TABLE["preferences"]
 
 @functools.cache
 def placement_weight(object_class: str, receptacle_class: str) -> int:
-    """Return how likely an object of a class is in one receptacle of a class, in proportion; 0 where it must not be.
-
-    >>> placement_weight("Spoon", "Drawer") > placement_weight("Spoon", "SinkBasin") / 5 > 0
-    True
-    >>> placement_weight("Spoon", "Bed")
-    0
-    """
+    """Return how likely an object of a class is in one receptacle of a class, in proportion; 0 where it must not be."""
     if object_class not in CAN_CONTAIN.get(receptacle_class, ()):
         return 0
     return _SURFACES[receptacle_class] * _PREFERENCES.get(object_class, {}).get(receptacle_class, 1)
 
 
 def lamp_weight(receptacle_class: str) -> float:
-    """Return how likely a lamp stands on one receptacle of a class, in proportion.
-
-    >>> lamp_weight("Desk") > lamp_weight("Shelf") > lamp_weight("Drawer")
-    True
-    """
+    """Return how likely a lamp stands on one receptacle of a class, in proportion."""
     weights = {"Desk": 50.0, "SideTable": 30.0, "Dresser": 25.0, "Shelf": 2.0}
     return weights.get(receptacle_class, 0.01 * _SURFACES.get(receptacle_class, 1))

@@ -34,7 +34,6 @@ class Place:
     receptacle_id: str
     """As in the released games: class and coordinates in metres, `Cabinet|-01.20|+01.60|+02.35`."""
     receptacle_class: str
-    """Its class."""
     location: str
     """Where to stand to use it: `loc|-4|8|0|30`, in steps of 25 cm, with rotation and tilt of the head."""
     openable: bool
@@ -48,9 +47,7 @@ class Scene:
     """A room with its receptacles."""
 
     room: Room
-    """The kind of room."""
     number: int
-    """Its floor plan."""
     size: int
     """1 to 5."""
     places: tuple[Place, ...]

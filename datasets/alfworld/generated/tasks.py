@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_envs.datasets.alfworld import object_classes
 from agent_envs.datasets.alfworld.generated.houses import (
     DEFAULT_SIZE,
     SPLITS,
@@ -15,17 +16,6 @@ from agent_envs.datasets.alfworld.generated.houses import (
     parse_size,
     parse_split,
 )
-from agent_envs.datasets.alfworld.object_classes import (
-    CAN_CONTAIN,
-    CLEANABLE,
-    COOLABLE,
-    HEATABLE,
-    MOVABLE_RECEPTACLES,
-    OBJECT_CLASSES,
-    RECEPTACLE_CLASSES,
-    SLICEABLE,
-    TOGGLEABLE,
-)
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
 from agent_envs.tasks import IndexedTasks
 
@@ -33,16 +23,16 @@ __all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_proble
 
 _AGENT = "agent1"
 _CLASSES = {
-    **{f"{name.lower()}type": "otype" for name in OBJECT_CLASSES},
-    **{f"{name.lower()}type": "rtype" for name in RECEPTACLE_CLASSES},
+    **{f"{name.lower()}type": "otype" for name in object_classes.OBJECT_CLASSES},
+    **{f"{name.lower()}type": "rtype" for name in object_classes.RECEPTACLE_CLASSES},
 }
 _ABILITIES = (
-    ("cleanable", CLEANABLE),
-    ("heatable", HEATABLE),
-    ("coolable", COOLABLE),
-    ("toggleable", TOGGLEABLE),
-    ("sliceable", SLICEABLE),
-    ("isreceptacleobject", MOVABLE_RECEPTACLES),
+    ("cleanable", object_classes.CLEANABLE),
+    ("heatable", object_classes.HEATABLE),
+    ("coolable", object_classes.COOLABLE),
+    ("toggleable", object_classes.TOGGLEABLE),
+    ("sliceable", object_classes.SLICEABLE),
+    ("isreceptacleobject", object_classes.MOVABLE_RECEPTACLES),
 )
 _MARKS = str.maketrans({"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_comma_"})
 
@@ -58,36 +48,31 @@ def mangled(identity: str) -> str:
 
 def house_problem(house: GeneratedHouse) -> Problem:
     """Return a house as a problem: its objects, facts and goal."""
-    objects = {_AGENT: "agent", **_CLASSES}
-    facts: list[tuple[str, ...]] = []
-    holders = {place.receptacle_id: mangled(place.receptacle_id) for place in house.scene.places}
     start = mangled(house.scene.start)
-    objects[start] = "location"
-    facts.append(("atlocation", _AGENT, start))
+    objects = {_AGENT: "agent", **_CLASSES, start: "location"}
+    facts: list[tuple[str, ...]] = [("atlocation", _AGENT, start)]
     for place in house.scene.places:
-        identity, location = holders[place.receptacle_id], mangled(place.location)
-        objects[identity] = "receptacle"
-        objects[location] = "location"
+        identity, location = mangled(place.receptacle_id), mangled(place.location)
+        objects |= {identity: "receptacle", location: "location"}
         facts.append(("receptacletype", identity, f"{place.receptacle_class.lower()}type"))
         facts.append(("receptacleatlocation", identity, location))
         if place.openable:
             facts.append(("openable", identity))
     for thing in house.things:
         identity, location = mangled(thing.object_id), mangled(thing.location)
-        objects[identity] = "object"
-        objects[location] = "location"
+        objects |= {identity: "object", location: "location"}
         facts.append(("objecttype", identity, f"{thing.object_class.lower()}type"))
         facts.append(("objectatlocation", identity, location))
         facts.extend((can, identity) for can, classes in _ABILITIES if thing.object_class in classes)
         if thing.pickupable:
             facts.append(("pickupable", identity))
         if thing.holder:
-            facts.append(("inreceptacle", identity, holders[thing.holder]))
+            facts.append(("inreceptacle", identity, mangled(thing.holder)))
         if thing.inside:
             facts.append(("inreceptacleobject", identity, mangled(thing.inside)))
     about = {thing.object_class for thing in house.things}
     for holder in sorted(house.scene.classes):
-        for name in sorted(about & CAN_CONTAIN[holder]):
+        for name in sorted(about & object_classes.CAN_CONTAIN[holder]):
             facts.append(("cancontain", f"{holder.lower()}type", f"{name.lower()}type"))
     target = house.target
     return Problem(
@@ -116,7 +101,6 @@ class GeneratedGame:
     game: str
     """Its folder within the data that `agentr1 generate alfworld` writes."""
     problem: Problem
-    """The house and the goal."""
 
     @property
     def family(self) -> str:

@@ -50,13 +50,7 @@ def _change(
 
 
 def _question(
-    name: str,
-    kinds: str,
-    sign: str,
-    says: str,
-    texts: Sequence[str],
-    plain: bool = False,
-    owned: Sequence[str] = (),
+    name: str, kinds: str, sign: str, says: str, texts: Sequence[str], plain: bool = False, owned: Sequence[str] = ()
 ) -> None:
     """Add an event that asks the question; `owned` is its wording where other people have such things too."""
     named = any("{B}" in text for text in texts)
@@ -107,14 +101,11 @@ def _two_days(world: World) -> None:
 @event("wage", "open", "dollars", "*")
 def _wage(world: World) -> None:
     hours, rate = world.draws.between(2, 12), world.draws.between(4, 25)
-    world.tell(
-        (
-            "{A} has no money, and works {n} hours for {m} dollars an hour.",
-            "{A}, who has no money yet, earns {m} dollars an hour and works {n} hours.",
-        ),
-        n=hours,
-        m=rate,
+    texts = (
+        "{A} has no money, and works {n} hours for {m} dollars an hour.",
+        "{A}, who has no money yet, earns {m} dollars an hour and works {n} hours.",
     )
+    world.tell(texts, n=hours, m=rate)
     world.now = world.work(Quantity(hours), "*", Quantity(rate), HAS["dollars"])
     world.key += ("wage", str(hours), str(rate))
 
@@ -130,13 +121,11 @@ def _ride(world: World) -> None:
 @event("sell_all", "event", "items", "*")
 def _sell_all(world: World) -> None:
     price = world.draws.between(2, min(12, world.cap // world.now.value))
-    world.tell(
-        (
-            "{A}, who has no money yet, sells all of them for {n} dollars each.",
-            "{A} has no money, and sells all the {it} for {n} dollars apiece.",
-        ),
-        n=price,
+    texts = (
+        "{A}, who has no money yet, sells all of them for {n} dollars each.",
+        "{A} has no money, and sells all the {it} for {n} dollars apiece.",
     )
+    world.tell(texts, n=price)
     world.now = world.work(world.now, "*", Quantity(price), "{A} gets {x} dollars.")
     world.kind = "dollars"
     world.known = ()

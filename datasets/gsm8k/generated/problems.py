@@ -40,7 +40,7 @@ DEFAULT_LEVEL = "1-8"
 Level = int | str | Sequence[int]
 MAX_EVENTS = 60  # tried per story before a new one is begun
 PLAIN_LEVEL = 2  # up to this level sentences are short and numbers small
-_BUCKETS = {"validation": (0,), "test": (1,), "train": (2, 3, 4, 5, 6, 7, 8, 9)}
+_BUCKETS = {"validation": (0,), "test": (1,), "train": tuple(range(2, 10))}
 _REFERS_BACK = re.compile(r"\b(?:them|more|all|another|further|each|there)\b")
 
 
@@ -50,7 +50,6 @@ class GeneratedTask(NamedTuple):
     task_id: str
     """`gsm8k-generated/SPLIT/LEVEL/INDEX`."""
     question: str
-    """The text of the problem."""
     answer: str
     """The gold number, a positive integer."""
     operations: tuple[Operation, ...]
@@ -108,16 +107,8 @@ class GeneratedGSM8K(IndexedTasks[GeneratedTask]):
         level = draws.between(self.low, self.high)
         world, key = _story(draws, level, _BUCKETS[self.split])
         words = world.wording()
-        return GeneratedTask(
-            task_id=name,
-            question=_text(world, words),
-            answer=str(world.operations[-1].result),
-            operations=tuple(world.operations),
-            level=level,
-            key=key,
-            words=words,
-            notes=tuple(world.notes),
-        )
+        question, answer = _text(world, words), str(world.operations[-1].result)
+        return GeneratedTask(name, question, answer, tuple(world.operations), level, key, words, tuple(world.notes))
 
 
 def generated_gsm8k(split: str, level: Level = DEFAULT_LEVEL) -> GeneratedGSM8K:
@@ -131,10 +122,7 @@ def _generated_once(split: str, low: int, high: int) -> GeneratedGSM8K:
 
 
 def parse_level(level: Level) -> tuple[int, int]:
-    """Return the lowest and the highest number of operations of a level.
-
-    Raises:
-        ConfigError: It is neither a number from 1 to 8 nor a range of them.
+    """Return the lowest and the highest number of operations of a level; ConfigError if they are not within 1 to 8.
 
     >>> parse_level(2), parse_level("3"), parse_level("1-8"), parse_level([1, 2])
     ((2, 2), (3, 3), (1, 8), (1, 2))
@@ -147,8 +135,8 @@ def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, s
 
     If the key does not, only the last event is drawn again: keeping splits apart costs no more than that.
     """
+    plain = level <= PLAIN_LEVEL
     while True:
-        plain = level <= PLAIN_LEVEL
         kind = "items" if plain else draws.pick(("items", "items", "items", "dollars", "dollars", "kilometers"))
         world = World(draws, level, plain, kind)
         for _ in range(MAX_EVENTS):

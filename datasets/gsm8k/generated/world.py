@@ -60,7 +60,6 @@ class Quantity(NamedTuple):
     """A number of the world."""
 
     value: int
-    """How many."""
     made_by: int | None = None
     """Index of the operation that it is the result of; None if the text states it."""
 
@@ -69,13 +68,10 @@ class Operation(NamedTuple):
     """One step of the worked solution."""
 
     left: Quantity
-    """Left operand."""
     op: str
     """One of `+ - * / //`."""
     right: Quantity
-    """Right operand."""
     result: int
-    """Its value."""
 
     @property
     def expression(self) -> str:
@@ -215,25 +211,21 @@ class World:
 
     def number(self, sign: str) -> int:
         """Draw a second operand that fits `now` and the sign."""
-        now, draws = self.now.value, self.draws
-        if sign == "+":
-            return draws.between(2, 60 if self.plain or now < 100 else now)
-        if sign == "-":
-            return draws.between(2, min(now - 1, 60 if self.plain or now < 100 else now - 1))
+        now = self.now.value
+        if sign == "/":
+            return self.divisor(now)
         if sign == "*":
-            return draws.between(2, min(12, self.cap // now))
-        return self.divisor(now)
+            return self.draws.between(2, min(12, self.cap // now))
+        most = 60 if self.plain or now < 100 else now
+        return self.draws.between(2, most if sign == "+" else min(now - 1, most))
 
     def start(self, sign: str) -> Quantity:
         """Draw a first quantity that suits an operation of this sign."""
         draws = self.draws
         scale = 1 if self.plain else draws.pick((1, 1, 2, 5))
-        if sign == "+":
-            return Quantity(draws.between(2, 60 * scale))
-        if sign == "-":
-            return Quantity(draws.between(10, 99 * scale))
-        if sign == "*":
-            return Quantity(draws.between(2, 12 * scale))
+        low, high = {"+": (2, 60), "-": (10, 99), "*": (2, 12)}.get(sign, (0, 0))
+        if high:
+            return Quantity(draws.between(low, high * scale))
         divisor = draws.between(2, 12)
         return Quantity(divisor * draws.between(2, min(12, 99 // divisor) * scale))
 

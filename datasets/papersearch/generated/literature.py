@@ -45,7 +45,6 @@ class PlannedPaper:
     """A paper before its abstract is written."""
 
     number: int
-    """Its number in the literature."""
     kind: int
     """PLAIN, SYNONYM, HIDDEN or SURVEY."""
     setting: str
@@ -57,7 +56,6 @@ class PlannedPaper:
     method_kind: str
     """What the method is, such as "pruning rule"."""
     title: str
-    """Its title."""
     builds: int = -1
     """The number of the paper it builds on, -1 for none."""
     references: tuple[int, ...] = ()
@@ -71,7 +69,6 @@ class Topic:
     """A topic and its papers."""
 
     number: int
-    """Its number."""
     name: str
     """Its name."""
     other_name: str

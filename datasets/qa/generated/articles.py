@@ -24,7 +24,6 @@ class Article:
     title: str
     """Its title, which is unique."""
     text: str
-    """Its sentences."""
 
 
 def article_at(world: World, index: int) -> Article:

@@ -46,10 +46,7 @@ _ASKED = {
 
 
 def parse_hops(hops: int | str) -> tuple[int, int]:
-    """Return the lowest and the highest number of hops of a range.
-
-    Raises:
-        ConfigError: It is neither 2, 3 or 4 nor a range of them.
+    """Return the lowest and the highest number of hops of a range; ConfigError if they are not within 2 to 4.
 
     >>> parse_hops(2), parse_hops("2-4")
     ((2, 2), (2, 4))
@@ -115,14 +112,8 @@ class GeneratedQA(IndexedTasks[QATask]):
                 supporting = _checked(self.world, chains)
             except Impossible:
                 continue
-            return QATask(
-                task_id=name,
-                question=question[0].upper() + question[1:],
-                answers=tuple(dict.fromkeys(answers)),
-                supporting=supporting,
-                question_type=kind,
-                hops=hops,
-            )
+            question = question[0].upper() + question[1:]
+            return QATask(name, question, tuple(dict.fromkeys(answers)), supporting, question_type=kind, hops=hops)
         raise ConfigError(f"a world of {self.world.articles} articles is too small for {kind} questions of {hops} hops")
 
 
