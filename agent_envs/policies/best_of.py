@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import math
 from collections import Counter
@@ -119,9 +120,7 @@ class BestOfN:
 
 class _BestOfActor:
     def __init__(self, policy: BestOfN, env: gym.Env[Any, str], actor: ForkingActor) -> None:
-        self._policy = policy
-        self._env = env
-        self._actor = actor
+        self._policy, self._env, self._actor = policy, env, actor
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         forks = [self._actor.fork(number) for number in range(self._policy.n)]
@@ -145,15 +144,10 @@ class _BestOfActor:
         best = max(range(len(scores)), key=lambda i: (not math.isnan(scores[i]), scores[i]))
         self._actor, chosen = usable[best]
         usage: Counter[str] = Counter()
-        for candidate in candidates:
-            counted = {
-                "prompt_tokens": len(candidate.prompt_ids or ()),
-                "completion_tokens": len(candidate.response_ids or ()),
-            }
-            usage.update(candidate.usage or (counted if candidate.response_ids is not None else {}))
-        return Response(
-            chosen.text, chosen.prompt_ids, chosen.response_ids, chosen.response_logprobs, dict(usage) or None
-        )
+        for one in candidates:
+            counted = {"prompt_tokens": len(one.prompt_ids or ()), "completion_tokens": len(one.response_ids or ())}
+            usage.update(one.usage or (counted if one.response_ids is not None else {}))
+        return dataclasses.replace(chosen, usage=dict(usage) or None)
 
 
 async def _answer(actor: ForkingActor, observation: Observation, info: dict[str, Any]) -> Response:

@@ -24,9 +24,6 @@ class ExpertPolicy:
     Args:
         noise: Share of actions that are wrong on purpose, from 0 to 1.
         seed: Seed of the noise, at least 0.
-
-    Raises:
-        ConfigError: An argument is out of range.
     """
 
     def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
@@ -34,7 +31,7 @@ class ExpertPolicy:
         self.seed = checks.integer("seed", seed, minimum=0)
 
     def start(self, env: gym.Env[Any, str]) -> _ExpertActor:
-        return _ExpertActor(env, self.noise, self.seed)
+        return _ExpertActor(self, env)
 
     def with_seed(self, seed: int) -> ExpertPolicy:
         """Return the policy with another seed."""
@@ -42,17 +39,15 @@ class ExpertPolicy:
 
 
 class _ExpertActor:
-    def __init__(self, env: gym.Env[Any, str], noise: float, seed: int) -> None:
-        self._env = env
-        self._noise = noise
-        self._seed = seed
+    def __init__(self, policy: ExpertPolicy, env: gym.Env[Any, str]) -> None:
+        self._policy, self._env = policy, env
         self._rng: np.random.Generator | None = None
 
     def act(self, observation: Observation, info: dict[str, Any]) -> str:
-        if self._noise > 0.0:
+        if self._policy.noise > 0.0:
             if self._rng is None:
-                self._rng = episode_rng(self._seed, info["task_id"])
-            action = self._env.get_wrapper_attr("demo_action")(self._rng, self._noise)
+                self._rng = episode_rng(self._policy.seed, info["task_id"])
+            action = self._env.get_wrapper_attr("demo_action")(self._rng, self._policy.noise)
         else:
             action = self._env.get_wrapper_attr("expert_action")()
         if action is None:

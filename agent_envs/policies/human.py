@@ -38,7 +38,8 @@ class HumanPolicy:
         if instructions:
             self.show(instructions)
         if tools:
-            self.show(f"Tools:\n{tool_lines(tools)}\n{_example(env)}")
+            example = env.get_wrapper_attr("tool_instructions").rpartition("\n")[2]  # how to write a call
+            self.show(f"Tools:\n{tool_lines(tools)}\n{example}")
         return _HumanActor(self, env)
 
 
@@ -59,8 +60,3 @@ class _HumanActor:
                 raise EmptyGeneration("the input has ended") from e
             if text.strip():
                 return Response(text)
-
-
-def _example(env: gym.Env[Any, str]) -> str:
-    """Return the line of the tool instructions that says how to write a call."""
-    return env.get_wrapper_attr("tool_instructions").rpartition("\n")[2]

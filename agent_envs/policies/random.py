@@ -29,9 +29,6 @@ class RandomPolicy:
 
     Args:
         seed: The seed, at least 0.
-
-    Raises:
-        ConfigError: The seed is negative.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -87,29 +87,14 @@ class TokenPolicy:
         return _TokenActor(self, builder, instructions)
 
     def with_seed(self, seed: int) -> Self:
-        """Return a policy with the same model and another seed.
-
-        The two share the model: closing one closes the other.
-
-        Raises:
-            ConfigError: The seed is negative.
-        """
+        """Return a policy with another seed that shares the model: closing one closes the other."""
         other = copy.copy(self)
         other.seed, other._started = checks.integer("seed", seed, minimum=0), {}
         other._model_owner = self
         return other
 
     async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
-        """Sample a response to a prompt.
-
-        Args:
-            prompt_ids: Token ids of the prompt, shape [prompt tokens].
-            max_tokens: Maximum length of the response in tokens.
-            seed: The seed of this response.
-
-        Raises:
-            BackendError: The model failed.
-        """
+        """Sample a response of at most `max_tokens` to a prompt, shape [prompt tokens]; may raise a BackendError."""
         raise NotImplementedError
 
     def episode_seed(self, task_id: str) -> str:
@@ -120,7 +105,7 @@ class TokenPolicy:
         return f"{self.seed}/{task_id}/{number}"
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a response without the tokens that ended it; other control tokens are part of it."""
+        """Return the `response_text` of a response."""
         return response_text(self.tokenizer, token_ids, self.stop_token_ids)
 
     def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
@@ -226,13 +211,9 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:
-    """Return the text of a response without the tokens that ended it.
+    """Return the text of a response, shape [response tokens], without the tokens of `ends` that ended it.
 
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        token_ids: The response as sampled, shape [response tokens]. Other control tokens, such as those of tool calls,
-            are part of the text.
-        ends: Tokens that end a response.
+    Other control tokens, such as those of tool calls, are part of the text.
     """
     end = len(token_ids)
     while end and token_ids[end - 1] in ends:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError, MissingExtraError, PromptError
-from agent_envs.policies.openai.token_fields import read_tokens
+from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 from agent_envs.recording.replies import (
     StreamedCompletion,
     action_text,
@@ -56,13 +56,9 @@ class _Call:
 
 
 class CallRecorder:
-    """Answers ``/v1/...``: records chat completions and passes everything else through.
+    """Answers ``/v1/...``: records chat completions and passes everything else through, but not its own token.
 
-    Args:
-        upstream: The model's server.
-        store: Where the steps go.
-        token: The recorder's own token, which is not passed on, or None.
-        retokenizer: Makes the tokens that the server does not report, or None.
+    The retokenizer, if any, makes the tokens that the server does not report.
     """
 
     def __init__(
@@ -81,11 +77,8 @@ class CallRecorder:
         """Answer a chat completion, and record it."""
         name = _episode_name(request)
         if name is None:
-            return error_reply(
-                400,
-                "the request does not name its episode: send the header X-Episode-Id, or use the base URL "
-                f"http://{request.host}/episodes/ID/v1",
-            )
+            ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
+            return error_reply(400, f"the request does not name its episode: {ways}")
         body = _body(await request.read())
         index = request.headers.get("X-Task-Index")
         if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
@@ -168,10 +161,7 @@ class CallRecorder:
         return response
 
     async def _relay(self, request: Any, response: Any, call: _Call, reply: Any) -> bool:
-        """Pass a stream on event by event; the step is on disk before the client gets the last one.
-
-        Returns whether the client got everything that the server sent.
-        """
+        """Pass a stream on; the step is on disk before the client gets the last event. Return whether it got all."""
         streamed, recorded, rest = StreamedCompletion(), False, b""
         try:
             await response.prepare(request)
@@ -203,10 +193,8 @@ class CallRecorder:
         if not recorded and streamed.finished and streamed.error is None:
             await self._record(call, streamed.completion)
         elif not recorded:
-            error = (
-                f"upstream: {json.dumps(streamed.error)[:2000]}" if streamed.error else "upstream: the stream broke off"
-            )
-            self._store.add_failure(call.episode, call.number, error, streamed.text)
+            error = json.dumps(streamed.error)[:2000] if streamed.error else "the stream broke off"
+            self._store.add_failure(call.episode, call.number, f"upstream: {error}", streamed.text)
         with contextlib.suppress(ConnectionError):  # it is recorded even if the client is gone
             await response.write_eof()
         return True
@@ -224,7 +212,7 @@ class CallRecorder:
         note = None
         if source == "none" and self._retokenizer is not None:
             try:
-                tokens = await asyncio.to_thread(self._retokenized, call, choice, tokens)
+                tokens = await asyncio.to_thread(_retokenized, self._retokenizer, call.request, choice, tokens)
                 source = "tokenizer"
             except PromptError as e:
                 note = str(e)
@@ -240,31 +228,26 @@ class CallRecorder:
             "seconds": round(time.monotonic() - call.began, 4),
         }
         info |= {key: value for key, value in (("agent", call.agent), ("tokens_error", note)) if value is not None}
-        return {
-            "observation": observed_messages(request["messages"]),
-            "action": action_text(message),
-            "info": info,
-            **tokens._asdict(),
-        }
-
-    def _retokenized(self, call: _Call, choice: Mapping[str, Any], reported: Any) -> Any:
-        """Return the tokens that the server reported, the others made from the texts."""
-        tokenizer = self._retokenizer
-        if tokenizer is None:
-            return reported
-        prompt_ids, text = tokenizer.prompt(call.request)
-        prompt_ids = reported.prompt_ids or prompt_ids
-        if reported.response_ids:
-            return reported._replace(prompt_ids=prompt_ids)
-        response_ids = tokenizer.response(call.request, text, choice)
-        return reported._replace(prompt_ids=prompt_ids, response_ids=response_ids, response_logprobs=None)
+        observation, action = observed_messages(request["messages"]), action_text(message)
+        return {"observation": observation, "action": action, "info": info, **tokens._asdict()}
 
     def _passed_on(self, request: Any) -> dict[str, str]:
         """Return the request's headers that are meant for the model's server."""
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
+        own = {*_OWN_HEADERS}
         if self._token is not None and holds_token(request.headers.get("Authorization", ""), self._token):
-            headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        return headers
+            own.add("authorization")
+        return {name: value for name, value in request.headers.items() if name.lower() not in own}
+
+
+def _retokenized(
+    tokenizer: Retokenizer, request: Mapping[str, Any], choice: Mapping[str, Any], reported: SampledTokens
+) -> SampledTokens:
+    """Return the tokens that the server reported, the others made from the texts."""
+    prompt_ids, text = tokenizer.prompt(request)
+    prompt_ids = reported.prompt_ids or prompt_ids
+    if reported.response_ids:
+        return reported._replace(prompt_ids=prompt_ids)
+    return SampledTokens(prompt_ids, tokenizer.response(request, text, choice), None)
 
 
 def _event(line: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
@@ -287,9 +270,10 @@ def _event(line: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]
 
 def _is_completion(reply: Any) -> bool:
     choices = reply.get("choices") if isinstance(reply, dict) else None
-    if not isinstance(choices, list) or not choices:
-        return False
-    return all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
+    whole = isinstance(choices, list) and all(
+        isinstance(c, dict) and isinstance(c.get("message"), dict) for c in choices
+    )
+    return bool(choices) and whole
 
 
 def _episode_name(request: Any) -> str | None:

@@ -99,11 +99,7 @@ class RecordingServer:
         """Address with its ``/v1``, once the server runs."""
 
     def start(self) -> RecordingServer:
-        """Start listening.
-
-        Raises:
-            ConfigError: The address cannot be used.
-        """
+        """Start listening; a ConfigError if the address cannot be used."""
         thread = LoopThread("agent_envs-record")
         try:
             thread.submit(self._open()).result()
@@ -210,17 +206,15 @@ class RecordingServer:
         except web.HTTPException as e:
             paths = "/v1/..., /episodes/ID/v1/..., /episodes, /episodes/ID, /episodes/ID/reward and /health"
             return error_reply(e.status, f"{request.method} {request.path}: {e.reason}; the paths are {paths}")
-        except FinishedError as e:
-            return error_reply(409, str(e))
         except ConfigError as e:
-            return error_reply(400, str(e))
+            return error_reply(409 if isinstance(e, FinishedError) else 400, str(e))
         except RecursionError:
             return error_reply(400, "the request or its answer is nested too deeply")
         except DataError as e:
             return error_reply(500, str(e))
+        except ConnectionError:
+            raise
         except OSError as e:
-            if isinstance(e, ConnectionError):
-                raise
             return error_reply(507, f"the episode cannot be written: {e}")
 
     async def _health(self, request: Any) -> Any:

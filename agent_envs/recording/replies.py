@@ -142,11 +142,8 @@ class StreamedCompletion:
     def _add_choice(self, part: Mapping[str, Any]) -> None:
         index = part["index"] if type(part.get("index")) is int else 0
         if index not in self._choices:
-            self._choices[index] = {
-                "index": index,
-                "message": {"role": "assistant", "content": None},
-                "finish_reason": None,
-            }
+            message: dict[str, Any] = {"role": "assistant", "content": None}
+            self._choices[index] = {"index": index, "message": message, "finish_reason": None}
             self.completion["choices"] = [self._choices[i] for i in sorted(self._choices)]
         choice = self._choices[index]
         if part.get("finish_reason"):
@@ -173,11 +170,11 @@ class StreamedCompletion:
 def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
     """Add a piece of a tool call; its ``index`` says of which."""
     index = part.get("index")
-    known = [call for call in calls if call["index"] == index]
-    if index is None or not known:
-        calls.append({"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-        known = calls[-1:]
-    call, function = known[0], part.get("function")
+    call = None if index is None else next((call for call in calls if call["index"] == index), None)
+    if call is None:
+        call = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+        calls.append(call)
+    function = part.get("function")
     call["id"] = part.get("id") or call["id"]
     if isinstance(function, Mapping):
         for key in ("name", "arguments"):
@@ -188,8 +185,8 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
 def _text(content: Any) -> str:
     """Return a message's content as text, parts joined."""
     if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
-    return content if isinstance(content, str) else "" if content is None else str(content)
+        return "".join(map(_part_text, content))
+    return "" if content is None else str(content)
 
 
 def _part_text(part: Any) -> str:

@@ -35,23 +35,19 @@ class OpenEpisode:
     """An episode that goes on. Its calls are on disk."""
 
     episode_id: str
-    """Name of the episode."""
     path: Path
     """The file with its calls."""
     group_id: str | None = None
     """Name shared with the episodes it is compared with, or None for the episode alone."""
     index: int | None = None
-    """The task's index, or None."""
+    """The task's index."""
     calls: int = 0
     """Calls so far, failed and running ones included; the number of the next one."""
     steps: int = 0
     """Steps on disk."""
     failed: int = 0
-    """Calls that failed."""
     running: int = 0
-    """Running calls."""
     finished: bool = False
-    """Whether it has been finished since."""
     touched: float = field(default_factory=time.monotonic)
     """When something happened last (monotonic seconds)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -132,9 +128,7 @@ class EpisodeStore:
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
         """Write a call to disk: a row per choice, with the fields of ``Step`` that a call has.
 
-        Raises:
-            FinishedError: The episode has been finished.
-            OSError: The file cannot be written; it does not hold the call then.
+        If that raises an OSError, or a FinishedError, the file does not hold the call.
         """
         with episode.lock:
             self._check_open(episode)
@@ -156,9 +150,7 @@ class EpisodeStore:
     def finish(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
         """Finish an episode and return its record, which is in the file of episodes from now on.
 
-        Raises:
-            FinishedError: It is finished already.
-            ConfigError: The verdict does not fit the episode's steps.
+        Raises a FinishedError if it is finished already, a ConfigError if the verdict does not fit its steps.
         """
         with episode.lock:
             self._check_open(episode)
@@ -189,17 +181,10 @@ class EpisodeStore:
 
     def _build(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
         """Return the record of an episode, with its steps in the order in which their calls came."""
-        calls, failures = [], []
+        calls, failures = _calls_and_failures([line for _, line in JSONLines(episode.path).after()])
         tools: dict[str, Any] = {}
-        for _, line in JSONLines(episode.path).after():
-            if line["kind"] == "call":
-                calls.append(line)
-            elif line["kind"] == "failure":
-                failures.append(line["failure"])
-        calls.sort(key=lambda call: call["number"])
-        for call in calls:
-            for tool in call["tools"]:
-                tools.setdefault(tool["function"]["name"], tool)
+        for tool in (tool for call in calls for tool in call["tools"]):
+            tools.setdefault(tool["function"]["name"], tool)
         rows = [row for call in calls for row in call["rows"]]
         anchors = [_latest_text(row["observation"]) for row in rows]
         for row, anchor in zip(rows, anchors[1:], strict=False):
@@ -207,6 +192,8 @@ class EpisodeStore:
         steps = [Step.from_dict({"reward": 0.0, "terminated": False, "truncated": False, **row}) for row in rows]
         system = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), None)
         default_group = episode.episode_id if episode.index is None else f"{self.env_id}:{episode.index}"
+        reset_info = {"source": "recording", "failed_calls": failures, "ended_by": verdict.digest}
+        reset_info["anchor"] = anchors[0] if anchors else ""
         return Episode(
             env_id=self.env_id,
             episode_id=episode.episode_id,
@@ -215,12 +202,7 @@ class EpisodeStore:
             index=episode.index,
             instructions=system["content"] if system else "",
             tools=tuple(tools.values()),
-            reset_info={
-                "source": "recording",
-                "failed_calls": failures,
-                "ended_by": verdict.digest,
-                "anchor": "".join(anchors[:1]),
-            },
+            reset_info=reset_info,
             steps=verdict.apply(steps),
             final_observation="",
             stop_reason=verdict.stop_reason,
@@ -237,11 +219,10 @@ class EpisodeStore:
         if not names:
             raise DataError(f"{path} does not say which episode it holds")
         episode = OpenEpisode(names[-1]["episode_id"], path, names[-1]["group_id"], names[-1]["index"])
-        numbers = [line["number"] for line in lines if line["kind"] == "call"]
-        failures = [line["failure"] for line in lines if line["kind"] == "failure"]
-        episode.calls = max(numbers + [failure["call"] for failure in failures], default=-1) + 1
-        episode.steps = sum(len(line["rows"]) for line in lines if line["kind"] == "call")
-        episode.failed = len(failures)
+        calls, failures = _calls_and_failures(lines)
+        numbers = [call["number"] for call in calls] + [failure["call"] for failure in failures]
+        episode.calls = max(numbers, default=-1) + 1
+        episode.steps, episode.failed = sum(len(call["rows"]) for call in calls), len(failures)
         if self.is_finished(episode.episode_id):
             path.unlink()
         elif lines[-1]["kind"] == "end":
@@ -257,14 +238,6 @@ class _FinishedEpisodes:
 
     The index has a short line per episode: its name, the digest of its verdict, and the bytes of its line. What it
     lacks is read from the file, and if it does not fit the file, because somebody edited that, all of it is read.
-
-    Args:
-        path: The file of episodes.
-        index: The index.
-
-    Raises:
-        DataError: The file holds something else than episodes.
-        OSError: The index cannot be written.
     """
 
     def __init__(self, path: Path, index: Path) -> None:
@@ -281,11 +254,7 @@ class _FinishedEpisodes:
         self._read_rest()
 
     def add(self, record: Episode, digest: str) -> None:
-        """Write an episode.
-
-        Raises:
-            OSError: It cannot be written; it is not finished then.
-        """
+        """Write an episode; after an OSError it is not finished."""
         self._episodes.append(to_json_types(record.to_dict()))
         begin, self._end = self._end, self._episodes.path.stat().st_size
         self.digests[record.episode_id] = digest
@@ -330,6 +299,12 @@ class _FinishedEpisodes:
 
 def _entry(episode_id: str, digest: str | None, begin: int, end: int) -> dict[str, Any]:
     return {"episode_id": episode_id, "ended_by": digest, "begin": begin, "end": end}
+
+
+def _calls_and_failures(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the answered calls in the lines of an open episode, in the order in which they came, and the failures."""
+    calls = sorted((line for line in lines if line["kind"] == "call"), key=lambda line: line["number"])
+    return calls, [line["failure"] for line in lines if line["kind"] == "failure"]
 
 
 def _write_names(episode: OpenEpisode) -> None:

@@ -33,19 +33,14 @@ class Retokenizer:
             raise PromptError(f"the tokenizer {name!r} has no chat template")
 
     def prompt(self, request: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
-        """Return the tokens and the text of a request's prompt.
-
-        Raises:
-            PromptError: The template rejects the messages.
-        """
+        """Return the tokens and the text of a request's prompt; a PromptError if the template rejects it."""
         text = self._render(request, request["messages"], add_generation_prompt=True)
         return self._encode(text), text
 
     def response(self, request: Mapping[str, Any], prompt: str, choice: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the tokens of a response, with its end-of-turn token unless it was cut off.
 
-        Raises:
-            PromptError: The template rejects the messages, or renders the prompt differently once it is answered.
+        Raises a PromptError as `prompt` does, or if the template renders the prompt differently once it is answered.
         """
         messages = [*request["messages"], choice["message"]]
         whole = self._render(request, messages, add_generation_prompt=False)
@@ -84,10 +79,9 @@ class Retokenizer:
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as templates expect it: content as text, and arguments of calls as objects."""
     out = {key: value for key, value in message.items() if value is not None}
-    content = out.get("content", "")
+    content = out.setdefault("content", "")
     if isinstance(content, list):
-        content = "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
-    out["content"] = content
+        out["content"] = "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
     if isinstance(out.get("tool_calls"), list):
         out["tool_calls"] = [_call(call) for call in out["tool_calls"]]
     return out

@@ -22,22 +22,10 @@ __all__ = ["HOP_BY_HOP", "Upstream"]
 
 _log = logging.getLogger(__name__)
 
-HOP_BY_HOP = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+HOP_BY_HOP = frozenset({
+    "accept-encoding", "connection", "content-encoding", "content-length", "host", "keep-alive", "proxy-authenticate",
+    "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 """Headers of a single connection, which are not passed on."""
 
 # Fields added to a request, most first; what a server refuses is not asked of it again.
@@ -52,12 +40,9 @@ class Upstream:
     """A chat-completions server that is asked for tokens and log-probabilities as far as it reports them.
 
     Args:
-        base_url: The server's address, with its ``/v1``.
+        base_url: The server's address, with its ``/v1``; a ConfigError if it is none.
         timeout: Seconds without a byte after which a call fails.
         api_key: Sent instead of the agent's own key, or None.
-
-    Raises:
-        ConfigError: `base_url` is not an address.
     """
 
     def __init__(self, base_url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
@@ -118,11 +103,7 @@ class Upstream:
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, bytes | None]]:
         """Ask for a completion. A server that refuses the added fields is asked again with fewer.
 
-        Yields the response, and its body if that has already been read.
-
-        Raises:
-            aiohttp.ClientError: Nothing answers, or the answer breaks off.
-            TimeoutError: No byte came in time.
+        Yields the response, and its body if that has already been read. Raises what `request` raises.
         """
         kind = (str(body.get("model")), bool(body.get("stream")))
         refusal = ""

@@ -35,16 +35,11 @@ class EpisodeVerdict:
     info: dict[str, Any] = field(default_factory=dict)
     """More keys for the last step's info."""
     stop_reason: StopReason = StopReason.TERMINATED
-    """Why the episode is over."""
     error: str | None = None
-    """What went wrong, or None."""
 
     @classmethod
     def from_dict(cls, body: Any) -> EpisodeVerdict:
-        """Read a verdict from a request.
-
-        Raises:
-            ConfigError: It is not a verdict; says what was expected.
+        """Read a verdict from a request; a ConfigError says what was expected.
 
         >>> EpisodeVerdict.from_dict({"reward": 1, "success": True}).stop_reason.value
         'terminated'
@@ -71,10 +66,8 @@ class EpisodeVerdict:
         try:
             reason = StopReason(body.get("stop_reason") or StopReason.TERMINATED)
         except ValueError as e:
-            reasons = [reason.value for reason in StopReason]
-            raise ConfigError(
-                f"unknown stop reason {body['stop_reason']!r}.{did_you_mean(body['stop_reason'], reasons)}"
-            ) from e
+            hint = did_you_mean(body["stop_reason"], [reason.value for reason in StopReason])
+            raise ConfigError(f"unknown stop reason {body['stop_reason']!r}.{hint}") from e
         error = body.get("error")
         if error is not None:
             string("error", error)
@@ -98,24 +91,18 @@ class EpisodeVerdict:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def apply(self, steps: list[Step]) -> tuple[Step, ...]:
-        """Return the steps with their rewards; the last one ends the episode.
-
-        Raises:
-            ConfigError: The rewards do not fit the steps.
-        """
+        """Return the steps with their rewards, the last of which ends the episode; a ConfigError if they do not fit."""
         values = self._values(steps)
         if not steps:
             return ()
         steps = [dataclasses.replace(step, reward=value) for step, value in zip(steps, values, strict=True)]
         total = sum(values)
-        judged = {
-            "success": total > 0 if self.success is None else self.success,
-            "score": total if self.score is None else self.score,
-        }
+        success = total > 0 if self.success is None else self.success
+        score = total if self.score is None else self.score
         terminated = self.stop_reason is StopReason.TERMINATED
-        last = steps[-1]
-        info = {**last.info, **judged, **self.info}
-        return (*steps[:-1], dataclasses.replace(last, terminated=terminated, truncated=not terminated, info=info))
+        info = {**steps[-1].info, "success": success, "score": score, **self.info}
+        last = dataclasses.replace(steps[-1], terminated=terminated, truncated=not terminated, info=info)
+        return (*steps[:-1], last)
 
     def _values(self, steps: list[Step]) -> list[float]:
         if isinstance(self.rewards, dict):

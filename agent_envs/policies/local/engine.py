@@ -77,20 +77,8 @@ def _grouped_attention(
     """Grouped-query attention for Transformers that does not copy keys and values for every query head.
 
     The query heads that share a key-value head are laid out as more query positions, which gives the same products.
-
-    Args:
-        module: The attention layer.
-        query: Shape [rows, heads, tokens, dim].
-        key, value: Shape [rows, key-value heads, positions, dim].
-        attention_mask: True where a token attends, shape [rows, 1, tokens, positions].
-        scaling: Factor of the products.
-        kwargs: Other arguments that Transformers passes to every implementation.
-
-    Returns:
-        Shape [rows, tokens, heads, dim], and None for the weights.
-
-    Raises:
-        BackendError: The model needs another kind of attention.
+    Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, True
+    where a token attends, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
     """
     other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
     if other:
@@ -105,15 +93,13 @@ def _grouped_attention(
 
 
 class BatchEngine(Engine):
-    """Generates for any number of requests at once. Not thread-safe: one thread calls its methods.
+    """Generates for any number of requests at once.
 
     Args:
         model: A causal language model with full attention in every layer.
-        max_length: Most tokens of prompt and response together.
+        max_length, stop_token_ids, seed: See `Engine`.
         max_rows: Most sequences that run at once; others wait. Fewer if their cache would not fit: 4 GiB on a CPU, half
             of an accelerator's free memory.
-        stop_token_ids: Tokens that end a response.
-        seed: Seed of requests without one.
 
     Raises:
         BackendError: The model has layers without full attention.
@@ -156,11 +142,7 @@ class BatchEngine(Engine):
         return bool(self._running or self._waiting)
 
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Replace weights by name; drops the cache, and running requests continue under the new weights.
-
-        Raises:
-            BackendError: A name is unknown, a shape differs, or weights are missing.
-        """
+        """Replace all weights by name; drops the cache, and running requests continue under the new weights."""
         tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
         try:
             missing, unexpected = self.model.load_state_dict(dict(weights), strict=False)
@@ -231,7 +213,7 @@ class BatchEngine(Engine):
         while self._waiting and len(self._running) + len(batch) + len(later) < self.slots:
             request = self._waiting.popleft()
             taken = {slot for slot, _, _ in batch} | {slot for slot, _ in later}
-            tokens = np.asarray(request.tokens[:-1], dtype=np.int64)
+            tokens = _prompt(request)
             slot, cached = self._choose_slot(tokens, taken)
             key = tuple(request.tokens)
             if cached < len(tokens) and key in seen:
@@ -242,11 +224,7 @@ class BatchEngine(Engine):
                 batch.append((slot, cached, request))
                 self._length[slot] = cached
         self._prefill(batch)
-        followers = []
-        for slot, request in later:
-            tokens = np.asarray(request.tokens[:-1], dtype=np.int64)
-            followers.append((slot, self._copy_prefix(tokens, slot), request))
-        self._prefill(followers)
+        self._prefill([(slot, self._copy_prefix(_prompt(request), slot), request) for slot, request in later])
 
     def _choose_slot(self, tokens: np.ndarray, taken: set[int]) -> tuple[int, int]:
         """Return a free slot and how many of ``tokens`` it holds, from its own past or copied from another slot."""
@@ -283,7 +261,7 @@ class BatchEngine(Engine):
         todo = []
         for slot, cached, request in batch:
             self._running[slot] = request
-            tokens = np.asarray(request.tokens[:-1], dtype=np.int64)
+            tokens = _prompt(request)
             self._used[slot] = self._clock
             if cached < len(tokens):
                 todo.append((slot, cached, tokens))
@@ -313,9 +291,8 @@ class BatchEngine(Engine):
         cache, position_ids = self._cache, torch.from_numpy(positions).to(self._device)
         cache.rows, cache.positions = torch.from_numpy(rows).to(self._device), position_ids
         cache.length, cache.contiguous = int(positions.max()) + 1, contiguous
-        mask = (
-            torch.arange(cache.length, device=self._device) <= position_ids[:, None, :, None]
-        )  # [rows, 1, tokens, positions]
+        # [rows, 1, tokens, positions]
+        mask = torch.arange(cache.length, device=self._device) <= position_ids[:, None, :, None]
         self.tokens_computed += ids.size
         config = self.model.config
         before, config._attn_implementation = config._attn_implementation, _ATTENTION
@@ -331,3 +308,8 @@ class BatchEngine(Engine):
         finally:
             config._attn_implementation = before  # other users of the model find it unchanged
         return out.logits
+
+
+def _prompt(request: Request) -> np.ndarray:
+    """Return the tokens to compute before the next one is sampled: all but the last."""
+    return np.asarray(request.tokens[:-1], dtype=np.int64)

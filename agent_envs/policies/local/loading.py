@@ -30,13 +30,9 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 def load_model(
     name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
-    """Load a causal language model for inference.
+    """Load the causal language model in a folder or on the Hugging Face hub for inference.
 
-    Args:
-        name: A folder, or a name on the Hugging Face hub.
-        dtype: Type of the weights, or "auto" for the one they are stored in.
-        device: Their device.
-        trust_remote_code: Whether code that comes with the model may run.
+    The type "auto" is the one that the weights are stored in.
 
     Raises:
         ConfigError: There is no such model, or it is not a causal language model.
@@ -51,12 +47,7 @@ def load_model(
 
 
 def stop_token_ids(model: Any, tokenizer: Callable[[], Any]) -> list[int]:
-    """Return the tokens that end a response: from the model's generation config, else its config, else its tokenizer.
-
-    Args:
-        model: The model.
-        tokenizer: Returns the tokenizer; called if neither config has any.
-    """
+    """Return the tokens that end a response, from the model's generation config, its config or its tokenizer."""
     stop = model.generation_config.eos_token_id if model.generation_config is not None else None
     if stop is None:
         stop = model.config.eos_token_id
@@ -78,16 +69,7 @@ def context_length(model: Any) -> int | None:
 def make_engine(
     model: Any, *, max_length: int, max_rows: int, stop_token_ids: Iterable[int], pad_token_id: int = 0, seed: int = 0
 ) -> BatchEngine | PaddedEngine:
-    """Return a `BatchEngine` if it computes what the model does, which is tried on a few tokens; else a `PaddedEngine`.
-
-    Args:
-        model: A causal language model.
-        max_length: Most tokens of prompt and response together.
-        max_rows: Most sequences that run at once.
-        stop_token_ids: Tokens that end a response.
-        pad_token_id: Fills shorter prompts on the left.
-        seed: Seed of requests without one.
-    """
+    """Return a `BatchEngine` if it computes what the model does (tried on a few tokens), else a `PaddedEngine`."""
     stops = list(stop_token_ids)
     reason = _unfit(model)
     rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)

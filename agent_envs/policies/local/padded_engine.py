@@ -36,16 +36,7 @@ __all__ = ["PaddedEngine"]
 
 
 class PaddedEngine(Engine):
-    """Generates for any number of requests, a batch at a time. Not thread-safe: one thread calls its methods.
-
-    Args:
-        model: A causal language model.
-        max_length: Most tokens of prompt and response together.
-        max_rows: Most sequences of a batch.
-        stop_token_ids: Tokens that end a response.
-        pad_token_id: Fills shorter prompts on the left.
-        seed: Seed of requests without one.
-    """
+    """Generates for any number of requests, `max_rows` at a time; shorter prompts are filled with `pad_token_id`."""
 
     linger = 0.005
 
@@ -98,8 +89,7 @@ class _Batch:
     """The requests of a running batch, and which of them continue."""
 
     def __init__(self, requests: list[Request], stop_token_ids: frozenset[int]) -> None:
-        self.requests = requests
-        self.stop_token_ids = stop_token_ids
+        self.requests, self.stop_token_ids = requests, stop_token_ids
         self.open = list(range(len(requests)))
 
     def take(self, logits: torch.Tensor) -> torch.Tensor:

@@ -95,20 +95,15 @@ class Engine:
     def submit(
         self, prompt_ids: list[int], params: SamplingParams, on_done: Callable[[Request], None] | None = None
     ) -> Request:
-        """Queue a request.
+        """Queue a request; a ConfigError if its prompt is empty or leaves no room for a token.
 
         The seed of a request without one is made of the engine's seed, the prompt, and how often this prompt has come
         (under the current weights, if they change).
-
-        Raises:
-            ConfigError: The prompt is empty or leaves no room for a token.
         """
         room = self.max_length - len(prompt_ids)
         if not prompt_ids or room < 1:
-            raise ConfigError(
-                f"expected a prompt of 1 to {self.max_length - 1} tokens (max_model_len {self.max_length}), "
-                f"got {len(prompt_ids)}"
-            )
+            expected = f"a prompt of 1 to {self.max_length - 1} tokens (max_model_len {self.max_length})"
+            raise ConfigError(f"expected {expected}, got {len(prompt_ids)}")
         if params.seed is None:
             key = hash(tuple(prompt_ids))
             count = self._same_prompt.get(key, 0)

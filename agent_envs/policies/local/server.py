@@ -21,11 +21,7 @@ _CLOSED = "the policy or server that generates was closed"
 
 
 class GenerateServer:
-    """Serves one engine to any number of coroutines.
-
-    Args:
-        engine: The engine; only the server's thread uses it from now on.
-    """
+    """Serves one engine, which only its thread uses from now on, to any number of coroutines."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

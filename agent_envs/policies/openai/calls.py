@@ -42,11 +42,9 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
 
 
 def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return an environment's messages with each result under its call's id and the rest from the user.
+    """Return an environment's new messages with each result under its call's id and the rest from the user.
 
-    Args:
-        call_ids: Ids of the calls, in order; None for a call that the history shows as text; empty without calls.
-        messages: The environment's new messages.
+    The ids are in the calls' order, None for a call that the history shows as text; there are none without calls.
 
     >>> answer_calls(["c1"], [{"role": "tool", "name": "add", "content": "4"}])
     [{'role': 'tool', 'tool_call_id': 'c1', 'content': '4'}]

@@ -14,6 +14,7 @@ import random
 import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent_envs.errors import (
@@ -51,52 +52,31 @@ class _LoopClient(NamedTuple):
 _Clients = dict[asyncio.AbstractEventLoop, _LoopClient]
 
 
+@dataclass(eq=False, repr=False)
 class OpenAIServer:
-    """A chat-completions server.
-
-    Args:
-        base_url: Its address, or None for OpenAI's.
-        api_key: The key.
-        timeout: Seconds that one attempt may take.
-        stall_timeout: Seconds without a byte of a streamed reply.
-        max_retries: Further attempts after a connection error, a time-out, a malformed reply, or a status that allows
-            another attempt.
-        max_wait: Seconds that a request may wait for rate limits in total. These are not failures: all requests obey a
-            `Retry-After`.
-        max_in_flight: Most requests at a time per event loop; None for no limit.
-        stream: Whether to stream replies, so that a server that stalls is noticed early.
+    """A chat-completions server; `OpenAIPolicy` explains the settings.
 
     Raises:
         MissingExtraError: The `openai` package or its aiohttp transport is not installed.
     """
 
-    def __init__(
-        self,
-        base_url: str | None,
-        api_key: str,
-        *,
-        timeout: float = 600.0,
-        stall_timeout: float = 60.0,
-        max_retries: int = 5,
-        max_wait: float = 600.0,
-        max_in_flight: int | None = None,
-        stream: bool = False,
-    ) -> None:
+    base_url: str | None
+    api_key: str
+    timeout: float = field(kw_only=True)
+    stall_timeout: float = field(kw_only=True)
+    max_retries: int = field(kw_only=True)
+    max_wait: float = field(kw_only=True)
+    max_in_flight: int | None = field(kw_only=True)
+    stream: bool = field(kw_only=True)
+
+    def __post_init__(self) -> None:
         try:
             import aiohttp  # noqa: F401  the transport
             import openai  # noqa: F401
         except ImportError as e:
             raise MissingExtraError("openai[aiohttp]", extra="openai") from e
-        self.base_url = base_url
         self.retries = 0
         """Attempts that failed and were repeated."""
-        self._api_key = api_key
-        self._timeout = timeout
-        self._stall_timeout = stall_timeout
-        self._max_retries = max_retries
-        self._max_wait = max_wait
-        self._max_in_flight = max_in_flight
-        self._stream = stream
         self._closed_until = 0.0  # a rate limit holds back all requests, not only the one that hit it
         self._clients: _Clients = {}
         self.close = weakref.finalize(self, _close_clients, self._clients)
@@ -111,7 +91,7 @@ class OpenAIServer:
         """
         own = await self._client()
         failures = 0
-        give_up = time.monotonic() + self._max_wait
+        give_up = time.monotonic() + self.max_wait
         limited = 0
         while True:
             pause = self._closed_until - time.monotonic()
@@ -133,7 +113,7 @@ class OpenAIServer:
                 self._closed_until = max(self._closed_until, time.monotonic() + pause)
             except (BackendDownError, BackendReplyError, BackendSlowError) as e:
                 failures += 1
-                if failures > self._max_retries:
+                if failures > self.max_retries:
                     raise
                 await asyncio.sleep(min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE))
             self.retries += 1
@@ -142,8 +122,8 @@ class OpenAIServer:
         import openai
 
         try:
-            async with asyncio.timeout(self._timeout):
-                return read_reply(await (self._streamed if self._stream else _whole)(client, request))
+            async with asyncio.timeout(self.timeout):
+                return read_reply(await (self._streamed if self.stream else _whole)(client, request))
         except openai.APIStatusError as e:
             raise _refused(e) from e
         except BackendReplyError:
@@ -152,7 +132,7 @@ class OpenAIServer:
             # The aiohttp transport reports a refused connection as a time-out; only the cause tells them apart.
             if isinstance(e.__cause__, Exception) and "onnect" in str(e.__cause__):
                 raise BackendDownError(f"nothing answers: {e.__cause__}") from e
-            limit = f"{self._timeout:g} s" + (f", {self._stall_timeout:g} s without a byte" if self._stream else "")
+            limit = f"{self.timeout:g} s" + (f", {self.stall_timeout:g} s without a byte" if self.stream else "")
             raise BackendSlowError(f"no answer in time ({limit}): {e!r}") from e
         except openai.OpenAIError as e:
             cause = e.__cause__
@@ -168,12 +148,12 @@ class OpenAIServer:
         reply = StreamedReply()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(self._stall_timeout):
+            async with asyncio.timeout(self.stall_timeout):
                 opening = client.chat.completions.with_streaming_response.create(**{**request, **options})
                 response = await stack.enter_async_context(opening)
             lines = _lines(response.iter_bytes())
             while True:
-                async with asyncio.timeout(self._stall_timeout):
+                async with asyncio.timeout(self.stall_timeout):
                     line = await anext(lines, None)
                 if line is None or (line.startswith(b"data:") and line[5:].strip() == b"[DONE]"):
                     return reply.completion()
@@ -188,8 +168,8 @@ class OpenAIServer:
             for other in list(self._clients):
                 if other.is_closed():
                     del self._clients[other]
-            lifetime = _client_lifetime(base_url=self.base_url, api_key=self._api_key, timeout=self._timeout)
-            limit = 1 << 30 if self._max_in_flight is None else self._max_in_flight
+            lifetime = _client_lifetime(base_url=self.base_url, api_key=self.api_key, timeout=self.timeout)
+            limit = 1 << 30 if self.max_in_flight is None else self.max_in_flight
             self._clients[loop] = _LoopClient(await anext(lifetime), lifetime, asyncio.Semaphore(limit))
         return self._clients[loop]
 
@@ -273,12 +253,12 @@ def _close_clients(clients: _Clients) -> None:
     waiting = []
     for loop, own in list(clients.items()):
         if loop.is_running():
-            waiting.append((loop, asyncio.run_coroutine_threadsafe(_aclose(own.lifetime), loop)))
+            waiting.append((loop, asyncio.run_coroutine_threadsafe(_close(own.lifetime), loop)))
     clients.clear()
     for loop, future in waiting:
         if asyncio._get_running_loop() is not loop:
             concurrent.futures.wait([future], timeout=_CLOSE_SECONDS)
 
 
-async def _aclose(lifetime: AsyncGenerator[Any, None]) -> None:
+async def _close(lifetime: AsyncGenerator[Any, None]) -> None:
     await lifetime.aclose()

@@ -116,15 +116,11 @@ class OpenAIPolicy:
         request: Mapping[str, Any] | None = None,
     ) -> None:
         choice("tool_mode", tool_mode, ("native", "text"))
-        for name, value, least in (
-            ("max_tokens", max_tokens, 1),
-            ("max_episode_tokens", max_episode_tokens, 1),
-            ("max_total_tokens", max_total_tokens, 1),
-            ("max_in_flight", max_in_flight, 1),
-            ("max_retries", max_retries, 0),
-        ):
-            if value is not None:
-                integer(name, value, minimum=least)
+        integer("max_retries", max_retries, minimum=0)
+        limits = {"max_tokens": max_tokens, "max_episode_tokens": max_episode_tokens}
+        for name, limit in {**limits, "max_total_tokens": max_total_tokens, "max_in_flight": max_in_flight}.items():
+            if limit is not None:
+                integer(name, limit, minimum=1)
         for name, seconds in (("timeout", timeout), ("stall_timeout", stall_timeout)):
             if seconds != math.inf:
                 number(name, seconds, above=0)
@@ -156,13 +152,9 @@ class OpenAIPolicy:
         )
         self.close = self.server.close
         """Close every client; also done at exit."""
-        self._request: dict[str, Any] = {"model": model, **(request or {})}
-        if temperature is not None:
-            self._request["temperature"] = temperature
-        if max_tokens is not None:
-            self._request["max_tokens"] = max_tokens
-        if logprobs:
-            self._request["logprobs"] = True
+        settings = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": logprobs or None}
+        given = {name: value for name, value in settings.items() if value is not None}
+        self._request: dict[str, Any] = {"model": model, **(request or {}), **given}
         if token_ids:
             self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
 
@@ -172,12 +164,7 @@ class OpenAIPolicy:
     async def complete(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **more: Any
     ) -> Reply:
-        """Ask the server once.
-
-        Args:
-            messages: The prompt.
-            tools: Specs of the tools, if any.
-            more: More arguments for this request, which take precedence.
+        """Ask the server once; `more` arguments take precedence over the policy's.
 
         Raises:
             ContextLengthExceeded: The prompt does not fit, or the context cut the response off.

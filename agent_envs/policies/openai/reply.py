@@ -27,7 +27,6 @@ class ServerCall:
     id: str
     """Its id; a new one if the server sent none, or the same one twice."""
     name: str
-    """The tool's name."""
     arguments: str
     """The arguments, JSON as the model wrote it."""
 
@@ -55,14 +54,11 @@ class Reply:
 
 
 def read_reply(data: Any) -> Reply:
-    """Read the first choice of a chat completion.
+    """Read the first choice of a chat completion, decoded from JSON.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "5"}, "finish_reason": "stop"}]})
     >>> reply.text, reply.calls, reply.finish_reason
     ('5', (), 'stop')
-
-    Args:
-        data: The decoded body.
 
     Raises:
         BackendRefusedError: It is an error that a retry would not change.
@@ -119,10 +115,8 @@ def _calls(value: Any) -> tuple[ServerCall, ...]:
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise BackendReplyError(f"expected a tool call with a function and its name, got {entry!r:.200}")
         arguments = function.get("arguments")
-        if arguments is None:
-            arguments = ""
         if not isinstance(arguments, str):
-            arguments = json.dumps(arguments)
+            arguments = "" if arguments is None else json.dumps(arguments)
         call_id = entry.get("id")
         if not isinstance(call_id, str) or not call_id or call_id in {call.id for call in calls}:
             call_id = f"call_{uuid.uuid4().hex[:12]}"
@@ -157,11 +151,7 @@ class StreamedReply:
         self._logprobs: list[Any] | None = None
 
     def add(self, chunk: Any) -> None:
-        """Add a chunk.
-
-        Raises:
-            BackendReplyError: It is malformed.
-        """
+        """Add a chunk; a BackendReplyError if it is malformed."""
         if not isinstance(chunk, Mapping):
             raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
         for name in ("usage", "error", "prompt_token_ids"):
@@ -210,11 +200,7 @@ class StreamedReply:
             call["function"]["arguments"] = call["function"].get("arguments", "") + str(arguments or "")
 
     def completion(self) -> dict[str, Any]:
-        """Return the whole completion.
-
-        Raises:
-            BackendReplyError: The stream ended before the model's reply did.
-        """
+        """Return the whole completion; a BackendReplyError if the stream ended before the model's reply did."""
         if "error" in self._data:
             return self._data
         if "finish_reason" not in self._choice:
