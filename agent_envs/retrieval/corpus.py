@@ -37,8 +37,7 @@ def row_contents(row: Mapping[str, Any], where: object) -> str:
     >>> row_contents({"id": "1", "title": "Paris", "text": "A city."}, "row 1")
     '"Paris"\\nA city.'
 
-    Raises:
-        DataError: Contents or text are missing or not strings; the message names `where`.
+    Raises DataError, which names `where`, if contents or text are missing or not strings.
     """
     contents = row.get("contents")
     if contents is None:

@@ -61,13 +61,7 @@ class DenseRetriever:
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        encoder: Encoder,
-        *,
-        query_prefix: str = "",
-        engine: str = "auto",
-        verify: bool = True,
+        self, folder: str | Path, encoder: Encoder, *, query_prefix: str = "", engine: str = "auto", verify: bool = True
     ) -> None:
         choice("engine", engine, _ENGINES)
         folder = Path(folder)
@@ -79,9 +73,8 @@ class DenseRetriever:
         self._ranks = map_array(folder / "ids.rank", "<i4")
         # [documents, dimensions]
         self._vectors = map_array(folder / "vectors", "<f4").reshape(-1, manifest["dimensions"])
-        self._faiss: Any = None
-        if engine == "faiss" or (engine == "auto" and importlib.util.find_spec("faiss") is not None):
-            self._faiss = self._faiss_index()
+        use_faiss = engine == "faiss" or (engine == "auto" and importlib.util.find_spec("faiss") is not None)
+        self._faiss: Any = self._faiss_index() if use_faiss else None
 
     @classmethod
     def open(cls, path: str | Path, encoder: Encoder, **options: Any) -> DenseRetriever:
@@ -103,12 +96,9 @@ class DenseRetriever:
         """Encode rows and open the index.
 
         Args:
-            docs: Rows, as for `BM25Retriever.build`.
+            docs, path, overwrite, progress: As for `BM25Retriever.build`.
             encoder: Encodes contents and queries.
-            path: The index's folder; None for one that lives as long as the retriever.
             batch_size: Number of texts that the encoder gets at a time.
-            overwrite: Whether to replace an existing index.
-            progress: Whether to show a progress bar.
             options: `query_prefix` and `engine`, as in the class.
 
         Raises:

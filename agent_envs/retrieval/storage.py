@@ -42,26 +42,19 @@ __all__ = [
 ]
 
 MANIFEST = "index.json"
-_CHUNK = 1 << 20
 _REMEMBERED_IDS = 1 << 14
 _SMALL_FILE = 1 << 18
 
 
 class FileWriter:
-    """Writes a file and its checksum.
-
-    Args:
-        path: The file.
-        keep: Number of bytes of an existing file to keep; the rest is cut off.
-    """
+    """Writes a file and its checksum. Of an existing file the first `keep` bytes stay."""
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
         self.size = keep
-        self._hash = hashlib.sha256()
         if keep:
             os.truncate(path, keep)
-            _hash_file(path, self._hash)
+        self._hash = _hash_of(path) if keep else hashlib.sha256()
         self._file = path.open("ab" if keep else "wb")
 
     def write(self, data: bytes | np.ndarray) -> None:
@@ -87,11 +80,9 @@ class FileWriter:
         self._file.close()
 
 
-def _hash_file(path: Path, digest: Any) -> str:
+def _hash_of(path: Path) -> hashlib._Hash:
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return str(digest.hexdigest())
+        return hashlib.file_digest(file, "sha256")
 
 
 def _own_checksum(manifest: dict[str, Any]) -> str:
@@ -108,11 +99,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True) -> dict[str, Any]:
     """Check an index and return its manifest.
 
-    Args:
-        folder: The index.
-        form: The expected format, such as "agent_envs.bm25".
-        version: The expected version of the format.
-        verify: Whether to compare the SHA-256 of every file (about a second per GB), and not only the size.
+    With `verify` the SHA-256 of every file is compared (about a second per GB), and not only its size.
 
     Raises:
         DataError: There is no index, it has another format or version, or a file is missing, cut short or changed.
@@ -139,7 +126,7 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
             size = path.stat().st_size
             if size != entry["bytes"]:
                 raise DataError(f"{path} has {size} bytes, expected {entry['bytes']}; {again}")
-            if verify and _hash_file(path, hashlib.sha256()) != entry["sha256"]:
+            if verify and _hash_of(path).hexdigest() != entry["sha256"]:
                 raise DataError(f"{path} was changed: its checksum does not match; {again}")
         except OSError as e:
             raise DataError(f"{path} cannot be read ({e}); {again}") from e
@@ -214,12 +201,7 @@ def map_array(path: Path, dtype: str) -> np.ndarray:
 
 
 class Blob:
-    """The byte strings of a file, by number.
-
-    Args:
-        folder: The index.
-        name: `NAME.bin` contains them, `NAME.offsets` says where each begins.
-    """
+    """The byte strings in `NAME.bin`, by number; `NAME.offsets` says where each begins."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._bytes = _map(folder / f"{name}.bin")
@@ -273,11 +255,7 @@ def encode_row(row: Mapping[str, Any], where: object) -> bytes:
 
 
 class RowWriter:
-    """Writes the files of a `DocumentStore`.
-
-    Args:
-        folder: The index.
-    """
+    """Writes the files of a `DocumentStore`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -310,11 +288,7 @@ class RowWriter:
 
 
 def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
-    """Sort the written ids as strings; return the entries of the two new files for the manifest.
-
-    Raises:
-        DataError: An id occurs twice.
-    """
+    """Sort the written ids as strings; return the new files' entries for the manifest. DataError if an id is twice."""
     offsets = np.fromfile(folder / "ids.offsets", "<i8")
     raw = np.fromfile(folder / "ids.bin", np.uint8)
     lengths = np.diff(offsets)
@@ -341,11 +315,7 @@ def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 class DocumentStore:
-    """The rows of a corpus on disk, by number and by external id.
-
-    Args:
-        folder: An index.
-    """
+    """The rows of a corpus on disk, by number and by external id."""
 
     def __init__(self, folder: Path) -> None:
         self._documents = Blob(folder, "documents")
@@ -365,15 +335,10 @@ class DocumentStore:
         return ids
 
     def number(self, doc_id: str) -> int:
-        """Return the number of a document.
-
-        Raises:
-            ConfigError: No document has this id.
-        """
-        recent = self._recent.get(str(doc_id))
-        if recent is not None:
-            return recent
-        number = self._ids.find(str(doc_id).encode("utf-8", "surrogatepass"), self._order)
+        """Return the number of a document. Raises ConfigError if none has this id."""
+        number = self._recent.get(str(doc_id))
+        if number is None:
+            number = self._ids.find(str(doc_id).encode("utf-8", "surrogatepass"), self._order)
         if number < 0:
             raise ConfigError(f"no document has the id {doc_id!r}")
         return number

@@ -130,11 +130,7 @@ class IndexBuilder:
         return state if state["settings"] == self._settings else {}
 
     def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
-        """Index rows. When a build is resumed, skip the first `documents` rows.
-
-        Args:
-            rows: Each with the JSON that it was read from, or None.
-            progress: Whether to show a progress bar.
+        """Index rows, each with the JSON that it was read from, or None; in a resumed build, those after `documents`.
 
         Raises:
             DataError: A row has no id or text, or cannot be written as JSON.
@@ -187,8 +183,7 @@ class IndexBuilder:
     def finish(self, *, progress: bool = False) -> None:
         """Merge the segments, write the manifest, and remove the segments.
 
-        Raises:
-            DataError: There are no documents, or an id occurs twice.
+        Raises DataError if there are no documents, or an id occurs twice.
         """
         if not self.documents:
             raise DataError("there are no documents to index")
@@ -219,28 +214,14 @@ class IndexBuilder:
         idf = np.log(1 + (field_documents - found + 0.5) / (found + 0.5)).astype("<f4")
         save("terms.idf", idf)
         save("postings.offsets", offsets.astype("<i8"))
-        dtype = self._write_postings(
-            offsets, idf, norms, inverse_norms(self.k1, self.b, average), numbers, counts, files, progress
-        )
+        inverse = inverse_norms(self.k1, self.b, average)
+        dtype = self._write_postings(offsets, idf, norms, inverse, numbers, counts, files, progress)
         for path in [*self.folder.glob("part-*"), self.folder / _STATE]:
             path.unlink()
-        write_manifest(
-            self.folder,
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "analyzer": ANALYZER,
-                "k1": self.k1,
-                "b": self.b,
-                "documents": self.documents,
-                "average_length": average,
-                "tokens": tokens,
-                "terms": terms,
-                "postings": int(offsets[-1]),
-                "frequency_type": dtype,
-                "files": files,
-            },
-        )
+        manifest = {"format": FORMAT, "version": VERSION, "analyzer": ANALYZER, "k1": self.k1, "b": self.b}
+        manifest |= {"documents": self.documents, "average_length": average, "tokens": tokens, "terms": terms}
+        manifest |= {"postings": int(offsets[-1]), "frequency_type": dtype, "files": files}
+        write_manifest(self.folder, manifest)
 
     def _all(self, name: str) -> np.ndarray:
         return np.concatenate([np.load(self._part(name, s)) for s in range(self._segments)])

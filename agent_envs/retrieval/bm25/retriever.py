@@ -134,8 +134,8 @@ class BM25Retriever(Shared):
         Args:
             docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}, read as a stream.
             path: The index's folder; None for one that lives as long as the retriever.
-            k1: BM25's k1: how slowly repeated terms saturate.
-            b: BM25's b: how much document length counts.
+            k1: How slowly repeated terms saturate.
+            b: How much document length counts.
             overwrite: Whether to replace an existing index.
             progress: Whether to show a progress bar.
             engine: As in the class.
@@ -171,19 +171,13 @@ class BM25Retriever(Shared):
     ) -> BM25Retriever:
         """Index a .jsonl file or a folder of them. An interrupted build resumes where it stopped.
 
-        The other arguments and errors are those of `build`.
-
-        Args:
-            source: The file or folder.
-            processes: Number of helper processes for a corpus that is not small; 0 for none.
-
-        Raises:
-            BackendError: A helper process failed.
+        A corpus that is not small is indexed by helper `processes`; BackendError if one fails. The other arguments and
+        errors are those of `build`.
         """
         check_parameters(k1, b)
-        if sum(p.stat().st_size for p in corpus_files(source)) < _SMALL_CORPUS:
-            processes = 0  # it would take as long to start them
         files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
+        if sum(size for _, size, _ in files) < _SMALL_CORPUS:
+            processes = 0  # it would take as long to start them
         with (
             new_folder(Path(path), overwrite=overwrite, resume=True) as folder,
             closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder,
@@ -210,12 +204,7 @@ class BM25Retriever(Shared):
         return [self.search(query, k) for query in queries]
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """Return the best k documents, or fewer if fewer contain a term of the query.
-
-        Args:
-            query: Any text; it has no operators.
-            k: Number of documents, at least 1.
-        """
+        """Return the best k documents, or fewer if fewer contain a term of the query, which has no operators."""
         numbers, scores = self.search_numbers(query, k)
         return list(zip(self.documents.ids(numbers.tolist()), scores.tolist(), strict=True))
 
@@ -317,12 +306,7 @@ def _look_up(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Add the impacts of some terms to the scores of documents, and drop documents that cannot reach the limit.
 
-    Args:
-        docs: Candidates, each once.
-        scores: Their scores so far, float64.
-        postings: The terms.
-        rest: The sum of their bounds.
-        limit: The score to reach.
+    `docs` has each candidate once, `scores` their float64 scores so far; `rest` is the sum of the terms' bounds.
     """
     for p in postings:
         enough = scores + rest >= limit

@@ -52,13 +52,7 @@ class _TermNumbers(dict[str, int]):
 
 
 def write_segment(name: str, contents: Sequence[str], first: int) -> None:
-    """Write the files of a segment.
-
-    Args:
-        name: The prefix of their names.
-        contents: The texts of the documents.
-        first: The number of the first document.
-    """
+    """Write the files of a segment, with `name` before their names, for documents that are numbered from `first`."""
     numbers = _TermNumbers()
     tokens: list[int] = []  # numbers of terms, -1 for what is not indexed
     ends = np.empty(len(contents), np.int64)
@@ -90,11 +84,7 @@ def write_segment(name: str, contents: Sequence[str], first: int) -> None:
 
 
 class SegmentWriter:
-    """Writes segments in helper processes, which start with the first segment.
-
-    Args:
-        processes: Number of processes; with 0, segments are written in this one.
-    """
+    """Writes segments in helper processes, which start with the first segment; in this process if there are none."""
 
     def __init__(self, processes: int) -> None:
         self._limit = processes
@@ -162,11 +152,7 @@ def serve_segments() -> None:
 
 
 class TermReader:
-    """Reads the sorted terms of a segment in portions.
-
-    Args:
-        path: The segment's file of terms.
-    """
+    """Reads the sorted terms of a segment in portions, from its file of terms."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")

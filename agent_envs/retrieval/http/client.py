@@ -81,8 +81,7 @@ class HTTPRetriever:
         if self.api == "retrieve":
             return self._retrieve([query], k)[0]
         reply = self._request("POST", "/search", {"query": query, "k": k})
-        found = reply.get("results") if isinstance(reply, dict) else reply
-        return self._hits(found, k)
+        return self._hits(reply.get("results") if isinstance(reply, dict) else reply, k)
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Return the results of each query, with a single request if the format allows it."""
@@ -97,9 +96,8 @@ class HTTPRetriever:
         with self._lock:
             if doc_id in self._documents:
                 return dict(self._documents[doc_id])
-        reply = self._request(
-            "GET", f"/document/{quote(doc_id.encode('utf-8', 'replace'), safe='')}", None, missing=doc_id
-        )
+        path = f"/document/{quote(doc_id.encode('utf-8', 'replace'), safe='')}"
+        reply = self._request("GET", path, None, missing=doc_id)
         if not isinstance(reply, dict):
             raise BackendReplyError(f"{self.url} sent {short(reply)} instead of a document")
         return reply
@@ -132,9 +130,8 @@ class HTTPRetriever:
                 if document is not result or not result.keys() <= {"id", "score"}:
                     documents.append((doc_id, dict(document)))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise BackendReplyError(
-                f"{self.url} sent {short(found)} instead of results ({type(e).__name__}: {e})"
-            ) from e
+            error = f"{type(e).__name__}: {e}"
+            raise BackendReplyError(f"{self.url} sent {short(found)} instead of results ({error})") from e
         with self._lock:
             for doc_id, document in documents:
                 self._documents[doc_id] = document

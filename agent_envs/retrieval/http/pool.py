@@ -33,9 +33,7 @@ class HTTPReply(NamedTuple):
     """A server's reply."""
 
     status: int
-    """The status code."""
     content: bytes
-    """The whole body."""
 
 
 class _RetryError(Exception):
@@ -120,10 +118,7 @@ class HTTPPool:
     def request(self, method: str, path: str, body: bytes | None = None) -> HTTPReply:
         """Return the reply to a request. Statuses that call for a retry are retried; all others are returned.
 
-        Args:
-            method: "GET" or "POST".
-            path: Path below the server's address, with its query.
-            body: Bytes to send.
+        `method` is "GET" or "POST"; `path` is below the server's address, with its query.
 
         Raises:
             BackendDownError: The server does not answer, or breaks off its reply.
@@ -177,9 +172,8 @@ class HTTPPool:
             if connection.sock is not None:
                 self._idle.append(connection)
             if response.status in _BUSY:
-                raise _RetryError(
-                    f"status {response.status}: {short(content)}", BackendBusyError, retry_after(response.headers)
-                )
+                message = f"status {response.status}: {short(content)}"
+                raise _RetryError(message, BackendBusyError, retry_after(response.headers))
             return HTTPReply(response.status, content)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:

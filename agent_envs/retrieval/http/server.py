@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from agent_envs.checks import shown
+from agent_envs.checks import integer
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.retrieval.corpus import row_contents
 from agent_envs.retrieval.retriever import Retriever
@@ -33,9 +33,9 @@ _MAX_QUERIES = 4096
 _DEFAULT_K = 3
 
 
-class _BadRequestError(Exception):
-    def __init__(self, text: str, status: int = 400) -> None:
-        super().__init__(text)
+class _StatusError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, handle: Any) -> None:
         try:
             status, content = 200, handle(urlsplit(self.path))
-        except _BadRequestError as e:
+        except _StatusError as e:
             status, content = e.status, {"error": str(e)}
         except ConfigError as e:
             status, content = 400, {"error": str(e)}
@@ -130,14 +130,14 @@ class _Handler(BaseHTTPRequestHandler):
             query = params.get("query") or params.get("q")
             number = (params.get("k") or params.get("topk") or [str(_DEFAULT_K)])[0]
             if query is None:
-                raise _BadRequestError("expected /search?query=TEXT&k=NUMBER")
+                raise ConfigError("expected /search?query=TEXT&k=NUMBER")
             return self._search(query[0], int(number) if number.isdecimal() and len(number) < 10 else number)
         if url.path.startswith("/document/"):
             try:
                 return self.server.retriever.document(unquote(url.path.removeprefix("/document/")))
             except ConfigError as e:
-                raise _BadRequestError(str(e), 404) from e
-        raise _BadRequestError(f"unknown path {url.path}; expected /health, /search, /retrieve or /document/ID", 404)
+                raise _StatusError(404, str(e)) from e
+        raise _StatusError(404, f"unknown path {url.path}; expected /health, /search, /retrieve or /document/ID")
 
     def _post(self, url: Any) -> object:
         body = self._body()
@@ -145,34 +145,30 @@ class _Handler(BaseHTTPRequestHandler):
             return self._search(body.get("query"), body.get("k", body.get("topk", _DEFAULT_K)))
         if url.path == "/retrieve":
             return self._retrieve(body)
-        raise _BadRequestError(f"unknown path {url.path}; expected /search or /retrieve for POST", 404)
+        raise _StatusError(404, f"unknown path {url.path}; expected /search or /retrieve for POST")
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             self.close_connection = True
-            raise _BadRequestError("the header Content-Length is missing", 411)
+            raise _StatusError(411, "the header Content-Length is missing")
         if int(length) > _MAX_BODY:
             self.close_connection = True
-            raise _BadRequestError(f"the request is larger than {_MAX_BODY >> 20} MB", 413)
+            raise _StatusError(413, f"the request is larger than {_MAX_BODY >> 20} MB")
         try:
             body = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as e:
-            raise _BadRequestError(f"the request is not JSON: {e}") from e
+            raise ConfigError(f"the request is not JSON: {e}") from e
         if not isinstance(body, dict):
-            raise _BadRequestError(f"the request must be a JSON object, got {type(body).__name__}")
+            raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
         return body
 
     def _k(self, k: object) -> int:
-        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= self.server.max_k:
-            raise _BadRequestError(
-                f"the number of results must be an integer from 1 to {self.server.max_k}, got {shown(k)}"
-            )
-        return k
+        return integer("the number of results", k, minimum=1, maximum=self.server.max_k)
 
     def _search(self, query: object, k: object) -> dict[str, Any]:
         if not isinstance(query, str):
-            raise _BadRequestError(f"the query must be a string, got {type(query).__name__}")
+            raise ConfigError(f"the query must be a string, got {type(query).__name__}")
         retriever = self.server.retriever
         hits = retriever.search(query, self._k(k))
         return {"results": [{"id": i, "score": s, "document": retriever.document(i)} for i, s in hits]}
@@ -182,9 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(queries, str):
             queries = [queries]
         if not isinstance(queries, list) or not all(isinstance(q, str) for q in queries):
-            raise _BadRequestError("'queries' must be a list of strings")
+            raise ConfigError("'queries' must be a list of strings")
         if len(queries) > _MAX_QUERIES:
-            raise _BadRequestError(f"more than {_MAX_QUERIES} queries in one request", 413)
+            raise _StatusError(413, f"more than {_MAX_QUERIES} queries in one request")
         retriever = self.server.retriever
         lists = retriever.search_many(queries, self._k(body.get("topk") or _DEFAULT_K))
         rows = [[(self._row(i), s) for i, s in hits] for hits in lists]

@@ -1,7 +1,6 @@
 """Search for papers: the record, backends that search and follow citations, selectors that score papers for a query.
 
-A backend has `search(query, k, before)`, `expand(paper_id)` and `get(paper_id)` (`PaperBackend`); a selector has
-`scores(query, papers)` (`Selector`). Their names are in `agent_envs.retrieval.papers.opening`.
+The names of backends and selectors are in `agent_envs.retrieval.papers.opening`.
 """
 
 from agent_envs.retrieval.papers.opening import open_backend, open_selector

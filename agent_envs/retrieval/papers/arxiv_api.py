@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from typing import Any
 from urllib.parse import urlsplit
 
 from agent_envs.checks import integer
@@ -18,7 +17,14 @@ from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, plain_arxiv_id, within_date
 from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar, semantic_scholar
-from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, ReplyStore, Service, cache_folder, parse_options
+from agent_envs.retrieval.papers.service import (
+    SERVICE_OPTIONS,
+    ReplyStore,
+    Service,
+    cache_folder,
+    parse_options,
+    take_options,
+)
 from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["ArxivAPI", "arxiv_backend", "read_feed", "search_text"]
@@ -63,11 +69,9 @@ class ArxivAPI(Shared):
 
     def _collect(self, text: str, k: int, before: str | None, found: dict[str, Paper]) -> None:
         """Add the results of a query in arXiv's language until there are k."""
-        size = min(self._page_size, k)
         start, total = 0, 1
         while len(found) < k and start < min(total, _MAX_K):
-            asked = {"search_query": text, "id_list": "", "start": start, "max_results": size}
-            papers, total, entries = self._page(asked)
+            papers, total, entries = self._page(text, "", start, min(self._page_size, k))
             for paper in papers:
                 if within_date(paper.date, before):
                     found.setdefault(paper.id, paper)
@@ -82,19 +86,19 @@ class ArxivAPI(Shared):
         name = arxiv_id(paper_id)
         if not name:
             return self._citations.get(paper_id)
-        query = {"search_query": "", "id_list": name, "start": 0, "max_results": self._page_size}
-        papers = self._page(query, wanted=name)[0]
+        papers = self._page("", name, 0, self._page_size)[0]
         if not papers:
             raise UnknownPaperError(f"arXiv has no paper {name!r}")
         return papers[0]
 
-    def _page(self, query: dict[str, Any], wanted: str = "") -> tuple[list[Paper], int, int]:
+    def _page(self, text: str, name: str, start: int, size: int) -> tuple[list[Paper], int, int]:
+        query = {"search_query": text, "id_list": name, "start": start, "max_results": size}
         query |= {"sortBy": "relevance", "sortOrder": "descending"}
 
         def read(reply: HTTPReply) -> tuple[list[Paper], int, int]:
-            page = read_feed(reply, wanted)
-            if not page[2] and query["start"] < page[1]:
-                raise _EmptyPageError(f"arXiv sent an empty page at {query['start']} of {page[1]} results")
+            page = read_feed(reply, name)
+            if not page[2] and start < page[1]:
+                raise _EmptyPageError(f"arXiv sent an empty page at {start} of {page[1]} results")
             return page
 
         for _ in range(_EMPTY_PAGES):
@@ -112,11 +116,6 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
     'ti AND graph AND deep-learning AND C'
     >>> search_text("graph parsing", "2023-10", "OR")
     '(graph OR parsing) AND submittedDate:[199101010000 TO 202310312359]'
-
-    Args:
-        query: Any text.
-        before: A date as in `Paper.date`.
-        operator: "AND" or "OR": whether papers must contain all words or any.
     """
     words = dict.fromkeys(word for word in _WORD.findall(query) if word.lower() not in _EMPTY_WORDS)
     text = f" {operator} ".join(list(words)[:_MAX_WORDS])
@@ -131,13 +130,9 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
 def read_feed(reply: HTTPReply, wanted: str = "") -> tuple[list[Paper], int, int]:
     """Return the papers of an Atom feed, the total number of results, and the number of entries in this feed.
 
-    Args:
-        reply: arXiv's reply.
-        wanted: The requested id; an error about the id's format then means that there is no such paper.
-
     Raises:
         BackendReplyError: The reply is not such a feed, or is an error.
-        UnknownPaperError: There is no paper with the requested id.
+        UnknownPaperError: The error is about the format of the id `wanted`, so there is no such paper.
     """
     if reply.status not in (200, 400):
         raise BackendReplyError(f"arXiv answered with status {reply.status}: {short(reply.content)}")
@@ -186,21 +181,16 @@ def arxiv_backend(text: str = "", *, store: ReplyStore | None = None, recording:
 
     Args:
         text: The options: `SERVICE_OPTIONS`, page_size, url and s2_url (other addresses of arXiv and Semantic Scholar).
+            Invalid ones raise ConfigError.
         store: The cache of replies; without it, the folder in the option `cache` or the default folder.
         recording: See `Service`.
-
-    Raises:
-        ConfigError: An option is invalid.
     """
     options = parse_options(text, _OPTIONS, what="arxiv")
-    if store is None and options.get("cache") is None:
-        store = ReplyStore(cache_folder())
     shared = {name: value for name, value in options.items() if name in SERVICE_OPTIONS and name != "interval"}
     citations = semantic_scholar(shared, url=options.pop("s2_url", ""), store=store, recording=recording)
-    size = options.pop("page_size", 100)
+    own = take_options(options, "page_size")
     url = options.pop("url", URL)
     # arXiv asks for one request every three seconds.
-    service = Service.from_options(
-        url, options, store=store, recording=recording, timeout=30.0, backoff=3.0, interval=3.0
-    )
-    return ArxivAPI(service, citations, page_size=size)
+    defaults = {"cache": cache_folder(), "timeout": 30.0, "backoff": 3.0, "interval": 3.0}
+    service = Service.from_options(url, options, store=store, recording=recording, **defaults)
+    return ArxivAPI(service, citations, **own)

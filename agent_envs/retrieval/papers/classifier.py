@@ -122,12 +122,7 @@ def fill_prompt(prompt: str, query: str, paper: Paper) -> str:
 
 
 def read_prompt(path: str) -> str:
-    """Read a prompt from a file.
-
-    Raises:
-        DataError: The file cannot be read.
-        ConfigError: The prompt lacks {query} or {title}.
-    """
+    """Read a prompt from a file. Raises DataError if that is impossible, ConfigError if it lacks {query} or {title}."""
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, RuntimeError, UnicodeDecodeError) as e:
@@ -141,8 +136,7 @@ def read_prompt(path: str) -> str:
 def classifier_selector(address: str) -> ClassifierSelector:
     """Return the classifier at an address, with options behind a #: "http://localhost:8000#model=selector-qwen-8b".
 
-    Args:
-        address: The address and the options: `SERVICE_OPTIONS`, model, label, batch, and prompt: a file.
+    The options are `SERVICE_OPTIONS`, model, label, batch, and prompt: a file.
 
     Raises:
         ConfigError: The address or an option is invalid.

@@ -117,12 +117,9 @@ def http_backend(address: str, *, store: ReplyStore | None = None, recording: bo
 
     Args:
         address: The address and the options: `SERVICE_OPTIONS`, api, citations, references, fields, and key_env: the
-            environment variable with a key, which is sent as X-API-Key.
+            environment variable with a key, which is sent as X-API-Key. Invalid ones raise ConfigError.
         store: The cache of replies; without it, the option `cache` decides.
         recording: See `Service`.
-
-    Raises:
-        ConfigError: The address or an option is invalid.
     """
     url, _, text = address.partition("#")
     options = parse_options(text, _OPTIONS, what=url)

@@ -114,9 +114,8 @@ def read_score(text: str) -> float | None:
 def judge_selector(address: str) -> JudgeSelector:
     """Return the judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
 
-    Args:
-        address: The address, with the server's /v1, and the options: `SERVICE_OPTIONS`, model, max_tokens, parallel,
-            prompt (a file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set).
+    The address includes the server's /v1. The options are `SERVICE_OPTIONS`, model, max_tokens, parallel, prompt (a
+    file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set).
 
     Raises:
         ConfigError: The address or an option is invalid, or the model is missing.

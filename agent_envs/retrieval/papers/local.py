@@ -76,16 +76,10 @@ class LocalPapers(Shared):
         overwrite: bool = False,
         progress: bool = False,
     ) -> LocalPapers:
-        """Index a stream of papers and open the corpus.
+        """Index a stream of papers in a new folder (None for one that lives as long as the object) and open the corpus.
 
         Of several rows with the same id, the first gives the text and all give edges. Edges to papers outside the
         corpus or to the paper itself, and repeated edges, are left out.
-
-        Args:
-            rows: The papers.
-            path: The folder to make; None for one that lives as long as the object.
-            overwrite: Whether to replace an existing corpus.
-            progress: Whether to show a progress bar.
 
         Raises:
             ConfigError: `path` exists.
@@ -162,10 +156,10 @@ class _Graph:
         self._from, self._to = array("q"), array("q")
 
     def _node(self, paper_id: str) -> int:
-        known = self._ids.setdefault(paper_id, len(self._ids))
-        if known == len(self._numbers):
+        node = self._ids.setdefault(paper_id, len(self._ids))
+        if node == len(self._numbers):
             self._numbers.append(-1)
-        return known
+        return node
 
     def documents(self, rows: Iterable[PaperRow]) -> Iterator[dict[str, str]]:
         """Yield the documents to index."""

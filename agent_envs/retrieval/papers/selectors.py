@@ -52,7 +52,7 @@ class LexicalSelector:
     """
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """Return the score of each paper, in order."""
+        """Return the score of each paper."""
         wanted = _terms(query)
         return [_share(wanted, _terms(f"{paper.title}\n{paper.abstract}")) for paper in papers]
 

@@ -11,6 +11,7 @@ arXiv have their arXiv id, others their paperId. See https://api.semanticscholar
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 from urllib.parse import quote
@@ -141,8 +142,7 @@ class SemanticScholar(Shared):
 def read_listed(payload: Any, service: str) -> list[Paper]:
     """Return the papers of a reply: a list, by itself or under "data", "results" or "papers". Skip those without id.
 
-    Raises:
-        BackendReplyError: The reply has another form.
+    Raises BackendReplyError for other forms.
     """
     items = payload
     if isinstance(payload, dict):
@@ -155,11 +155,7 @@ def read_listed(payload: Any, service: str) -> list[Paper]:
 
 
 def read_paper(item: Any, service: str) -> Paper | None:
-    """Return a paper of a reply, or None if it has no id or no title.
-
-    Raises:
-        BackendReplyError: The reply has another form.
-    """
+    """Return a paper of a reply, or None if it has no id or title. Raises BackendReplyError for other forms."""
     if isinstance(item, dict):
         item = next((item[key] for key in ("citedPaper", "citingPaper", "paper") if key in item), item)
     if not isinstance(item, dict) or not any(key in item for key in _ID_KEYS):
@@ -185,10 +181,8 @@ def _date(item: dict[str, Any]) -> str:
     """Return the date of a paper, or "" if it has none in a known form."""
     for key in ("publicationDate", "date", "published", "year"):
         if item.get(key):
-            try:
+            with contextlib.suppress(DataError):
                 return normal_date(item[key])
-            except DataError:
-                continue
     return ""
 
 
@@ -196,18 +190,12 @@ def semantic_scholar(
     options: dict[str, Any], *, url: str = "", store: ReplyStore | None = None, recording: bool = False
 ) -> SemanticScholar:
     """Return Semantic Scholar from parsed options, with the key in `SEMANTIC_SCHOLAR_API_KEY`, if set."""
-    key = os.environ.get(KEY)
+    headers = {"Accept": "application/json"}
+    if key := os.environ.get(KEY):
+        headers["x-api-key"] = key
     own = take_options(options, "fields", "citations", "references", "page_size")
-    service = Service.from_options(
-        url or URL,
-        options,
-        store=store,
-        recording=recording,
-        timeout=30.0,
-        backoff=2.0,
-        interval=1.0,
-        headers={"Accept": "application/json", **({"x-api-key": key} if key else {})},
-    )
+    defaults = {"cache": cache_folder(), "timeout": 30.0, "backoff": 2.0, "interval": 1.0, "headers": headers}
+    service = Service.from_options(url or URL, options, store=store, recording=recording, **defaults)
     return SemanticScholar(service, **own)
 
 
@@ -216,15 +204,8 @@ def semantic_scholar_backend(
 ) -> SemanticScholar:
     """Return the backend "semanticscholar", with options behind its name: "semanticscholar:citations=100".
 
-    Args:
-        text: The options: `SERVICE_OPTIONS`, url, fields, citations, references, page_size.
-        store: As for `arxiv_backend`.
-        recording: See `Service`.
-
-    Raises:
-        ConfigError: An option is invalid.
+    The options are `SERVICE_OPTIONS`, url, fields, citations, references, page_size; ConfigError if one is invalid.
+    `store` and `recording` are as for `arxiv_backend`.
     """
     options = parse_options(text, _OPTIONS, what="semanticscholar")
-    if store is None and options.get("cache") is None:
-        store = ReplyStore(cache_folder())
     return semantic_scholar(options, url=options.pop("url", ""), store=store, recording=recording)
