@@ -38,8 +38,7 @@ class LuceneRetriever:
 
     Args:
         path: An index made by `build`, or any index that pyserini can search.
-        k1: BM25's k1: how slowly repeated terms saturate.
-        b: BM25's b: how much document length counts.
+        k1, b: As for `BM25Retriever.build`.
 
     Raises:
         MissingExtraError: pyserini or a Java machine is missing.
@@ -167,11 +166,7 @@ def _leave_java() -> None:
 
 @cache
 def load_pyserini(module: str) -> Any:
-    """Import a module of pyserini without its encoders.
-
-    Raises:
-        MissingExtraError: pyserini or a Java machine is missing.
-    """
+    """Import a module of pyserini without its encoders. Raises MissingExtraError if it or a Java machine is missing."""
     for package in ("jnius_config", "pyserini"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError({"jnius_config": "pyjnius"}.get(package, package), "lucene")

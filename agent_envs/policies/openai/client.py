@@ -27,7 +27,7 @@ from agent_envs.errors import (
     MissingExtraError,
 )
 from agent_envs.policies.openai.reply import Reply, StreamedReply, read_reply
-from agent_envs.retrieval.http.retry_after import retry_after
+from agent_envs.retrieval.http.pool import retry_after
 
 if TYPE_CHECKING:
     import openai

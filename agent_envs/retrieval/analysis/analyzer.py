@@ -32,10 +32,7 @@ _STOP_WORDS = """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # A run of letters, digits and underscores, which may go on after a mark between two letters or two digits.
-_ASCII = re.compile(
-    r"""\w++(?:(?:[.:'](?<=[^\W\d_].)(?=[^\W\d_])|[.,;'](?<=\d.)(?=\d))\w++)*+""",
-    re.ASCII,
-)
+_ASCII = re.compile(r"""\w++(?:(?:[.:'](?<=[^\W\d_].)(?=[^\W\d_])|[.,;'](?<=\d.)(?=\d))\w++)*+""", re.ASCII)
 
 
 # Text between blanks with a character outside ASCII.

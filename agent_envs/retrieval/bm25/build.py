@@ -36,14 +36,7 @@ from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER
 from agent_envs.retrieval.bm25.segment import SegmentWriter, TermReader
 from agent_envs.retrieval.corpus import row_contents, row_id
-from agent_envs.retrieval.storage import (
-    FileWriter,
-    encode_row,
-    offsets_of,
-    write_array,
-    write_id_order,
-    write_manifest,
-)
+from agent_envs.retrieval.storage import FileWriter, encode_row, offsets_of, write_array, write_id_order, write_manifest
 
 __all__ = ["FORMAT", "VERSION", "IndexBuilder", "check_parameters", "impacts_of", "inverse_norms", "norm_lengths"]
 

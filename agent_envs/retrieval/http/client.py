@@ -1,12 +1,4 @@
-"""A client of search servers. `agent_envs.retrieval.http.server` is such a server.
-
-It speaks two request formats, both in JSON:
-
-    POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
-        -> {"result": [[{"document": {"id": ..., ...}, "score": 1.5}, ...], ...]}      one list per query (Search-R1)
-    POST /search {"query": "...", "k": 3}
-        -> {"results": [{"id": ..., "score": 1.5, "document": {...}}, ...]}
-"""
+"""A client of search servers in two formats: Search-R1's POST /retrieve, and POST /search. See the module `server`."""
 
 from __future__ import annotations
 
@@ -36,11 +28,8 @@ class HTTPRetriever:
 
     Args:
         url: The server, such as "http://127.0.0.1:8000"; its path is a prefix of /retrieve and the others.
-        timeout: Seconds to connect, and to wait for each piece of a reply.
-        retries: Number of attempts after the first.
-        backoff: Seconds before the second attempt.
+        timeout, retries, backoff, headers: As for `HTTPPool`.
         api: "retrieve" or "search": the request format.
-        headers: Sent with every request.
     """
 
     def __init__(

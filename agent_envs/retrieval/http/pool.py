@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import email.utils
 import http.client
+import math
 import os
 import socket
 import ssl
@@ -12,15 +14,15 @@ import time
 import urllib.request
 import weakref
 from collections.abc import Mapping
+from email.message import Message
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from agent_envs._version import __version__
 from agent_envs.checks import integer, number
 from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
-from agent_envs.retrieval.http.retry_after import retry_after
 
-__all__ = ["HTTPPool", "HTTPReply", "short"]
+__all__ = ["HTTPPool", "HTTPReply", "retry_after", "short"]
 
 _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
@@ -237,6 +239,35 @@ def _proxy_of(host: str) -> SplitResult | None:
 def _close(connections: list[http.client.HTTPConnection]) -> None:
     while connections:
         connections.pop().close()
+
+
+def retry_after(headers: Mapping[str, str] | Message) -> float:
+    """Return the seconds that a reply asks to wait before the next request; 0.0 if it does not ask, or the time is up.
+
+    Reads `retry-after-ms` (OpenAI) and then `Retry-After`, a number of seconds or a date.
+
+    >>> retry_after({"retry-after": "2"}), retry_after({"retry-after-ms": "250"}), retry_after({"retry-after": "soon"})
+    (2.0, 0.25, 0.0)
+    >>> retry_after({}), retry_after({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"})
+    (0.0, 0.0)
+
+    The headers' `get` must ignore case, as those of http.client and httpx do.
+    """
+    try:
+        if (milliseconds := headers.get("retry-after-ms")) is not None:
+            seconds = float(milliseconds) / 1000
+        else:
+            seconds = _seconds(headers.get("retry-after") or "0")
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return email.utils.parsedate_to_datetime(text).timestamp() - time.time()
 
 
 def short(content: object) -> str:

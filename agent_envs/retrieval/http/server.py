@@ -1,4 +1,4 @@
-"""Serves any retriever over HTTP: POST /retrieve, GET and POST /search, GET /document/ID, GET /health.
+"""Serves a retriever over HTTP: POST /retrieve (as in Search-R1), GET and POST /search, GET /document/ID, GET /health.
 
     POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
         -> {"result": [[{"document": row, "score": 1.5}, ...], ...]}, or the rows alone without return_scores

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class LocalPapers(Shared):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:
             raise TypeError("a corpus that was built without a path cannot be pickled")
-        return partial(type(self)), (self.path.resolve(),)
+        return type(self), (self.path.resolve(),)
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return the best k papers by BM25 of title and abstract, ties by id; none if no word of the query is known."""

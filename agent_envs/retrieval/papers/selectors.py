@@ -95,8 +95,7 @@ class CachedSelector(Shared):
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper; those that are not cached are requested in one call, each once.
 
-        Raises:
-            BackendError: The selector fails, or does not return one finite number per paper.
+        Raises BackendError if the selector fails, or does not return one finite number per paper.
         """
         keys = [(query, paper.id, paper.title) for paper in papers]
         with self._lock:

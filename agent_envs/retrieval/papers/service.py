@@ -193,13 +193,7 @@ class Service:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        store: ReplyStore | None = None,
-        recording: bool = False,
-        offline: bool = False,
-        **pool: Any,
+        self, url: str, *, store: ReplyStore | None = None, recording: bool = False, offline: bool = False, **pool: Any
     ) -> None:
         if offline and store is None:
             raise ConfigError(f"{url}: offline=1 needs a folder of cached replies: cache=FOLDER")
