@@ -328,7 +328,9 @@ def test_goals_by_index_and_by_number(folder):
     with pytest.raises(TaskIndexError, match="'validation' has tasks 0 to 1, got index 2"):
         env.reset(options={"index": 2})
     for options in ({"goal": "1"}, {"goal": True}, {"goal": 1, "index": 1}, {"gaol": 1}):
-        with pytest.raises(ConfigError, match="a reset option must be one of|may contain .index. or .goal.|must be an integer"):
+        with pytest.raises(
+            ConfigError, match="a reset option must be one of|may contain .index. or .goal.|must be an integer"
+        ):
             env.reset(options=options)
 
 
