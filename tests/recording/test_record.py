@@ -29,11 +29,12 @@ from agent_envs.adapters.batches import build_batch
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import ConfigError
 from agent_envs.policies.openai.token_fields import read_tokens
-from agent_envs.recording import EpisodeStore, EpisodeVerdict, RecordingServer
 
 aiohttp = pytest.importorskip("aiohttp")
 openai = pytest.importorskip("openai")
 httpx = pytest.importorskip("httpx")
+
+from agent_envs.recording import EpisodeStore, EpisodeVerdict, RecordingServer  # noqa: E402
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 WORDS = ["Well", ",", " it", " is", " four", ".", "</s>"]

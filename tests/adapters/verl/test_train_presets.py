@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agent_envs.cli.main import main
 
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf

@@ -15,6 +15,8 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("verl")
+
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
 from agent_envs.adapters.verl.rollout.episode_files import episode_path, write_lines

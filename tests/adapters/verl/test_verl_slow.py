@@ -13,10 +13,11 @@ import sys
 import tempfile
 
 import pytest
-from omegaconf import OmegaConf
 
 pytest.importorskip("torch")
 pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
