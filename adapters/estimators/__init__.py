@@ -37,22 +37,11 @@ from agent_envs.errors import MissingExtraError
 if find_spec("torch") is None:
     raise MissingExtraError("torch", extra="hf")
 
-from agent_envs.adapters.estimators.checks import (
-    GroupsSeen,
-    check_episodes,
-    check_log_probs,
-    check_rows,
-    say_once,
-)
+from agent_envs.adapters.estimators.checks import GroupsSeen, check_episodes, check_log_probs, check_rows, say_once
 from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
 from agent_envs.adapters.estimators.gigpo import gigpo
 from agent_envs.adapters.estimators.groups import grpo, reinforce_pp_baseline, remax, rloo
-from agent_envs.adapters.estimators.process import (
-    ProcessRewards,
-    RewardScale,
-    prime_normalised,
-    process_rewards,
-)
+from agent_envs.adapters.estimators.process import ProcessRewards, RewardScale, prime_normalised, process_rewards
 from agent_envs.adapters.estimators.registry import ESTIMATORS, Estimator, get_estimator
 from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows

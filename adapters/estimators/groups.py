@@ -123,10 +123,7 @@ def _centred(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.
     """Each trajectory's score relative to its group, shape [trajectories], and counts."""
     group, groups = steps.groups(rows)
     a, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
-    return a, {
-        "groups_of_one": float((n == 1).sum()),
-        "groups_without_signal": float((equal & (n > 1)).sum()),
-    }
+    return a, {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}
 
 
 def _from_trajectories(steps: StepLayout, a: torch.Tensor, metrics: dict[str, float]) -> Advantages:

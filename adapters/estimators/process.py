@@ -97,10 +97,7 @@ def process_rewards(
     p = c @ torch.tensor(list(given.values()), dtype=torch.float64)  # [rows]
     there = p != 0
     seen = p[there]
-    metrics = {
-        "process_rewards/count": float(len(seen)),
-        "process_rewards/components_missing": float(len(missing)),
-    }
+    metrics = {"process_rewards/count": float(len(seen)), "process_rewards/components_missing": float(len(missing))}
     if len(seen):
         metrics |= {
             "process_rewards/mean": float(seen.mean()),

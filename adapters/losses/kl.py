@@ -97,11 +97,7 @@ def kl_loss(
 
 
 def kl_in_reward(
-    old_log_probs: torch.Tensor,
-    ref_log_probs: torch.Tensor,
-    step_ids: torch.Tensor,
-    kind: str,
-    coefficient: float,
+    old_log_probs: torch.Tensor, ref_log_probs: torch.Tensor, step_ids: torch.Tensor, kind: str, coefficient: float
 ) -> tuple[torch.Tensor, float]:
     """Return the KL penalty of each token's reward: -coefficient * KL estimate.
 

@@ -31,14 +31,7 @@ from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = [
-    "EncodedDemonstration",
-    "encode",
-    "make_warm_model",
-    "play_demonstrations",
-    "train_on",
-    "transcript",
-]
+__all__ = ["EncodedDemonstration", "encode", "make_warm_model", "play_demonstrations", "train_on", "transcript"]
 
 MAX_DEMONSTRATIONS = 12_000
 """Maximum number of different episodes; a longer warm start repeats them in another order."""

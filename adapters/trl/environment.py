@@ -149,11 +149,7 @@ def environment_class(
 
 
 def environment_dataset(
-    env_id: str,
-    indices: Iterable[int],
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[str] = (),
+    env_id: str, indices: Iterable[int], *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
 ) -> Any:
     """Return tasks for ``environment_class``: a ``datasets.Dataset`` with the columns prompt, index, env_kwargs.
 

@@ -25,11 +25,7 @@ _LONGEST_CONTEXT = 16_384  # if the model does not specify one
 
 
 def rollout_dataset(
-    env_id: str,
-    indices: Iterable[int],
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[str] = (),
+    env_id: str, indices: Iterable[int], *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
 ) -> Any:
     """Return tasks for ``EpisodeRollout``: a ``datasets.Dataset`` whose prompts name an environment and a task as JSON.
 
@@ -150,10 +146,7 @@ class EpisodeRollout:
             )
         longest = self.context_length or context_length(trainer.model) or _LONGEST_CONTEXT
         policy = _VLLMPolicy(
-            trainer._tokenizer,
-            generation,
-            max_tokens=min(self.max_tokens or budget, longest),
-            context_length=longest,
+            trainer._tokenizer, generation, max_tokens=min(self.max_tokens or budget, longest), context_length=longest
         )
         before, generation.max_completion_length = generation.max_completion_length, policy.max_tokens
         try:
