@@ -56,11 +56,7 @@ class TokenBatch:
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
-    """Return the batch of some episodes, without steps that have no tokens.
-
-    Args:
-        episodes: Episodes with the tokens of every step.
-        layout: ``merged`` or ``steps``.
+    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens.
 
     Raises:
         ConfigError: The layout does not exist.
@@ -84,10 +80,7 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
 def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
     """Yield rows, the longest first, in parts of at most ``limit`` tokens after padding; a longer row is alone.
 
-    Args:
-        rows: Indices of the rows.
-        lengths: Tokens of each row of the batch, shape [rows of the batch].
-        limit: Tokens of a part, with every row as long as its longest.
+    ``rows`` are indices into ``lengths``, the tokens of each row of the batch.
 
     >>> list(micro_batches([0, 1, 2, 3], [2, 9, 3, 4], 8))
     [[1], [3, 2], [0]]
@@ -105,13 +98,8 @@ def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> It
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episode:
     """Add a step to a truncated episode, from which a critic reads the value of the state it was left in.
 
-    Args:
-        episode: An episode with the tokens of every step.
-        tokenizer: Makes the prompt of that state, as an actor would have seen it.
-        max_tokens: Tokens of the model's context; a state that leaves no room in it is not added.
-
-    Returns:
-        The episode with one more step, or the same one if it was not truncated.
+    An episode that was not truncated, or whose state leaves no room in the model's context of ``max_tokens``, is
+    returned as it is. The tokenizer makes the state's prompt, as an actor would have seen it.
 
     Raises:
         PromptError: The chat template rejects the messages.

@@ -70,14 +70,7 @@ class TokenRow:
 
 
 def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[TokenRow]:
-    """Return the rows of an episode, in the order of their first steps.
-
-    Args:
-        steps: The episode's steps in the order they were taken.
-        layout: ``merged``, ``steps`` or ``stream``.
-
-    Returns:
-        Rows with every step exactly once; none if there are no steps.
+    """Return the rows of an episode, in the order of their first steps; they hold every step exactly once.
 
     Raises:
         ConfigError: The layout does not exist.
@@ -106,13 +99,9 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
 
 
 def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[int]]:
-    """Return which steps share a row: each joins the open row that is the longest prefix of its prompt.
+    """Return which steps share a row, row by row in the order of their first steps.
 
-    Args:
-        steps: (prompt, response) tokens of each step, in order.
-
-    Returns:
-        Positions in ``steps``, row by row in the order of their first steps.
+    Each of the steps, (prompt, response) tokens in order, joins the open row that is the longest prefix of its prompt.
 
     Raises:
         DataError: A token is not an integer.

@@ -22,9 +22,9 @@ name                       advantage of    formula, for trajectory i, step t, to
 ``gigpo``                  steps           grpo + w (G_t compared among steps from the same state)
 =========================  ==============  ===========================================================================
 
-Each function's docstring has its paper, a worked example and its differences from the released code; the examples are
-in ``tests/adapters/test_estimators.py`` too. For all of them: rows that are not valid (padding, broken episodes) enter
-no sum, mean or deviation and have advantage 0; the order of rows does not matter; equal numbers are whitened to 0.
+Each function's docstring has its paper, a worked example and its differences from the released code. For all of
+them: rows that are not valid (padding, broken episodes) enter no sum, mean or deviation and have advantage 0; the order
+of rows does not matter; equal numbers are whitened to 0.
 
 Before an estimator runs, ``process_rewards`` mixes reward components, ``RewardScale`` scales rewards, and
 ``check_log_probs`` and ``check_episodes`` check what is not in the rows.
@@ -48,35 +48,11 @@ from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, St
 from agent_envs.adapters.estimators.segments import masked_whiten, whiten
 
 __all__ = [
-    "ESTIMATORS",
-    "Advantages",
-    "Estimator",
-    "EstimatorOptions",
-    "GroupsSeen",
-    "ProcessRewards",
-    "RewardScale",
-    "StepRows",
-    "TokenRows",
-    "bi_level_gae",
-    "check_episodes",
-    "check_log_probs",
-    "check_rows",
-    "gae",
-    "get_estimator",
-    "gigpo",
-    "grpo",
-    "masked_whiten",
-    "prime_normalised",
-    "process_rewards",
-    "reinforce",
-    "reinforce_pp",
-    "reinforce_pp_baseline",
-    "remax",
-    "rloo",
-    "say_once",
-    "token_gae",
-    "whiten",
-]
+    "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "GroupsSeen", "ProcessRewards", "RewardScale",
+    "StepRows", "TokenRows", "bi_level_gae", "check_episodes", "check_log_probs", "check_rows", "gae", "get_estimator",
+    "gigpo", "grpo", "masked_whiten", "prime_normalised", "process_rewards", "reinforce", "reinforce_pp",
+    "reinforce_pp_baseline", "remax", "rloo", "say_once", "token_gae", "whiten",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

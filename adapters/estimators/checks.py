@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cache
 
 import torch
 
-from agent_envs.adapters.estimators.rows import StepRows
+from agent_envs.adapters.estimators.rows import StepRows, TokenRows
 from agent_envs.errors import DataError
 
 __all__ = ["GroupsSeen", "check_episodes", "check_log_probs", "check_rows", "note_zero_advantages", "say_once"]
@@ -66,20 +66,20 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
     if bool(parted.any()):
         raise DataError(f"{rows.name(int(t[int(parted.nonzero()[0])]))} is in two groups")
 
-    begins = torch.cat([torch.ones(min(len(t), 1), dtype=torch.bool), ~same]) if len(t) else same
-    previous = torch.where(begins, -1, torch.cat([s[:1], s[:-1]])) if len(t) else s
+    begins = torch.cat([torch.ones(min(len(t), 1), dtype=torch.bool), ~same])
+    previous = torch.where(begins, -1, torch.cat([s[:1], s[:-1]]))
     counts = {"missing_steps": float((s - previous - 1).sum())}
     if counts["missing_steps"]:
         say_once("some steps are missing from their trajectories; the remaining ones are treated as consecutive")
     if group_size is not None:
-        sizes = torch.bincount(group[begins].unique(return_inverse=True)[1]) if len(t) else t
+        sizes = torch.bincount(group[begins].unique(return_inverse=True)[1])
         counts["groups_incomplete"] = float((sizes != group_size).sum())
         if counts["groups_incomplete"]:
             say_once(
                 f"some groups do not have {group_size} trajectories: episodes broke, or the group is split over batches"
             )
     if rows.tokens is not None:
-        counts |= _check_tokens(rows)
+        counts |= _check_tokens(rows, rows.tokens)
     return counts
 
 
@@ -100,7 +100,7 @@ def check_log_probs(
         names: Names of trajectories by number.
 
     Raises:
-        DataError: One was found; names the trajectory.
+        DataError: Names the trajectory.
     """
     wrong = (~log_probs.isfinite() | (log_probs > 1e-3)) & (step_row >= 0)
     if bool(wrong.any()):
@@ -114,14 +114,7 @@ def check_log_probs(
 
 
 def check_episodes(steps: Sequence[int], tokens: Sequence[int]) -> dict[str, float]:
-    """Count episodes that have nothing to train.
-
-    Args:
-        steps: Steps of each episode, shape [episodes].
-        tokens: Response tokens of each episode, shape [episodes].
-
-    Returns:
-        ``episodes_without_steps`` and, among the others, ``episodes_without_tokens``; each is logged once.
+    """Count episodes that have nothing to train, given the steps and response tokens of each; logs each kind once.
 
     >>> check_episodes([2, 0, 1], [10, 0, 3])
     {'episodes_without_steps': 1.0, 'episodes_without_tokens': 0.0}
@@ -158,22 +151,18 @@ class GroupsSeen:
     """
 
     def __init__(self, memory: int = 100_000) -> None:
-        self._order: deque[str] = deque()
-        self._names: set[str] = set()
+        self._seen: OrderedDict[str, None] = OrderedDict()
         self._memory = memory
 
     def update(self, groups: Iterable[str]) -> list[str]:
         """Record the names of a batch's groups and return those that an earlier batch had, in order."""
         names = list(dict.fromkeys(groups))
-        again = [name for name in names if name in self._names]
+        again = [name for name in names if name in self._seen]
         if again:
             say_once("some groups are split over several batches: their trajectories are compared in parts")
-        for name in names:
-            if name not in self._names:
-                self._names.add(name)
-                self._order.append(name)
-        while len(self._order) > self._memory:
-            self._names.discard(self._order.popleft())
+        self._seen.update(dict.fromkeys(names))
+        while len(self._seen) > self._memory:
+            self._seen.popitem(last=False)
         return again
 
 
@@ -205,10 +194,7 @@ def _check_finite(rows: StepRows, what: str, x: torch.Tensor, valid: torch.Tenso
         )
 
 
-def _check_tokens(rows: StepRows) -> dict[str, float]:
-    tokens = rows.tokens
-    if tokens is None:
-        return {}
+def _check_tokens(rows: StepRows, tokens: TokenRows) -> dict[str, float]:
     n = rows.rewards.shape[0]
     row, _, size = tokens.runs
     if len(row) and not -1 <= int(row.min()) <= int(row.max()) < n:

@@ -66,15 +66,7 @@ def token_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     or lam below 1 the discount counts tokens.
 
     Two steps of 2 and 1 tokens, values .5, .4, .2, reward 1 at the end, gamma = 1, lam = 0.5: delta = -.1, -.2, .8,
-    A_2 = .8, A_1 = -.2 + .4 = .2, A_0 = -.1 + .1 = 0:
-
-    >>> from agent_envs.adapters.estimators import TokenRows
-    >>> one = torch.tensor([0, 0])
-    >>> tokens = TokenRows(torch.tensor([0, 0, -1, 1]), values=torch.tensor([0.5, 0.4, 9.0, 0.2]))
-    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0, tokens=tokens)
-    >>> out = token_gae(rows, EstimatorOptions(lam=0.5, whiten=False))
-    >>> [round(a, 4) + 0.0 for a in out.token_advantages.tolist()]
-    [0.0, 0.2, 0.0, 0.8]
+    A_2 = .8, A_1 = -.2 + .4 = .2, A_0 = -.1 + .1 = 0.
 
     On one-step episodes this is verl's ``gae``, and on stream rows (tool tokens masked) too.
 
@@ -100,15 +92,7 @@ def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
     Two turns of 2 and 1 tokens, values .5, .4, .2, rewards 0 and 1, gamma_turn = .5, gamma = lam = 1:
     delta_1 = 1 - .2 = .8, G_1 = 1; delta_0 = .5 * .2 - .4 = -.3, A_0 = -.3 + .5 * .8 = .1, G_0 = .5.
-    Tokens: .5 - .5 = 0, .5 - .4 = .1, 1 - .2 = .8:
-
-    >>> from agent_envs.adapters.estimators import TokenRows
-    >>> one = torch.tensor([0, 0])
-    >>> tokens = TokenRows(torch.tensor([0, 0, 1]), values=torch.tensor([0.5, 0.4, 0.2]))
-    >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0, tokens=tokens)
-    >>> out = bi_level_gae(rows, EstimatorOptions(turn_gamma=0.5, whiten=False))
-    >>> [round(a, 4) + 0.0 for a in out.token_advantages.tolist()]
-    [0.0, 0.1, 0.8]
+    Tokens: .5 - .5 = 0, .5 - .4 = .1, 1 - .2 = .8.
 
     Deviations from RAGEN's code: a turn is a step of the episode, so that one with reward 0 counts too (there a turn's
     end is a token whose reward is not 0). Rewards of tokens inside a turn (a KL in the reward) count in the turn's
@@ -137,18 +121,10 @@ def bi_level_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 def add_token_rewards(
     x: torch.Tensor, rows: StepRows, steps: StepLayout, tokens: TokenLayout, metrics: dict[str, float]
-) -> torch.Tensor:
-    """Add the rewards of the tokens laid out to ``x``, in place: their own, or each step's on its last token.
+) -> None:
+    """Add the rewards of the tokens laid out to ``x`` (float64), in place: their own, or each step's on its last token.
 
-    Args:
-        x: float64, shape [tokens laid out].
-        rows: The batch.
-        steps: Its steps laid out.
-        tokens: Its tokens laid out.
-        metrics: Steps whose reward has no token to sit on are counted here.
-
-    Returns:
-        ``x``.
+    Steps whose reward has no token to sit on are counted in ``metrics``.
     """
     reward = steps.take(rows.rewards)
     metrics["rewards_without_tokens"] = float(((tokens.counts == 0) & (reward != 0)).sum())
@@ -156,7 +132,6 @@ def add_token_rewards(
         x += tokens.take(rows.tokens.rewards)
     else:
         x[tokens.last] += reward[tokens.written]
-    return x
 
 
 def _token_values(rows: StepRows, tokens: TokenLayout, estimator: str) -> torch.Tensor:

@@ -28,13 +28,7 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     trajectory with nothing to compare it to has 0. w is ``step_advantage_weight``.
 
     Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, gamma = 1,
-    ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2:
-
-    >>> i = torch.tensor([0, 0, 1, 1])
-    >>> rows = StepRows(torch.tensor([0.0, 1.0, 0.0, 0.0]), i, torch.tensor([0, 1, 0, 1]), i * 0, i >= 0, i > 9,
-    ...                 anchor=torch.tensor([5, 7, 5, 7]))
-    >>> gigpo(rows, EstimatorOptions(gigpo_norm="mean_norm", step_advantage_weight=2.0)).advantages.tolist()
-    [1.5, 1.5, -1.5, -1.5]
+    ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2.
 
     Deviations from verl-agent, the paper's code: mean and std of A^E are over trajectories, not over step rows, and the
     default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0.
@@ -76,16 +70,7 @@ def similar_anchors(group: torch.Tensor, anchor: torch.Tensor, texts: Sequence[s
     Per group and in the order given, a text joins the first cluster whose first text it is similar to:
     ``SequenceMatcher(None, text, first).ratio() >= similarity``; otherwise it starts one. Equal texts have the same
     number and are compared once. Two upper bounds on the ratio, from the counts of characters and from the longest
-    common subsequence, avoid most comparisons.
-
-    Args:
-        group: Shape [steps].
-        anchor: Numbers of texts, shape [steps].
-        texts: By number.
-        similarity: Least ratio.
-
-    Returns:
-        Shape [steps].
+    common subsequence, avoid most comparisons. Anchors are the numbers of texts; all tensors have shape [steps].
 
     >>> texts = ["You are in a kitchen. Step 1 of 50.", "You are in a kitchen. Step 2 of 50.", "A garden."]
     >>> similar_anchors(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 2, 1]), texts, 0.95).tolist()
@@ -142,10 +127,7 @@ def _first_similar(
 def _common_subsequence(positions: dict[str, int], length: int, text: str) -> int:
     """Return the length of the longest common subsequence of two texts, with one bit per character (Hyyro 2004).
 
-    Args:
-        positions: For every character of the first text, a bit for each of its positions.
-        length: Length of the first text.
-        text: The second text.
+    ``positions`` has a bit for each position of every character of the first text, which is ``length`` long.
 
     >>> _common_subsequence({"a": 0b101, "b": 0b010}, 3, "aab")  # of "aba"
     2

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows
+from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.segments import (
     StepLayout,
     discounted_sums,
@@ -30,13 +30,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
     A_i = (S_i - mean_g) / (std_g + 1e-6) with the unbiased std; ``norm_by_std=False`` leaves out the division.
 
-    Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071:
-
-    >>> rows = _example([0.25, 0.75, 0.0], [0, 0, 1], [0, 1, 0])
-    >>> [round(a, 4) for a in grpo(rows, EstimatorOptions()).advantages.tolist()]
-    [0.7071, 0.7071, -0.7071]
-    >>> grpo(rows, EstimatorOptions(norm_by_std=False)).advantages.tolist()
-    [0.5, 0.5, -0.5]
+    Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071; Dr.GRPO: +-1/2.
     """
     steps = lay_out(rows)
     a, metrics = _centred(steps, rows, by_std=options.norm_by_std)
@@ -46,10 +40,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """RLOO (arXiv 2402.14740): A_i = S_i - mean of the others' scores = n / (n - 1) (S_i - mean_g).
 
-    Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2:
-
-    >>> rloo(_example([1.0, 0.0, 0.0], [0, 1, 2], [0, 0, 0]), EstimatorOptions()).advantages.tolist()
-    [1.0, -0.5, -0.5]
+    Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2.
     """
     steps = lay_out(rows)
     a, metrics = _centred(steps, rows, by_std=False)
@@ -65,11 +56,8 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
     (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group
     are left out of that mean and variance and have advantage 0.
 
-    Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; (1/3) sqrt(3) = 0.5774:
-
-    >>> rows = _example([1.0, 0.0], [0, 1], [0, 0], tokens=[0, 0, 1])
-    >>> [round(a, 4) for a in reinforce_pp_baseline(rows, EstimatorOptions()).advantages.tolist()]
-    [0.5774, -1.1547]
+    Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; A = (1/3) sqrt(3) = 0.5774
+    and -1.1547.
 
     Raises:
         ConfigError: There are no tokens.
@@ -92,13 +80,7 @@ def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
     step t has r_t + r_{t+1} + ... - b_g instead. A trajectory whose group has no greedy episode (it broke) has
     advantage 0 and is counted.
 
-    Rewards 1 and 2 in two steps against a greedy return of 2:
-
-    >>> rows = _example([1.0, 2.0], [0, 0], [0, 1], baseline=[2.0, 2.0])
-    >>> remax(rows, EstimatorOptions()).advantages.tolist()
-    [1.0, 1.0]
-    >>> remax(rows, EstimatorOptions(reward_to_go=True)).advantages.tolist()
-    [1.0, 0.0]
+    Rewards 1 and 2 in two steps against a greedy return of 2: A = 1, 1; with reward-to-go 1, 0.
 
     Raises:
         ConfigError: There are no baselines.
@@ -129,24 +111,3 @@ def _centred(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.
 def _from_trajectories(steps: StepLayout, a: torch.Tensor, metrics: dict[str, float]) -> Advantages:
     spread = steps.spread(a)
     return Advantages(spread, spread.clone(), metrics)
-
-
-def _example(
-    rewards: list[float],
-    trajectory: list[int],
-    step: list[int],
-    tokens: list[int] | None = None,
-    baseline: list[float] | None = None,
-) -> StepRows:
-    """Rows of one group, for the examples above."""
-    n = len(rewards)
-    return StepRows(
-        torch.tensor(rewards),
-        torch.tensor(trajectory),
-        torch.tensor(step),
-        group=torch.zeros(n, dtype=torch.int64),
-        valid=torch.ones(n, dtype=torch.bool),
-        truncated=torch.zeros(n, dtype=torch.bool),
-        tokens=None if tokens is None else TokenRows(torch.tensor(tokens)),
-        baseline=None if baseline is None else torch.tensor(baseline),
-    )

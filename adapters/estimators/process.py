@@ -55,7 +55,7 @@ def process_rewards(
         rows: Rows without rewards of tokens; a KL is taken from those afterwards.
         components: Shape [rows, components]; 0 where a step lacks one.
         names: Of the components, shape [components].
-        options: Which ones, how.
+        options: Which components to use and how.
 
     Returns:
         The rows; and if it is on, ``process_rewards/{mean,max,min,count}`` of p before normalisation over the steps
@@ -64,13 +64,6 @@ def process_rewards(
 
     Raises:
         DataError: A number is not finite, or tokens have rewards already.
-
-    >>> i = torch.tensor([0, 0, 1])
-    >>> rows = StepRows(torch.tensor([0.5, 2.0, 1.0]), i, torch.tensor([0, 1, 0]), i * 0, i >= 0, i > 9)
-    >>> components = torch.tensor([[0.5, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> mixed, _ = process_rewards(rows, components, ["search", "answer"], ProcessRewards({"search": 2.0}))
-    >>> mixed.rewards.tolist()  # rest 0, 1, 1 and twice 0.5, 1, 0
-    [1.0, 3.0, 1.0]
     """
     if not options.weights:
         return rows, {}
@@ -95,15 +88,11 @@ def process_rewards(
             "finite number"
         )
     p = c @ torch.tensor(list(given.values()), dtype=torch.float64)  # [rows]
-    there = p != 0
-    seen = p[there]
+    seen = p[p != 0]
     metrics = {"process_rewards/count": float(len(seen)), "process_rewards/components_missing": float(len(missing))}
     if len(seen):
-        metrics |= {
-            "process_rewards/mean": float(seen.mean()),
-            "process_rewards/max": float(seen.max()),
-            "process_rewards/min": float(seen.min()),
-        }
+        summaries = {"mean": seen.mean(), "max": seen.max(), "min": seen.min()}
+        metrics |= {f"process_rewards/{name}": float(value) for name, value in summaries.items()}
     if options.normalize == "prime":
         p, metrics["process_rewards/scale"] = prime_normalised(rows, p)
     rest = rows.rewards.double() - (c.sum(1) if options.included else 0.0)
@@ -116,20 +105,10 @@ def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, flo
 
     c_t = p_t + p_{t+1} + ... within the trajectory; p <- p / (max |c| over the batch + 1e-6). Zeros stay zeros.
 
-    Args:
-        rows: The whole batch, before it is split over ranks: the scale depends on all of it.
-        p: Process rewards of the steps, shape [rows].
+    Takes the whole batch, before it is split over ranks: the scale depends on all of it. Returns the process rewards,
+    float64, shape [rows], and the divisor.
 
-    Returns:
-        float64, shape [rows]; and the divisor.
-
-    Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2:
-
-    >>> i = torch.tensor([0, 0, 1])
-    >>> rows = StepRows(torch.zeros(3), i, torch.tensor([0, 1, 0]), i * 0, i >= 0, i > 9)
-    >>> p, scale = prime_normalised(rows, torch.tensor([0.5, 1.5, -1.0]))
-    >>> [round(x, 4) for x in p.tolist()], round(scale, 4)
-    ([0.25, 0.75, -0.5], 2.0)
+    Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2.
     """
     steps = lay_out(rows)
     to_go = discounted_sums(steps.take(p), steps.lengths, 1.0)
@@ -148,13 +127,7 @@ class RewardScale:
         kind: ``batch`` or ``running``.
         gamma: Discount per step.
 
-    Returns 1 and 3 have the standard deviation 1.4142:
-
-    >>> i = torch.tensor([0, 1])
-    >>> rows = StepRows(torch.tensor([1.0, 3.0]), i, i * 0, i * 0, i >= 0, i > 9)
-    >>> scaled, metrics = RewardScale("batch").scale(rows)
-    >>> [round(x, 4) for x in scaled.rewards.tolist()], round(metrics["reward_scale"], 4)
-    ([0.7071, 2.1213], 1.4142)
+    Returns 1 and 3 have the standard deviation 1.4142.
     """
 
     def __init__(self, kind: str, gamma: float = 1.0) -> None:

@@ -157,14 +157,11 @@ class Advantages:
     """The critic's target at each token, shape [tokens]; None if it is the step's."""
 
     def on_tokens(self, step_row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the advantages and returns of tokens: their own, or those of their step.
+        """Return the advantages and returns of tokens, their own or those of their step, in the shape of ``step_row``.
 
         Args:
             step_row: The row of each token's step, -1 for untrained ones, int64, any shape; for token-level estimators
                 the flat ``TokenRows.step_row`` they were computed from.
-
-        Returns:
-            Two tensors in the shape of ``step_row``.
 
         >>> a = Advantages(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
         >>> [x.tolist() for x in a.on_tokens(torch.tensor([1, -1, 0, 0]))]

@@ -15,17 +15,9 @@ from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.errors import ConfigError
 
 __all__ = [
-    "StepLayout",
-    "TokenLayout",
-    "discounted_sums",
-    "group_centred",
-    "lay_out",
-    "lay_out_tokens",
-    "masked_whiten",
-    "next_in_segment",
-    "segment_sums",
-    "whiten",
-]
+    "StepLayout", "TokenLayout", "discounted_sums", "group_centred", "lay_out", "lay_out_tokens", "masked_whiten",
+    "next_in_segment", "segment_sums", "whiten",
+]  # fmt: skip
 
 _BLOCK = 16
 
@@ -44,15 +36,8 @@ def whiten(x: torch.Tensor) -> torch.Tensor:
 def masked_whiten(x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
     """(x - mean) / sqrt(var + 1e-8) with the unbiased variance, as verl whitens tokens.
 
-    Args:
-        x: Shape [elements].
-        weight: How many tokens each element stands for, shape [elements]; None for one each.
-
-    Returns:
-        Shape [elements]; zeros for fewer than two tokens and for equal elements.
-
-    >>> [round(v, 4) for v in masked_whiten(torch.tensor([0.0, 3.0]), torch.tensor([2.0, 1.0])).tolist()]
-    [-0.5774, 1.1547]
+    ``weight`` is how many tokens each element stands for; None for one each. Zeros for fewer than two tokens and for
+    equal elements.
     """
     if weight is None:
         if x.numel() < 2 or torch.equal(*torch.aminmax(x)):
@@ -110,10 +95,10 @@ class StepLayout:
         """V of the state after each trajectory, 0 where the task ended it or V is not known, shape [m]."""
         ends = self.row[self.last] if len(self.lengths) else self.row
         cut = rows.truncated[ends]
-        value = torch.zeros(len(ends), dtype=torch.float64)
+        value = torch.full((len(ends),), torch.nan, dtype=torch.float64)
         if bootstrap and rows.final_values is not None:
-            value = torch.where(cut, rows.final_values[ends].double(), 0.0)
-        known = cut & ~value.isnan() if bootstrap and rows.final_values is not None else torch.zeros_like(cut)
+            value = torch.where(cut, rows.final_values[ends].double(), torch.nan)
+        known = ~value.isnan()
         return value.nan_to_num(0.0), {"truncated": float(cut.sum()), "bootstrapped": float(known.sum())}
 
 
@@ -176,11 +161,7 @@ class TokenLayout:
 
 
 def lay_out_tokens(rows: StepRows, steps: StepLayout, estimator: str) -> TokenLayout:
-    """The trained tokens of valid rows, ordered.
-
-    Raises:
-        ConfigError: There are no tokens.
-    """
+    """The trained tokens of valid rows, ordered. Raises ConfigError if there are no tokens."""
     if rows.tokens is None:
         raise ConfigError(f"the estimator {estimator!r} works on tokens: give StepRows.tokens")
     n = len(steps.row)
@@ -225,16 +206,8 @@ def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float) -> 
     """y_k = x_k + discount * y_{k+1} within each segment: a reverse scan.
 
     Segments are cut into blocks; a matrix of powers of the discount does the sums within blocks, the same recursion
-    with discount^block does them over blocks. Nothing is divided by a power, so no discount and no length loses
-    digits.
-
-    Args:
-        x: The segments one after another, float64, shape [elements].
-        lengths: Elements of each segment, int64, shape [segments].
-        discount: Between 0 and 1.
-
-    Returns:
-        Shape [elements].
+    with discount^block does them over blocks. Nothing is divided by a power, so no discount (between 0 and
+    1) and no length loses digits. ``x`` has the segments one after another, ``lengths`` the elements of each.
 
     >>> discounted_sums(torch.tensor([1.0, 2.0, 4.0, 8.0]).double(), torch.tensor([3, 1]), 0.5).tolist()
     [3.0, 4.0, 4.0, 8.0]
@@ -268,8 +241,6 @@ def group_centred(
     Args:
         x: float64, shape [elements].
         group: 0..groups-1, shape [elements].
-        groups: How many groups there are.
-        by_std: Whether to divide.
 
     Returns:
         Shape [elements], exactly 0 in a group of one and where all elements of the group are equal; the number of

@@ -43,12 +43,12 @@ from agent_envs.adapters.losses.kl import (
     kl_loss,
     kl_penalty,
 )
-from agent_envs.adapters.losses.notice import RatioWatch
 from agent_envs.adapters.losses.policy import (
     LOSS_PRESETS,
     POLICY_LOSSES,
     LossOptions,
     PolicyLoss,
+    RatioWatch,
     gspo,
     loss_preset,
     policy_loss,
@@ -60,34 +60,11 @@ from agent_envs.adapters.losses.value import entropy_loss, value_loss
 from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
 
 __all__ = [
-    "KL_KINDS",
-    "LOSS_PRESETS",
-    "POLICY_LOSSES",
-    "WEIGHTINGS",
-    "AdaptiveKL",
-    "FixedKL",
-    "KLController",
-    "LossOptions",
-    "PolicyLoss",
-    "RatioWatch",
-    "Tally",
-    "action_start",
-    "averages",
-    "entropy_loss",
-    "gspo",
-    "kl_controller",
-    "kl_in_reward",
-    "kl_loss",
-    "kl_penalty",
-    "loss_preset",
-    "merge",
-    "policy_loss",
-    "reinforce",
-    "step_weights",
-    "token_weights",
-    "value_loss",
-    "vanilla",
-]
+    "KL_KINDS", "LOSS_PRESETS", "POLICY_LOSSES", "WEIGHTINGS", "AdaptiveKL", "FixedKL", "KLController", "LossOptions",
+    "PolicyLoss", "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller",
+    "kl_in_reward", "kl_loss", "kl_penalty", "loss_preset", "merge", "policy_loss", "reinforce", "step_weights",
+    "token_weights", "value_loss", "vanilla",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -32,15 +32,8 @@ from agent_envs.adapters.losses.tally import Tally, mean
 from agent_envs.checks import choice, number
 
 __all__ = [
-    "KL_KINDS",
-    "AdaptiveKL",
-    "FixedKL",
-    "KLController",
-    "kl_controller",
-    "kl_in_reward",
-    "kl_loss",
-    "kl_penalty",
-]
+    "KL_KINDS", "AdaptiveKL", "FixedKL", "KLController", "kl_controller", "kl_in_reward", "kl_loss", "kl_penalty"
+]  # fmt: skip
 
 _PLAIN = ("abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse")
 KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
@@ -48,12 +41,7 @@ KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
 
 
 def kl_penalty(log_probs: torch.Tensor, ref_log_probs: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return the KL estimate of each token; see the module's docstring.
-
-    Args:
-        log_probs: Log-probabilities under the policy, any shape.
-        ref_log_probs: Log-probabilities under the reference, the same shape.
-        kind: One of ``KL_KINDS``.
+    """Return the KL estimate of each token, given tensors of one shape; see the module's docstring.
 
     Raises:
         ConfigError: The kind does not exist; lists the names.
@@ -80,16 +68,9 @@ def _plain(d: torch.Tensor, kind: str) -> torch.Tensor:
 def kl_loss(
     log_probs: torch.Tensor, ref_log_probs: torch.Tensor, weights: torch.Tensor, kind: str
 ) -> tuple[torch.Tensor, dict[str, Tally]]:
-    """sum(weights * KL estimate), without its coefficient.
+    """Return sum(weights * KL estimate), without its coefficient, and ``kl``: the mean estimate over trained tokens.
 
-    Args:
-        log_probs: With a graph, shape [tokens].
-        ref_log_probs: Shape [tokens].
-        weights: 0 for untrained tokens, shape [tokens].
-        kind: One of ``KL_KINDS``.
-
-    Returns:
-        The loss, and ``kl``: the mean estimate over trained tokens.
+    All tensors have shape [tokens].
     """
     trained = weights != 0
     estimate = kl_penalty(torch.where(trained, log_probs, 0.0), torch.where(trained, ref_log_probs, 0.0), kind)
@@ -105,17 +86,10 @@ def kl_in_reward(
         old_log_probs: Log-probabilities under the policy that made the batch, shape [tokens].
         ref_log_probs: Log-probabilities under the reference, shape [tokens].
         step_ids: The step of each token, -1 for untrained ones, int64, shape [tokens].
-        kind: One of ``KL_KINDS``.
-        coefficient: The controller's value.
 
     Returns:
         Rewards to add, 0 for untrained tokens, shape [tokens]; and the mean over steps of a step's mean estimate, with
         which to update the controller.
-
-    >>> lp, ref = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.5, -2.0, -2.0])
-    >>> rewards, kl = kl_in_reward(lp, ref, torch.tensor([0, 0, 1]), "k1", 0.5)
-    >>> rewards.tolist(), kl  # KL estimates .5, 0 and -1: step means .25 and -1
-    ([-0.25, -0.0, 0.5], -0.375)
     """
     trained = step_ids >= 0
     estimate = kl_penalty(torch.where(trained, old_log_probs, 0.0), torch.where(trained, ref_log_probs, 0.0), kind)

@@ -39,16 +39,9 @@ from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import choice, load_function, number
 
 __all__ = [
-    "LOSS_PRESETS",
-    "POLICY_LOSSES",
-    "LossOptions",
-    "PolicyLoss",
-    "gspo",
-    "loss_preset",
-    "policy_loss",
-    "reinforce",
-    "vanilla",
-]
+    "LOSS_PRESETS", "POLICY_LOSSES", "LossOptions", "PolicyLoss", "RatioWatch", "gspo", "loss_preset", "policy_loss",
+    "reinforce", "vanilla",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,9 +62,8 @@ class LossOptions:
     """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
 
     def __post_init__(self) -> None:
-        number("clip_ratio_low", self.clip_ratio_low, minimum=0)
-        number("clip_ratio_high", self.clip_ratio_high, minimum=0)
-        number("ratio_tolerance", self.ratio_tolerance, minimum=0)
+        for name in ("clip_ratio_low", "clip_ratio_high", "ratio_tolerance"):
+            number(name, getattr(self, name), minimum=0)
         if self.clip_ratio_c is not None:
             number("clip_ratio_c", self.clip_ratio_c, above=1)
 
@@ -80,15 +72,9 @@ class PolicyLoss(Protocol):
     """The signature of a policy loss."""
 
     def __call__(
-        self,
-        log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-        advantages: torch.Tensor,
-        weights: torch.Tensor,
-        step_ids: torch.Tensor,
-        options: LossOptions,
-        is_weights: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, dict[str, Tally]]:
+        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+        step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
         """Return the loss of a micro-batch and its metrics.
 
         Args:
@@ -108,14 +94,9 @@ class PolicyLoss(Protocol):
 
 
 def vanilla(
-    log_probs: torch.Tensor,
-    old_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    step_ids: torch.Tensor,
-    options: LossOptions,
-    is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """PPO's clipped objective with the dual clip; see the module's docstring."""
     trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
     a = torch.where(trained, advantages, 0.0)
@@ -131,14 +112,9 @@ def vanilla(
 
 
 def reinforce(
-    log_probs: torch.Tensor,
-    old_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    step_ids: torch.Tensor,
-    options: LossOptions,
-    is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """-A log pi; the old log-probabilities are used for metrics only."""
     trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
     losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
@@ -149,20 +125,14 @@ def reinforce(
 
 
 def gspo(
-    log_probs: torch.Tensor,
-    old_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    step_ids: torch.Tensor,
-    options: LossOptions,
-    is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """The clipped objective with one ratio per step; see the module's docstring."""
     trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
-    steps = int(step_ids.max()) + 1 if step_ids.numel() else 0
     step = step_ids.clamp(min=0)  # untrained tokens add 0 to step 0
-    size = max(steps, 1)
-    counts = torch.zeros(size, dtype=log_ratio.dtype, device=log_ratio.device)
+    steps = int(step.max()) + 1 if step.numel() else 1
+    counts = torch.zeros(steps, dtype=log_ratio.dtype, device=log_ratio.device)
     counts.index_add_(0, step, trained.to(counts.dtype))
     sums = torch.zeros_like(counts).index_add_(0, step, log_ratio.detach())
     log_s = sums / counts.clamp(min=1.0)  # [steps]
@@ -176,12 +146,8 @@ def gspo(
 
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "gspo": gspo,
-    "pspo": gspo,
-    "reinforce": reinforce,
-    "steppo": gspo,
-    "vanilla": vanilla,
-}
+    "gspo": gspo, "pspo": gspo, "reinforce": reinforce, "steppo": gspo, "vanilla": vanilla
+}  # fmt: skip
 """Policy losses by name."""
 
 LOSS_PRESETS: dict[str, LossOptions] = {
@@ -208,6 +174,37 @@ def loss_preset(name: str) -> LossOptions:
     """Return the default options of a policy loss. Raises ConfigError as ``policy_loss`` does."""
     policy_loss(name)
     return LOSS_PRESETS.get(name, LossOptions())
+
+
+class RatioWatch:
+    """Reports once, after ``patience`` training steps, that a run's ratios never left 1.
+
+    With one mini-batch per batch, the policy being updated is the one that sampled: rho = 1 for every token, no clip
+    acts, and ``steppo``, ``gspo``, ``pspo`` and ``vanilla`` are the same update.
+
+    >>> watch = RatioWatch("steppo", patience=2)
+    >>> watch.update(0.0), watch.update(0.0)[:33], watch.update(0.0)
+    (None, 'no ratio of the steppo loss has l', None)
+    """
+
+    def __init__(self, loss: str, patience: int = 3) -> None:
+        self.loss, self.patience = loss, patience
+        self._still = 0  # training steps; -1 once a ratio has moved
+
+    def update(self, moved: float) -> str | None:
+        """Record a training step's ``ratio/moved`` (over its mini-batches); return the notice when it first applies."""
+        if moved > 0:
+            self._still = -1
+        if self._still < 0 or self.loss == "reinforce":
+            return None
+        self._still += 1
+        if self._still != self.patience:
+            return None
+        return (
+            f"no ratio of the {self.loss} loss has left 1 in {self.patience} training steps: clipping never acts and "
+            "the update equals the plain policy gradient. Use at least two mini-batches per batch (verl: a smaller "
+            "ppo_mini_batch_size; PyTorch loop: mini_batches) or more than one epoch (ppo_epochs; epochs)"
+        )
 
 
 def _log_ratio(

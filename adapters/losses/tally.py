@@ -44,13 +44,12 @@ def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     out: dict[str, Tally] = {}
     for part in parts:
         for name, new in part.items():
-            old = out.get(name)
-            if old is None:
+            if name not in out:
                 out[name] = new
-            elif old.largest:
-                out[name] = Tally(torch.maximum(old.total, new.total), old.count + new.count, largest=True)
-            else:
-                out[name] = Tally(old.total + new.total, old.count + new.count)
+                continue
+            total, count, largest = out[name]
+            total = torch.maximum(total, new.total) if largest else total + new.total
+            out[name] = Tally(total, count + new.count, largest)
     return out
 
 

@@ -10,13 +10,9 @@ __all__ = ["entropy_loss", "value_loss"]
 
 
 def value_loss(
-    values: torch.Tensor,
-    old_values: torch.Tensor,
-    returns: torch.Tensor,
-    weights: torch.Tensor,
-    *,
+    values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, weights: torch.Tensor, *,
     clip: float | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """sum(weights * max((V - R)^2, (clip(V, V_old +- clip) - R)^2)) / 2.
 
     The weights select the tokens that the critic learns at: the first of every step for the value of the state before
@@ -48,14 +44,10 @@ def value_loss(
 
 
 def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
-    """sum(weights * entropy): subtract it, times a coefficient, to keep the policy exploring.
+    """Return sum(weights * entropy), and ``entropy``: its mean over trained tokens.
 
-    Args:
-        entropy: Entropy of the distribution each token was drawn from (nats), shape [tokens].
-        weights: 0 for untrained tokens, shape [tokens].
-
-    Returns:
-        The weighted entropy, and ``entropy``: its mean over trained tokens.
+    Subtract it, times a coefficient, to keep the policy exploring. ``entropy`` is that of the distribution each token
+    was drawn from (nats), shape [tokens].
     """
     trained = weights != 0
     kept = torch.where(trained, entropy, 0.0)

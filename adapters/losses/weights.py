@@ -76,41 +76,30 @@ def step_weights(
 
 
 def token_weights(
-    weighting: str,
-    lengths: torch.Tensor,
-    trajectory: torch.Tensor,
-    step_ids: torch.Tensor,
+    weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, step_ids: torch.Tensor,
     mini_batch: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return ``step_weights`` for every token.
+) -> torch.Tensor:  # fmt: skip
+    """Return ``step_weights`` for every token, float32 in the shape of ``step_ids``.
 
     Args:
         weighting: As for ``step_weights``, like ``lengths``, ``trajectory`` and ``mini_batch``.
-        lengths: Trained tokens per step, shape [steps].
-        trajectory: Shape [steps].
         step_ids: The step of each token, -1 for tokens that are not trained, int64, any shape.
-        mini_batch: Shape [steps] or None.
-
-    Returns:
-        float32 in the shape of ``step_ids``.
 
     >>> token_weights("row", torch.tensor([2, 1]), torch.tensor([0, 0]), torch.tensor([-1, 0, 0, -1, 1])).tolist()
     [0.0, 0.25, 0.25, 0.0, 0.5]
     """
     per_step = step_weights(weighting, lengths, trajectory, mini_batch)
-    padded = torch.cat([per_step, per_step.new_zeros(1)])  # -1 reads the last one
-    return padded[step_ids]
+    return torch.cat([per_step, per_step.new_zeros(1)])[step_ids]  # -1 reads the last one
 
 
 def action_start(step_ids: torch.Tensor) -> torch.Tensor:
     """Return True at the first token of every step, where a step-level critic reads V of the state before acting.
 
+    The critic's weights are ``token_weights`` with lengths of 1 at these tokens, 0 elsewhere.
+
     Args:
         step_ids: The step of each token in the order of the tokens, -1 for untrained ones, int64, shape [tokens]. Only
             untrained tokens may stand between tokens of a step.
-
-    Returns:
-        bool, shape [tokens]. The critic's weights are ``token_weights`` with lengths of 1 at these tokens, 0 elsewhere.
 
     >>> action_start(torch.tensor([-1, 0, 0, -1, 0, 1, 1, 2])).tolist()
     [False, True, False, False, False, True, False, True]
