@@ -49,11 +49,6 @@ class TokenBatch:
     rewards: np.ndarray
     """Reward of each step, float64, shape [steps]."""
 
-    @property
-    def nbytes(self) -> int:
-        """Size of all arrays in bytes."""
-        return sum(int(array.nbytes) for array in vars(self).values())
-
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
     """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens.

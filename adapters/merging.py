@@ -86,9 +86,8 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
     """
     choice("layout", layout, LAYOUTS)
     _check(steps)
-    if layout == "steps":
-        plan = [[i] for i in range(len(steps))]
-    else:
+    plan = [[i] for i in range(len(steps))]
+    if layout != "steps":
         plan = plan_rows([(step.prompt_ids, step.response_ids) for step in steps])
     if layout == "stream" and len(plan) > 1:
         raise DataError(

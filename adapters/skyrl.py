@@ -72,7 +72,7 @@ def make_rows(
         env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
         wrappers: Specs such as ``FormatReward(weight=0.1)``, innermost first.
         seed: Seed of every reset: with the index it determines how an episode begins.
-        env_class: The name under which it is registered.
+        env_class: The name given to ``register``.
         tool_role: Role of tool results: ``"tool"``, or ``"user"`` for chat templates without it.
 
     Returns:
@@ -108,9 +108,8 @@ def make_rows(
 class SkyRLTextEnv(BaseTextEnv):
     """One episode of an environment, as SkyRL plays it: ``init`` once, then ``step`` until done.
 
-    Args:
-        env_config: Defaults for a row's ``extra_info``, from SkyRL's configuration (``env_id`` and so on).
-        extras: The row; ``extra_info`` names environment and task, ``max_turns`` is the trainer's limit.
+    ``extras`` is the row: its ``extra_info`` names environment and task, and ``max_turns`` is the trainer's limit.
+    ``env_config``, from SkyRL's configuration, has defaults for ``extra_info``.
 
     Raises:
         ConfigError: The environment is not named or does not exist.
@@ -125,23 +124,19 @@ class SkyRLTextEnv(BaseTextEnv):
             raise ConfigError("the row's extra_info has no env_id; make rows with agent_envs.adapters.skyrl.make_rows")
         self.max_turns = int(extras.get("max_turns") or 0)
         self.tool_role = str(settings.get("tool_role", "tool"))
-        kwargs, wrappers = (
-            _decoded(settings.get(name), kind) for name, kind in (("env_kwargs", dict), ("wrappers", list))
-        )
-        self.env = make_text_env(settings["env_id"], kwargs, wrappers)
+        kwargs, wrappers = _decoded(settings.get("env_kwargs")), _decoded(settings.get("wrappers"))
+        self.env = make_text_env(settings["env_id"], dict(kwargs or {}), list(wrappers or ()))
         self._index, self._seed = settings.get("index"), settings.get("seed")
         self._conversation = Conversation(_instructions(self.env))
-        self._return = 0.0
-        self._invalid = 0
+        self._return, self._invalid = 0.0, 0
         self._info: dict[str, Any] = {}
         self._ended = {"terminated": False, "truncated": False}
 
     def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
         """Start the row's task. The prompt is rebuilt and equals the one that ``make_rows`` wrote."""
         options = None if self._index is None else {"index": int(self._index)}
-        observation, info = self.env.reset(seed=self._seed, options=options)
-        self._info = info
-        return self._shown(observation, info), to_json_types(info)
+        observation, self._info = self.env.reset(seed=self._seed, options=options)
+        return self._shown(observation, self._info), to_json_types(self._info)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Execute the model's text.
@@ -199,7 +194,6 @@ def _instructions(env: gym.Env[Any, str]) -> str:
     return "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions"))))
 
 
-def _decoded(value: Any, kind: type) -> Any:
+def _decoded(value: Any) -> Any:
     """A row's value: JSON, which datasets store unchanged, or the object itself."""
-    value = json.loads(value) if isinstance(value, str) else value
-    return kind() if value is None else kind(value)
+    return json.loads(value) if isinstance(value, str) else value

@@ -19,24 +19,16 @@ from agent_envs.messages import ToolSpec
 __all__ = ["CallableSpec", "tool_method", "type_hint"]
 
 _PLAIN: dict[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "null": type(None),
-    "array": list,
-    "object": dict,
-}
+    "string": str, "integer": int, "number": float, "boolean": bool, "null": type(None), "array": list, "object": dict
+}  # fmt: skip
 # keys that a type hint need not express
 _EXPRESSED = {"description", "title", "default", "additionalProperties"}
 
 
 def type_hint(schema: Mapping[str, Any], name: str = "Arguments") -> Any:
-    """Return the type hint of a JSON schema; ``Any`` if there is no narrower one.
+    """Return the type hint of a JSON schema (draft 2020-12); ``Any`` if there is no narrower one.
 
-    Args:
-        schema: Draft 2020-12.
-        name: Name of a ``TypedDict`` made for an object with properties.
+    An object with properties becomes a ``TypedDict`` of that name.
 
     >>> type_hint({"type": "array", "items": {"type": "integer"}})
     list[int]
@@ -79,9 +71,7 @@ def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str])
 
     Arguments are passed on unchecked: the environment answers wrong ones, as for every policy.
 
-    Args:
-        spec: The tool.
-        call: Takes the instance, the tool's name and the arguments, and returns the result.
+    ``call`` takes the instance, the tool's name and the arguments, and returns the result.
 
     Raises:
         ConfigError: The tool has no name.
@@ -96,16 +86,15 @@ def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str])
 
     method.__name__ = name
     method.__qualname__ = name
-    signature = _signature(function["parameters"])
-    vars(method)["__signature__"] = signature
+    vars(method)["__signature__"] = signature = _signature(function["parameters"])
     hints = {key: parameter.annotation for key, parameter in signature.parameters.items() if key != "self"}
     method.__annotations__ = {**hints, "return": str}
-    lines = [" ".join(str(function.get("description") or name).split()), "", "Args:"] if properties else []
+    lines = [" ".join(str(function.get("description") or name).split())]
+    if properties:
+        lines += ["", "Args:"]
     for key, schema in properties.items():
         words = " ".join(str(schema.get("description") or key.replace("_", " ")).split())
         lines.append(f"    {key}: {words}{_rest(schema)}")
-    if not properties:
-        lines = [" ".join(str(function.get("description") or name).split())]
     method.__doc__ = "\n".join([*lines, "", "Returns:", "    The tool's result."])
     return method
 
@@ -119,10 +108,8 @@ def _signature(parameters: Mapping[str, Any]) -> inspect.Signature:
         return inspect.Signature(found, return_annotation=str)
     for key, schema in properties.items():
         required = key in parameters.get("required", ())
-        default = inspect.Parameter.empty if required else schema.get("default")
-        found.append(
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_hint(schema, key))
-        )
+        default, hint = inspect.Parameter.empty if required else schema.get("default"), type_hint(schema, key)
+        found.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
     return inspect.Signature(found, return_annotation=str)
 
 
@@ -154,10 +141,6 @@ class CallableSpec(dict[str, Any]):
 
     Chat templates take tools as such dictionaries, or as functions whose schema they read from type hints. This is
     both: the template renders what it renders for every other actor, and the trainer can call it.
-
-    Args:
-        spec: The tool.
-        call: Takes the arguments and returns the result.
 
     >>> spec = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {}}}
     >>> add = CallableSpec(spec, lambda arguments: str(sum(arguments.values())))

@@ -154,7 +154,8 @@ def building(count: int) -> None:
                 "ours": lambda e=episodes, w=layout: build_batch(e, w),
                 "once": lambda b=batch, s=sources, f=filled: write_once(b, s, f),
             })  # fmt: skip
-            share = peak(lambda e=episodes, w=layout: build_batch(e, w)) / batch.nbytes
+            size = sum(array.nbytes for array in vars(batch).values())
+            share = peak(lambda e=episodes, w=layout: build_batch(e, w)) / size
             print(
                 f"{contexts:<10}{layout:<9}{len(batch.offsets) - 1:>8,}{len(batch.input_ids):>12,}"
                 f"{seconds['ours']:>8.3f}{seconds['once']:>12.3f}"

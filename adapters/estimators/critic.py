@@ -141,13 +141,9 @@ def _token_values(rows: StepRows, tokens: TokenLayout, estimator: str) -> torch.
 
 
 def from_tokens(
-    steps: StepLayout,
-    options: EstimatorOptions,
-    tokens: TokenLayout,
-    a: torch.Tensor,
-    returns: torch.Tensor,
+    steps: StepLayout, options: EstimatorOptions, tokens: TokenLayout, a: torch.Tensor, returns: torch.Tensor,
     metrics: dict[str, float],
-) -> Advantages:
+) -> Advantages:  # fmt: skip
     """Return the result of an estimator over tokens, whitened over tokens if asked for; ``a`` has shape [tokens]."""
     white = masked_whiten(a) if options.whiten else a
     at_start = torch.zeros(len(tokens.counts), dtype=torch.float64)

@@ -77,14 +77,11 @@ class PolicyLoss(Protocol):
     ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
         """Return the loss of a micro-batch and its metrics.
 
-        Args:
-            log_probs: Log-probabilities under the policy being trained, with a graph, shape [tokens].
-            old_log_probs: Log-probabilities under the policy that made the batch, shape [tokens].
-            advantages: Shape [tokens].
-            weights: 0 for untrained tokens, shape [tokens]; see ``agent_envs.adapters.losses``.
-            step_ids: Shape [tokens].
-            options: Clips.
-            is_weights: Additional factors of the token losses (rollout correction), shape [tokens].
+        Args, all tensors of shape [tokens]:
+            log_probs: Log-probabilities under the policy being trained, with a graph.
+            old_log_probs: Log-probabilities under the policy that made the batch.
+            weights: 0 for untrained tokens; see ``agent_envs.adapters.losses``, for ``step_ids`` too.
+            is_weights: Additional factors of the token losses (rollout correction).
 
         Returns:
             sum(weights * token_loss) as a scalar, and ``pg_clipfrac``, ``pg_clipfrac_lower`` (shares of tokens on

@@ -10,8 +10,6 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-from agent_envs.adapters.tiny.tokenizer import save_tokenizer
-
 __all__ = ["build_model", "save_model"]
 
 
@@ -68,7 +66,7 @@ def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, fold
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(parents=True)
     model.save_pretrained(parts)
-    save_tokenizer(tokenizer, parts)
+    tokenizer.save_pretrained(parts)
     if folder.exists():
         shutil.rmtree(folder)
     parts.rename(folder)

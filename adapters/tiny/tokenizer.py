@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
@@ -20,7 +19,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from agent_envs.checks import integer
 
-__all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer", "save_tokenizer"]
+__all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer"]
 
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
@@ -106,8 +105,3 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedT
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in _TAGS])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
-
-
-def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the tokenizer's files to `folder`, so that `AutoTokenizer` loads one with the same ids."""
-    tokenizer.save_pretrained(folder)

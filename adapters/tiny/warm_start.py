@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolSpec
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
@@ -75,14 +74,14 @@ def make_warm_model(
     tokenizer = build_tokenizer([*map(transcript, demonstrations), *texts])
     model = build_model(tokenizer, context_length=max_length, seed=seed)
     if steps:
-        encoded = encode(_with_progress(demonstrations, progress), tokenizer, max_length=max_length)
+        encoded = encode(demonstrations, tokenizer, max_length=max_length, progress=progress)
         # Episodes ten times as long come in batches of a tenth, so a step takes about as long on every task.
         mean_length = sum(len(d.ids) for d in encoded) / len(encoded)
         batch_size = min(BATCH_SIZE, max(1, round(TOKENS_PER_BATCH / mean_length)))
         wanted = min(limit, round(MAX_TOKENS / mean_length), steps * batch_size)
         more = _played(episodes, wanted - _TOKENIZER_EPISODES, progress)
         if more:
-            encoded += encode(_with_progress(more, progress), tokenizer, max_length=max_length)
+            encoded += encode(more, tokenizer, max_length=max_length, progress=progress)
         train_on(model, encoded, steps=steps, batch_size=batch_size, seed=seed, progress=progress)
     save_model(model, tokenizer, folder)
 
@@ -105,41 +104,30 @@ def play_demonstrations(
     seed: int,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
-    indices: Sequence[int] | None = None,
     progress: bool = True,
 ) -> list[Demonstration]:
     """Play `count` episodes with the environment's expert and return the demonstrations.
 
-    An episode is one demonstration; if its prompts are rebuilt (`info["rebuilt"]`), each of its steps is one.
-
-    Args:
-        noise: Share of the calls that are wrong on purpose.
-        indices: Tasks of the split to draw from; None for all.
+    An episode is one demonstration; if its prompts are rebuilt (`info["rebuilt"]`), each of its steps is one. `noise`
+    is the share of the calls that are wrong on purpose.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
     """
-    how = {"noise": noise, "seed": seed, "env_kwargs": env_kwargs, "wrappers": wrappers, "indices": indices}
-    return _played(_episodes(env_id, count, **how), count, progress)  # type: ignore[arg-type]
+    episodes = _episodes(env_id, count, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers)
+    return _played(episodes, count, progress)
 
 
 def _episodes(
-    env_id: str,
-    count: int,
-    *,
-    noise: float,
-    seed: int,
-    env_kwargs: Mapping[str, Any] | None,
-    wrappers: Sequence[str],
-    indices: Sequence[int] | None = None,
+    env_id: str, count: int, *, noise: float, seed: int, env_kwargs: Mapping[str, Any] | None, wrappers: Sequence[str]
 ) -> Iterator[Sequence[Demonstration]]:
     """The demonstrations of `count` episodes, one episode at a time."""
     env = make_text_env(env_id, dict(env_kwargs or {}), wrappers)
     rng = np.random.default_rng(seed)
     policy = ExpertPolicy(noise=noise, seed=seed)
-    pool = np.arange(env.unwrapped.num_tasks) if indices is None else np.asarray(indices)  # type: ignore[attr-defined]
+    pool = int(env.unwrapped.num_tasks)  # type: ignore[attr-defined]
     try:
-        for index in rng.choice(pool, size=count, replace=count > len(pool)):
+        for index in rng.choice(pool, size=count, replace=count > pool):
             yield demonstrate(env, policy, int(index))
     finally:
         env.close()
@@ -152,27 +140,23 @@ def _played(episodes: Iterator[Sequence[Demonstration]], count: int, progress: b
     return [demonstration for episode in bar for demonstration in episode]
 
 
-def _with_progress(demonstrations: Sequence[Demonstration], progress: bool) -> Iterable[Demonstration]:
-    return tqdm(demonstrations, desc="tokens", disable=not progress, leave=False)
-
-
 def transcript(demonstration: Demonstration) -> str:
     """Return the episode as plain text, for training a tokenizer."""
     parts = [message["content"] for message in demonstration.opening]
-    parts += [f"{tool['function']['name']}({', '.join(_properties(tool))})" for tool in demonstration.tools]
-    for position, action in enumerate(demonstration.actions):
-        parts.append(action)
-        if position < len(demonstration.answers):
-            parts += [message["content"] for message in demonstration.answers[position]]
+    for tool in demonstration.tools:
+        function = tool["function"]
+        parts.append(f"{function['name']}({', '.join(function['parameters'].get('properties', {}))})")
+    for action, answers in itertools.zip_longest(demonstration.actions, demonstration.answers, fillvalue=()):
+        parts += [action, *(message["content"] for message in answers)]
     return "\n".join(["system", "Tools:", "user", "assistant", *parts])
 
 
-def _properties(tool: ToolSpec) -> Iterable[str]:
-    return tool["function"]["parameters"].get("properties", {})
-
-
 def encode(
-    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_length: int
+    demonstrations: Iterable[Demonstration],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    progress: bool = False,
 ) -> list[EncodedDemonstration]:
     """Return the tokens of every demonstration that has at most `max_length` tokens.
 
@@ -183,7 +167,7 @@ def encode(
     """
     builders: dict[tuple[str, ...], PromptBuilder] = {}
     encoded, shortest = [], math.inf
-    for demonstration in demonstrations:
+    for demonstration in tqdm(demonstrations, desc="tokens", disable=not progress, leave=False):
         key = tuple(tool["function"]["name"] for tool in demonstration.tools)
         if key not in builders:
             builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
@@ -204,12 +188,9 @@ def train_on(
     steps: int,
     batch_size: int = BATCH_SIZE,
     learning_rate: float = 3e-3,
-    weight_decay: float = 0.01,
     warmup: int = 50,
     seed: int = 0,
-    threads: int | None = None,
     progress: bool = True,
-    on_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:
     """Train `model` in place on batches of `batch_size` episodes drawn without replacement, pass after pass.
 
@@ -219,13 +200,10 @@ def train_on(
         The loss of every step, in nats per response token.
     """
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
     order = _batches(len(demonstrations), batch_size, seed)
     losses = []
-    before = torch.get_num_threads()
-    if threads is not None:
-        torch.set_num_threads(threads)
     model.train()
     bar = tqdm(range(1, steps + 1), desc="warm start", unit="step", disable=not progress)
     for step in bar:
@@ -240,10 +218,7 @@ def train_on(
         losses.append(loss.item())
         if step % 10 == 0:
             bar.set_postfix(loss=f"{losses[-1]:.3f}")
-        if on_step is not None:
-            on_step(step, losses[-1])
     model.eval()
-    torch.set_num_threads(before)
     return losses
 
 

@@ -110,9 +110,9 @@ def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequ
     wrote = torch.where(torch.cat([valid, valid.new_zeros(1)])[wrote], wrote, -1)  # -1 reads the last one
     anchors = [str(info.get("anchor", "")) for _, _, info in taken]
     numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
-    baseline = (
-        None if baselines is None else torch.tensor([baselines[i] for i in kept], dtype=torch.float64)[trajectory]
-    )
+    baseline = None
+    if baselines is not None:
+        baseline = torch.tensor([baselines[i] for i in kept], dtype=torch.float64)[trajectory]
     steps = StepRows(
         rewards=torch.from_numpy(tokens.rewards),
         trajectory=trajectory,
@@ -139,15 +139,9 @@ def forward(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield a model's outputs one position before each wanted token, one micro-batch of rows at a time.
 
-    Args:
-        model: A causal language model, or a critic of the same form with one output.
-        batch: The batch.
-        wanted: Tokens to compute outputs for, bool, shape [tokens].
-        config: Sets the precision and the size of a micro-batch.
-
-    Yields:
-        Indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them on the model's device, shape
-        [wanted, outputs].
+    The model is a causal language model, or a critic of the same form with one output; ``wanted`` is bool, of shape
+    [tokens]. Yields the indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them on the
+    model's device, shape [wanted, outputs].
     """
     lengths = torch.bincount(batch.row).tolist()
     ids, asked = batch.ids.split(lengths), wanted.split(lengths)

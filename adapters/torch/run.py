@@ -127,9 +127,8 @@ class Run:
         for name in self.optimizers:
             self.models[name].save_pretrained(parts / name)
             self.tokenizer.save_pretrained(parts / name)
-        torch.save(
-            {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}, parts / "optimizers.pt"
-        )
+        states = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        torch.save(states, parts / "optimizers.pt")
         (parts / "step.json").write_text(json.dumps({"step": number}))
         if target.exists():
             target.rename(old)
@@ -223,11 +222,7 @@ def about(episodes: Sequence[Episode]) -> Record:
 
 
 def named(role: str, metrics: Mapping[str, Any]) -> Record:
-    """Return metrics with a role before their names.
-
-    >>> named("actor", {"loss": 0.5})
-    {'actor/loss': 0.5}
-    """
+    """Return metrics with a role before their names, as in ``actor/loss``."""
     return {f"{role}/{name}": value for name, value in metrics.items()}
 
 

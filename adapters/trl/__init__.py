@@ -38,14 +38,9 @@ from agent_envs.adapters.trl.environment import (
 from agent_envs.adapters.trl.rollout import EpisodeRollout, rollout_dataset
 
 __all__ = [
-    "EnvironmentRecord",
-    "EpisodeRollout",
-    "check_version",
-    "environment_class",
-    "environment_dataset",
-    "episode_reward",
-    "rollout_dataset",
-]
+    "EnvironmentRecord", "EpisodeRollout", "check_version", "environment_class", "environment_dataset",
+    "episode_reward", "rollout_dataset",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

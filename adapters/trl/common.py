@@ -26,9 +26,6 @@ def as_json(kwargs: Mapping[str, Any]) -> str:
 
     Raises:
         ConfigError: A value is not a JSON value.
-
-    >>> as_json({"split": "test"})
-    '{"split": "test"}'
     """
     try:
         return json.dumps(dict(kwargs), sort_keys=True)
@@ -37,11 +34,7 @@ def as_json(kwargs: Mapping[str, Any]) -> str:
 
 
 def make_dataset(rows: list[dict[str, Any]]) -> Any:
-    """Return a ``datasets.Dataset`` of the rows.
-
-    Raises:
-        MissingExtraError: Hugging Face's ``datasets`` is not installed.
-    """
+    """Return a ``datasets.Dataset`` of the rows. Raises MissingExtraError if ``datasets`` is not installed."""
     try:
         from datasets import Dataset
     except ImportError as e:

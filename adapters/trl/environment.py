@@ -22,9 +22,6 @@ __all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "epi
 _RESERVED = frozenset({"get_reward", "record", "reset"})
 
 
-# ---------------------------------------------------------------------------------- environment_factory
-
-
 @dataclass
 class EnvironmentRecord:
     """The episode of an instance of an environment class; reward functions read it as ``record``."""
@@ -117,12 +114,8 @@ def environment_class(
     """Return a class for ``GRPOTrainer(environment_factory=...)``, with ``reset`` and one public method per tool.
 
     Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
-    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``.
-
-    Args:
-        env_id: An environment with tools, or one with commands in ``AsTool``.
-        env_kwargs: Keyword arguments of the environment.
-        wrappers: Specs such as ``"AsTool"``, innermost first.
+    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``. An environment
+    with commands works in the wrapper ``"AsTool"``.
 
     Raises:
         ConfigError: The environment does not exist or has no tools, a tool's name is reserved by TRL or this class, or
@@ -165,9 +158,6 @@ def environment_dataset(
     return make_dataset([{"prompt": prompt, "index": int(index), "env_kwargs": kwargs} for index in indices])
 
 
-# ---------------------------------------------------------------------------------- both
-
-
 def episode_reward(
     completions: Sequence[Any],
     environments: Sequence[Any] | None = None,
@@ -186,8 +176,6 @@ def episode_reward(
         environments: Instances of an environment class, one per episode.
         episode_return: Returns from ``EpisodeRollout``, instead of ``environments``.
         episode_success: Successes from ``EpisodeRollout``.
-        log_metric: TRL's function to log a number.
-        kwargs: Whatever else TRL passes.
 
     Raises:
         ConfigError: Both are missing.
@@ -211,11 +199,9 @@ def episode_reward(
 
 def _finish(environment: _Environment, completion: Any) -> None:
     """Give the environment the answer, once."""
-    last = (
-        completion[-1]
-        if completion and not isinstance(completion, str)
-        else {"role": "assistant", "content": completion}
-    )
+    if isinstance(completion, str) or not completion:
+        completion = [{"role": "assistant", "content": completion}]
+    last = completion[-1]
     if environment.record.done or last["role"] != "assistant" or last.get("tool_calls"):
         return  # it has ended, or TRL truncated it before an answer
     environment._step(str(last.get("content") or ""))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -36,6 +37,7 @@ def rollout_dataset(
     return make_dataset([{"prompt": [{"role": "user", "content": json.dumps(row)}]} for row in rows])
 
 
+@dataclass(kw_only=True, eq=False)
 class EpisodeRollout:
     """A function for ``GRPOTrainer(rollout_func=...)``: each prompt of a ``rollout_dataset`` becomes an episode.
 
@@ -46,35 +48,27 @@ class EpisodeRollout:
     Reward functions get, besides TRL's own arguments, one entry per episode of ``episode_return`` (None if it
     broke), ``episode`` (the record, with every step), ``episode_success`` and ``stop_reason``.
 
-    Args:
-        max_tokens: Maximum tokens of one response; by default the trainer's ``max_completion_length``, which bounds all
-            tokens after the first prompt: an episode ends when the next response would not fit.
-        context_length: Maximum tokens of prompt and response; by default the model's.
-        policy: A policy that reports tokens and plays instead of the trainer's model: for a model served elsewhere,
-            whose weights you update yourself. By default the model in the trainer's process, or its vLLM with
-            ``use_vllm=True`` (``vllm_mode="colocate"`` without tensor parallelism, or a server with a single process:
-            episodes request tokens at their own pace, and processes cannot wait for each other).
-        concurrency: Episodes played at the same time.
-        step_timeout: Seconds a step may take, the model's part included.
-        episode_timeout: Seconds an episode may take.
+    By default the model in the trainer's process plays, or its vLLM with ``use_vllm=True`` (``vllm_mode="colocate"``
+    without tensor parallelism, or a server with a single process: episodes request tokens at their own pace, and
+    processes cannot wait for each other).
     """
 
-    def __init__(
-        self,
-        *,
-        max_tokens: int | None = None,
-        context_length: int | None = None,
-        policy: Policy | None = None,
-        concurrency: int = 64,
-        step_timeout: float | None = None,
-        episode_timeout: float | None = None,
-    ) -> None:
+    max_tokens: int | None = None
+    """Maximum tokens of one response; by default the trainer's ``max_completion_length``, which bounds all tokens after
+    the first prompt: an episode ends when the next response would not fit."""
+    context_length: int | None = None
+    """Maximum tokens of prompt and response; by default the model's."""
+    policy: Policy | None = None
+    """A policy that reports tokens and plays instead: for a model served elsewhere, whose weights you update."""
+    concurrency: int = 64
+    """Episodes played at the same time."""
+    step_timeout: float | None = None
+    """Seconds a step may take, the model's part included."""
+    episode_timeout: float | None = None
+    """Seconds an episode may take."""
+
+    def __post_init__(self) -> None:
         check_version()
-        self.max_tokens = max_tokens
-        self.context_length = context_length
-        self.policy = policy
-        self.concurrency = concurrency
-        self.timeouts = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
         self._calls = 0
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
@@ -138,7 +132,7 @@ class EpisodeRollout:
         from agent_envs.policies.local.loading import context_length
 
         generation = trainer.vllm_generation
-        alone = generation.tensor_parallel_size == 1 if generation.mode == "colocate" else False
+        alone = generation.mode == "colocate" and generation.tensor_parallel_size == 1
         if not alone and trainer.accelerator.num_processes > 1:
             raise ConfigError(
                 "several processes would wait for each other in TRL's vLLM: use vllm_mode='colocate' with "
@@ -165,7 +159,7 @@ class EpisodeRollout:
             played = run_episodes(
                 first["env_id"], policy, len(own), options=[{"index": tasks[i]["index"]} for i in own], seeds=0,
                 env_kwargs=first["env_kwargs"], wrappers=first["wrappers"], progress=False,
-                concurrency=self.concurrency, **self.timeouts,
+                concurrency=self.concurrency, step_timeout=self.step_timeout, episode_timeout=self.episode_timeout,
             )  # fmt: skip
             episodes.update(zip(own, played, strict=True))
         return [episodes[i] for i in range(len(tasks))]

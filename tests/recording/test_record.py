@@ -324,10 +324,10 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
 
 def test_a_tokenizer_makes_the_tokens_that_a_server_does_not_tell(serving, tmp_path):
     pytest.importorskip("tokenizers")
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["Well, it is four.", "2+2? Sure?", "add a b"])
-    save_tokenizer(tokenizer, tmp_path / "tokenizer")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     _, proxy = serving(tmp_path / "out", knows=(), tokenizer=str(tmp_path / "tokenizer"))
     with client(proxy, "x") as agent:
         ask(agent, "2+2?", "Well, it is four.", "Sure?")

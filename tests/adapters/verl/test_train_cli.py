@@ -22,7 +22,7 @@ from agent_envs.cli.main import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer, save_tokenizer
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import last_error, run_verl
@@ -56,7 +56,7 @@ def _tasks(composed: Composed) -> Tasks:
     ],
 )
 def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_tokenizer(build_tokenizer(["a"]), tmp_path)
+    build_tokenizer(["a"]).save_pretrained(tmp_path)
     specs = [spec.format(folder=str(tmp_path)) if "{folder" in spec else spec for spec in wrappers]
     given = [part for spec in specs for part in ("--wrapper", spec)]
     assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
@@ -67,7 +67,7 @@ def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, caps
 
 
 def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_tokenizer(build_tokenizer(["a"]), tmp_path / "tokenizer")
+    build_tokenizer(["a"]).save_pretrained(tmp_path / "tokenizer")
     budget = f"TokenBudget(n=20, tokenizer={str(tmp_path / 'tokenizer')!r})"
     given = ["train", "--env", ENV, "--out", str(tmp_path / "run"), "--wrapper", "ChatMessages", "--wrapper", budget]
     assert main(given) == 2
