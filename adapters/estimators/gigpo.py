@@ -29,6 +29,7 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
     Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, gamma = 1,
     ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2.
+    With w = 2, A = +-1.5.
 
     Deviations from verl-agent, the paper's code: mean and std of A^E are over trajectories, not over step rows, and the
     default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0.
