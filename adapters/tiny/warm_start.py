@@ -146,8 +146,7 @@ def transcript(demonstration: Demonstration) -> str:
     for tool in demonstration.tools:
         function = tool["function"]
         parts.append(f"{function['name']}({', '.join(function['parameters'].get('properties', {}))})")
-    for action, answers in itertools.zip_longest(demonstration.actions, demonstration.answers, fillvalue=()):
-        parts += [action, *(message["content"] for message in answers)]
+    parts += [message["content"] for message in demonstration.messages[len(demonstration.opening) :]]
     return "\n".join(["system", "Tools:", "user", "assistant", *parts])
 
 
