@@ -165,7 +165,7 @@ def tokenizer(tmp_path_factory):
     """A folder with a small tokenizer that has a chat template."""
     tiny = pytest.importorskip("agent_envs.adapters.tiny.tokenizer")
     folder = tmp_path_factory.mktemp("tokenizer")
-    tiny.save_tokenizer(tiny.build_tokenizer(["The quick brown fox 0123456789 é中😀"] * 20), folder)
+    tiny.build_tokenizer(["The quick brown fox 0123456789 é中😀"] * 20).save_pretrained(folder)
     return str(folder)
 
 
