@@ -53,7 +53,6 @@ from agent_envs.retrieval.opening import open_once
 from agent_envs.retrieval.papers import (
     CachedSelector,
     GoldSelector,
-    Paper,
     PaperBackend,
     Selector,
     open_backend,
@@ -191,9 +190,7 @@ class PaperSearchEnv(ToolEnv):
             literature(split, papers, hidden)
         else:
             if (papers, hidden) != (2000, 0.4):
-                raise ConfigError(
-                    f"papers= and hidden= apply only to data='generated'; leave them out for data={data!r}"
-                )
+                raise ConfigError(f"papers= and hidden= require data='generated'; leave them out for data={data!r}")
             find_files(data, split, task=TASK, suffixes=SUFFIXES)
         self.corpus = corpus
         self.backend = backend
@@ -250,8 +247,7 @@ class PaperSearchEnv(ToolEnv):
     def act(self, action: str) -> Outcome:
         parsed = self.parser.parse(action)
         state: PaperState = self.state
-        state.problems = []
-        state.new = []
+        state.problems, state.new = [], []
         state.turns += 1
         if not parsed.calls:
             if parsed.text.strip():
@@ -302,8 +298,7 @@ class PaperSearchEnv(ToolEnv):
         fresh = {paper.id: paper for result in found for paper in result.papers if paper.id not in self.state.pool}
         if not fresh:
             return {}
-        papers: list[Paper] = list(fresh.values())
-        return dict(zip(fresh, self._task_selector().scores(self.task.query, papers), strict=True))
+        return dict(zip(fresh, self._task_selector().scores(self.task.query, list(fresh.values())), strict=True))
 
     def _show(self, found: Found, status: str, new: list[Pooled]) -> str:
         if found.kind == "finish":
@@ -342,19 +337,17 @@ class PaperSearchEnv(ToolEnv):
         return clean_text("\n".join([self.task.query, *pool]))
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super().info(outcome)
         state, metrics = self.state, self._metrics()
-        info.update(
-            score=metrics["f1"],
-            metrics=metrics,
-            pool=len(state.pool),
-            found=[{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
-            answers=list(self.task.titles),
-            searches=len(state.searched),
-            expansions=state.expansions,
-            query_type=self.task.query_type,
-        )
-        return info
+        return super().info(outcome) | {
+            "score": metrics["f1"],
+            "metrics": metrics,
+            "pool": len(state.pool),
+            "found": [{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
+            "answers": list(self.task.titles),
+            "searches": len(state.searched),
+            "expansions": state.expansions,
+            "query_type": self.task.query_type,
+        }
 
     def prompt_state(self) -> dict[str, Any]:
         state: PaperState = self.state

@@ -37,39 +37,25 @@ class Pooled:
     """A paper in the pool."""
 
     paper: Paper
-    """The paper."""
-    score: float
-    """The selector's score for the query."""
-    expanded: bool = False
-    """Whether its references and citations were requested."""
+    score: float  # the selector's score for the query
+    expanded: bool = False  # whether its references and citations were requested
 
 
 @dataclass(slots=True)
 class PaperState:
     """The state of an episode."""
 
-    pool: dict[str, Pooled] = field(default_factory=dict)
-    """The papers by id, in the order in which they were found."""
-    searched: set[str] = field(default_factory=set)
-    """The keys (`query_key`) of the queries so far."""
-    history: list[str] = field(default_factory=list)
-    """The calls that ran: "[Search] query" and "[Expand] id"."""
-    shown: list[str] = field(default_factory=list)
-    """The ids of the papers that were shown with their abstracts, in order."""
-    new: list[Pooled] = field(default_factory=list)
-    """The papers that joined the pool in the last turn."""
-    problems: list[str] = field(default_factory=list)
-    """The error texts of the last turn."""
-    turns: int = 0
-    """The number of texts that the policy has written."""
-    gains: list[int] = field(default_factory=list)
-    """The number of new papers of each turn with a call."""
-    expansions: int = 0
-    """The number of papers that were expanded."""
-    finished: bool = False
-    """Whether the policy has finished."""
-    metrics: dict[str, float] | None = None
-    """The metrics of the pool, None if they have to be computed."""
+    pool: dict[str, Pooled] = field(default_factory=dict)  # the papers by id, in the order in which they were found
+    searched: set[str] = field(default_factory=set)  # the keys (`query_key`) of the queries so far
+    history: list[str] = field(default_factory=list)  # the calls that ran: "[Search] query" and "[Expand] id"
+    shown: list[str] = field(default_factory=list)  # the ids of the papers shown with their abstracts, in order
+    new: list[Pooled] = field(default_factory=list)  # the papers that joined the pool in the last turn
+    problems: list[str] = field(default_factory=list)  # the error texts of the last turn
+    turns: int = 0  # the number of texts that the policy has written
+    gains: list[int] = field(default_factory=list)  # the number of new papers of each turn with a call
+    expansions: int = 0  # the number of papers that were expanded
+    finished: bool = False  # whether the policy has finished
+    metrics: dict[str, float] | None = None  # the metrics of the pool, None if they have to be computed
 
     def named(self, written: str) -> Pooled | None:
         """Return the paper of the pool with an id as it was shown, with brackets or without, or None."""
@@ -112,20 +98,16 @@ class PaperState:
 
 
 class Found(str):
-    """The text of a tool result, with the call's argument and the papers it found."""
+    """An empty tool result that carries the tool, the call's argument, the status and the papers found."""
 
     kind: str
     asked: str
     status: str
     papers: tuple[Paper, ...]
 
-    def __new__(cls, text: str, kind: str, asked: str, status: str, papers: Iterable[Paper] = ()) -> Found:
-        """Make a result of the text, the tool, its argument, the status and the papers found."""
-        found = super().__new__(cls, text)
-        found.kind = kind
-        found.asked = asked
-        found.status = status
-        found.papers = tuple(papers)
+    def __new__(cls, kind: str, asked: str, status: str, papers: Iterable[Paper] = ()) -> Found:
+        found = super().__new__(cls)
+        found.kind, found.asked, found.status, found.papers = kind, asked, status, tuple(papers)
         return found
 
 
@@ -139,20 +121,12 @@ class _Env(Protocol):
 
 
 def query_key(query: str) -> str:
-    """Return the key that equal searches share.
-
-    >>> query_key(" Deep\\n parsing") == query_key("deep Parsing")
-    True
-    """
+    """Return the key that equal searches share, whatever their case and spaces."""
     return " ".join(query.lower().split())
 
 
 def one_line(text: str) -> str:
-    """Return a text in one line, so that an id or a title cannot imitate the lines of another paper.
-
-    >>> one_line(" a]\\nAbstract:\\tno ")
-    'a] Abstract: no'
-    """
+    """Return a text in one line, so that an id or a title cannot imitate the lines of another paper."""
     return clean_text(" ".join(text.split()))
 
 
@@ -164,18 +138,15 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
     [p7] (0.87) [NEW] On Parsing
     Abstract: We parse. ...
     """
-    return "\n".join(_shown(p, abstract_words) for p in papers)
-
-
-def _shown(pooled: Pooled, abstract_words: int) -> str:
-    paper = pooled.paper
-    mark = "EXP" if pooled.expanded else "NEW"
-    head = f"[{one_line(paper.id)}] ({pooled.score:.2f}) [{mark}] {one_line(paper.title)}"
-    if not abstract_words:
-        return head
-    words = paper.abstract.split(None, abstract_words)
-    abstract = " ".join(words[:abstract_words]) + (" ..." if len(words) > abstract_words else "")
-    return f"{head}\nAbstract: {abstract or '(none)'}"
+    lines = []
+    for pooled in papers:
+        paper, mark = pooled.paper, "EXP" if pooled.expanded else "NEW"
+        lines.append(f"[{one_line(paper.id)}] ({pooled.score:.2f}) [{mark}] {one_line(paper.title)}")
+        if abstract_words:
+            words = paper.abstract.split(None, abstract_words)
+            abstract = " ".join(words[:abstract_words]) + (" ..." if len(words) > abstract_words else "")
+            lines.append(f"Abstract: {abstract or '(none)'}")
+    return "\n".join(lines)
 
 
 class _PaperTool(Tool):
@@ -188,7 +159,9 @@ class _PaperTool(Tool):
         self.timeout = _WAIT if self.blocking else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return type(self)(copy.deepcopy(self.env, memo), self.backend)
+        copied = copy.copy(self)
+        copied.env = copy.deepcopy(self.env, memo)
+        return copied
 
     def _in_time(self, papers: Sequence[Paper]) -> list[Paper]:
         return [paper for paper in papers if within_date(paper.date, self.env.task.date)]
@@ -205,9 +178,6 @@ class SearchPapersTool(_PaperTool):
         super().__init__(env, backend)
         self.top_k = top_k
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SearchPapersTool:
-        return SearchPapersTool(copy.deepcopy(self.env, memo), self.backend, self.top_k)
-
     def call(self, *, query: str) -> Found:  # type: ignore[override]
         """Search, unless the same was searched for before."""
         if not query.strip():
@@ -215,9 +185,9 @@ class SearchPapersTool(_PaperTool):
         if len(query) > MAX_QUERY:
             raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
         if query_key(query) in self.env.state.searched:
-            return Found("", self.name, query, REPEATED)
+            return Found(self.name, query, REPEATED)
         papers = self.backend.search(query, self.top_k, self.env.task.date or None)
-        return Found("", self.name, query, OK, self._in_time(papers)[: self.top_k])
+        return Found(self.name, query, OK, self._in_time(papers)[: self.top_k])
 
 
 class ExpandTool(_PaperTool):
@@ -231,15 +201,15 @@ class ExpandTool(_PaperTool):
         """Return the neighbours of a paper that was in the pool before this turn and was not expanded yet."""
         pooled = self.env.state.named(paper_id)
         if pooled is None:
-            return Found("", self.name, paper_id, UNKNOWN)
+            return Found(self.name, paper_id, UNKNOWN)
         paper = pooled.paper
         if pooled.expanded:
-            return Found("", self.name, paper.id, REPEATED)
+            return Found(self.name, paper.id, REPEATED)
         try:
             papers = self.backend.expand(paper.id)
         except UnknownPaperError:
             papers = []  # a search service may know papers that the citation service does not
-        return Found("", self.name, paper.id, OK, self._in_time(papers))
+        return Found(self.name, paper.id, OK, self._in_time(papers))
 
 
 class FinishTool(Tool):
@@ -251,7 +221,7 @@ class FinishTool(Tool):
 
     def call(self) -> Found:  # type: ignore[override]
         """Do nothing: the environment ends the episode."""
-        return Found("", self.name, "", OK)
+        return Found(self.name, "", OK)
 
 
 ERROR_TEXT = {

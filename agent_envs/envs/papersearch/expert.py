@@ -13,41 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.datasets.papersearch.generated.words import (
-    ALIASES,
-    BUILDS,
-    METHODS,
-    QUERIES,
-    SURVEY_TITLES,
-    SURVEYS,
-    THEMES,
-)
+from agent_envs.datasets.papersearch.generated import words
 from agent_envs.envs.papersearch.episode import PaperState, Pooled, query_key
 
 __all__ = ["STEPS", "expert_text", "parse_query", "wrong_text"]
 
-STEPS = 5
-"""The number of turns that the solver plans for: the limit of the registered id."""
+STEPS = 5  # the number of turns that the solver plans for: the limit of the registered id
 
 FormatCall = Callable[[str, dict[str, Any]], str]
 _Call = tuple[str, str]  # tool and argument
 
 
 def _pattern(form: str) -> re.Pattern[str]:
-    """Compile a form to a pattern with its slots as groups.
-
-    >>> _pattern("Which papers study {a} for {s}?").fullmatch("Which papers study red graphs for legal text?")["s"]
-    'legal text'
-    """
+    """Compile a form to a pattern with its slots as groups."""
     return re.compile(re.sub(r"\\{(\w)\\}", r"(?P<\1>[^.,;?()]+?)", re.escape(form)), re.IGNORECASE)
 
 
 _QUERY_PATTERNS = [
-    (kind, _pattern(form)) for kind in ("setting", "followups", "pair", "topic") for form in QUERIES[kind]
+    (kind, _pattern(form)) for kind in ("setting", "followups", "pair", "topic") for form in words.QUERIES[kind]
 ]
-_ALIAS_PATTERNS = [_pattern(form) for form in (*ALIASES, *SURVEYS)]
-_BASE_PATTERNS = [_pattern(form) for form in BUILDS]
-_SURVEY_TITLES = [_pattern(form) for form in SURVEY_TITLES]
+_ALIAS_PATTERNS = [_pattern(form) for form in (*words.ALIASES, *words.SURVEYS)]
+_BASE_PATTERNS = [_pattern(form) for form in words.BUILDS]
+_SURVEY_TITLES = [_pattern(form) for form in words.SURVEY_TITLES]
 
 
 def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
@@ -65,37 +52,23 @@ def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
 def expert_text(
     query: str, state: PaperState, format_call: FormatCall, max_calls: int, abstract_words: int = 400
 ) -> str:
-    """Return the solver's next text.
-
-    Args:
-        query: The query.
-        state: The episode's state; only the papers that were shown are read.
-        format_call: Writes a call.
-        max_calls: Most calls in a turn.
-        abstract_words: The number of words of each abstract that were shown.
-    """
-    finish = format_call("finish", {})
+    """Return the solver's next text, which follows from the first `abstract_words` words of the papers shown."""
     last = state.turns >= STEPS - 1
     room = max(max_calls - 1, 0) if last else max_calls
-    calls = [] if _is_done(state) else _wanted(query, state, abstract_words)[:room]
+    done = len(state.gains) >= 3 and not any(state.gains[-2:])
+    calls = [] if done else _wanted(query, state, abstract_words)[:room]
     texts = [format_call(tool, {"query" if tool == "search" else "paper_id": argument}) for tool, argument in calls]
     if last or not texts:
-        texts.append(finish)
+        texts.append(format_call("finish", {}))
     return "\n".join(texts)
-
-
-def _is_done(state: PaperState) -> bool:
-    """Return whether the last two turns found nothing."""
-    return len(state.gains) >= 3 and not any(state.gains[-2:])
 
 
 def _wanted(query: str, state: PaperState, abstract_words: int) -> list[_Call]:
     """Return the calls worth making, the best first."""
     kind, named = parse_query(query) or ("topic", {"a": query})
     texts = {i: " ".join(state.pool[i].paper.abstract.split()[:abstract_words]) for i in state.shown}
-    searches = [
-        ("search", q) for q in _queries(kind, named, list(texts.values())) if query_key(q) not in state.searched
-    ]
+    queries = _queries(kind, named, list(texts.values()))
+    searches = [("search", query) for query in queries if query_key(query) not in state.searched]
     if kind == "followups":
         first = [i for i in texts if re.search(rf"\b{re.escape(named['x'])}\b", state.pool[i].paper.title)]
         expansions = [("expand", i) for i in first if not state.pool[i].expanded]
@@ -135,16 +108,8 @@ def _by_promise(state: PaperState, texts: dict[str, str]) -> list[Pooled]:
 
 
 def wrong_text(query: str, state: PaperState, format_call: FormatCall, right: str, rng: np.random.Generator) -> str:
-    """Return a well-formed text with a mistake: a vague search, a repeated expansion, or an early end.
-
-    Args:
-        query: The query.
-        state: The episode's state.
-        format_call: Writes a call.
-        right: The expert's text.
-        rng: Draws the mistake.
-    """
-    vague = [*METHODS, *THEMES, query.split()[-1].strip("?.")]
+    """Return a well-formed text with a mistake: a vague search, a repeated expansion, or an early end."""
+    vague = [*words.METHODS, *words.THEMES, query.split()[-1].strip("?.")]
     searches = [format_call("search", {"query": vague[int(rng.integers(len(vague)))]}) for _ in range(2)]
     expanded = [i for i, pooled in state.pool.items() if pooled.expanded]
     wrong = [searches[0], "\n".join(searches)]

@@ -1,14 +1,7 @@
 """Where the rewards of paper search are decided: the reward of a call, and how well a pool fits the answers.
 
-    agentr1      the sum of the 3 best scores among a call's new papers, minus a cost (0 as released); -0.5 for a
-                 repeated search or expand; 0 for a call that fails or finds nothing new
-    paperscout   the number of new papers that score 0.4 or more, minus 0.1 for a search and 0.05 for an expand; -0.5
-                 for a repeated call or an unknown paper; 0 for a malformed call
-    f1           0 for calls; at the end the F1 of the pool
-
-The first two formulas follow Agent-R1's paper search recipe and PaperScout. A paper is new if the pool did not contain
-it before the call; the calls of a turn count in the order in which they are written. Titles are compared by
-`agent_envs.retrieval.papers.title_key`.
+The rewards of a call follow Agent-R1's paper search recipe and PaperScout. A paper is new if the pool did not contain
+it before the call; the calls of a turn count in the order in which they are written.
 """
 
 from __future__ import annotations
@@ -37,11 +30,9 @@ __all__ = [
 
 OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
 
-MIN_SCORE = 0.01
-"""The least score with which a paper joins the pool."""
+MIN_SCORE = 0.01  # the least score with which a paper joins the pool
 
-SUCCESS_RECALL = 0.9
-"""The least recall that counts as success."""
+SUCCESS_RECALL = 0.9  # the least recall that counts as success
 
 _REPEATED = -0.5
 _BEST = 3
@@ -54,25 +45,18 @@ _DEPTHS = (20, 50, 100)
 class ScoredCall:
     """The outcome of a call."""
 
-    kind: str
-    """The name that was called; "search" and "expand" are rewarded."""
-    status: str
-    """OK, REPEATED (made before), UNKNOWN (expand: the paper is not in the pool) or ERROR (it could not run)."""
-    scores: tuple[float, ...] = ()
-    """The scores of the papers that it added to the pool."""
+    kind: str  # the name that was called; "search" and "expand" are rewarded
+    status: str  # OK, REPEATED (made before), UNKNOWN (the paper to expand is not in the pool) or ERROR (could not run)
+    scores: tuple[float, ...] = ()  # the scores of the papers that it added to the pool
 
 
 def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
-    """Return the reward of a call in Agent-R1.
+    """Return the reward of a call in Agent-R1: the 3 best scores of its new papers, minus a cost (0 as released).
+
+    A repeated call earns -0.5, and one that fails or finds nothing new 0.
 
     >>> agentr1(ScoredCall("search", OK, (0.2, 0.9, 0.5, 0.7))), agentr1(ScoredCall("expand", REPEATED))
     (2.1, -0.5)
-    >>> agentr1(ScoredCall("search", OK), cost=0.1), agentr1(ScoredCall("expand", UNKNOWN))
-    (0.0, 0.0)
-
-    Args:
-        call: The call.
-        cost: The cost of a call that finds new papers.
     """
     if call.status == REPEATED:
         return _REPEATED
@@ -82,12 +66,12 @@ def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
 
 
 def paperscout(call: ScoredCall) -> float:
-    """Return the reward of a call in PaperScout.
+    """Return the reward of a call in PaperScout: the number of new papers that score 0.4 or more, minus its cost.
+
+    A search costs 0.1 and an expand 0.05. A repeated call or an unknown paper earns -0.5, a malformed call 0.
 
     >>> paperscout(ScoredCall("search", OK, (0.4, 0.9, 0.39))), paperscout(ScoredCall("expand", OK))
     (1.9, -0.05)
-    >>> paperscout(ScoredCall("expand", UNKNOWN)), paperscout(ScoredCall("search", ERROR))
-    (-0.5, 0.0)
     """
     if call.status in (REPEATED, UNKNOWN):
         return _REPEATED
@@ -102,33 +86,21 @@ def no_reward(call: ScoredCall) -> float:
 
 
 CALL_REWARDS = MappingProxyType({"agentr1": agentr1, "paperscout": paperscout, "f1": no_reward})
-"""The reward of a call, by the name of the reward."""
 
 
 def f1(precision: float, recall: float) -> float:
-    """Return the harmonic mean of precision and recall, 0 if both are 0.
-
-    >>> f1(0.5, 1.0), f1(0.0, 0.0)
-    (0.6666666666666666, 0.0)
-    """
+    """Return the harmonic mean of precision and recall, 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, float]:
-    """Return precision, recall, recall among the first 20, 50 and 100, and F1 of a ranked list of papers.
+    """Return precision, recall, recall_at_20, _50 and _100, and f1 of titles, best first; 0 if none is found or wanted.
 
-    A title counts once, however often it is found; gold titles with the same letters count as one.
+    Titles are compared by `title_key`, and each counts once, however often it is found.
 
     >>> metrics = retrieval_metrics(["Deep Parsing", "Seas", "deep parsing!"], ["Deep parsing", "Shallow parsing"])
     >>> metrics["precision"], metrics["recall"], metrics["recall_at_20"], metrics["f1"]
     (0.5, 0.5, 0.5, 0.5)
-
-    Args:
-        ranked: Titles of the papers found, best first.
-        golds: Titles of the papers that answer the query.
-
-    Returns:
-        precision, recall, recall_at_20, recall_at_50, recall_at_100, f1; all 0 if nothing was found or wanted.
     """
     wanted = set(map(title_key, golds))
     found = list(dict.fromkeys(map(title_key, ranked)))

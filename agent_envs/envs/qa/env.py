@@ -48,10 +48,8 @@ _SHOWN_ANSWER = 200
 class QAEnv(ToolEnv):
     """Answer a question with a search engine. The three tasks below differ only in their data."""
 
-    dataset: ClassVar[str]
-    """The name of the data set in `agentr1 prepare`."""
-    default_hops: ClassVar[int | str]
-    """The number of articles that generated questions need."""
+    dataset: ClassVar[str]  # the name of the data set in `agentr1 prepare`
+    default_hops: ClassVar[int | str]  # the number of articles that generated questions need
     reset_options = ("index", "question")
     prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
 
@@ -73,8 +71,8 @@ class QAEnv(ToolEnv):
         top_k: int | None = None,
         **kwargs: Any,
     ) -> None:
-        choice("style", style, STYLES)
-        choice("reward", reward, REWARDS)
+        self.style = choice("style", style, STYLES)
+        self.reward = choice("reward", reward, REWARDS)
         if style != "tool" and (reward == "qa_format" or force_first_search):
             argument = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
             raise ConfigError(f"{argument} requires style='tool', got style={style!r}")
@@ -92,8 +90,9 @@ class QAEnv(ToolEnv):
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
         data = data_name(data)
-        top_k = _TOP_K[style] if top_k is None else top_k
-        check_limits(top_k, passage_chars)
+        self.passage_chars = passage_chars
+        self.top_k = _TOP_K[style] if top_k is None else top_k
+        check_limits(self.top_k, passage_chars)
         self.hops = self.default_hops if hops is None else hops
         self.articles = articles
         if data == "generated":
@@ -105,11 +104,7 @@ class QAEnv(ToolEnv):
             find_qa_files(self.dataset, data, split)
         self.corpus = corpus
         self.retriever = retriever
-        self.style = style
-        self.reward = reward
         self.force_first_search = boolean("force_first_search", force_first_search)
-        self.passage_chars = passage_chars
-        self.top_k = top_k
         self.instructions = INSTRUCTIONS[style]
         # The first reset opens the index and makes the tools, so that making an environment is cheap.
         own: dict[str, Any] = {"parser": parser or _PARSERS[style], "max_parallel_calls": max_calls}
@@ -120,7 +115,14 @@ class QAEnv(ToolEnv):
             tasks: TaskSource = generated_qa(self.dataset, self.split, self.hops, self.articles)
         else:
             tasks = qa_rows(self.dataset, self.data, self.split)
-        self.registry = self._make_tools(self._open_retriever())
+        retriever = self._open_retriever()
+        if self.style == "react":
+            page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
+            self.registry = ToolRegistry([page, LookupTool(self, self.passage_chars)])
+        else:
+            layout = "numbered" if self.style == "tool" else "information"
+            search = SearchTool(retriever, top_k=self.top_k, passage_chars=self.passage_chars, layout=layout)
+            self.registry = ToolRegistry([search])
         return tasks
 
     def _open_retriever(self) -> Retriever:
@@ -134,14 +136,6 @@ class QAEnv(ToolEnv):
         if self.data == "generated":
             return generated_retriever(encyclopaedia(self.split, self.articles), engine)
         return rows_retriever(self.dataset, self.data, self.split, engine)
-
-    def _make_tools(self, retriever: Retriever) -> ToolRegistry:
-        if self.style == "react":
-            page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
-            return ToolRegistry([page, LookupTool(self, self.passage_chars)])
-        layout = "numbered" if self.style == "tool" else "information"
-        search = SearchTool(retriever, top_k=self.top_k, passage_chars=self.passage_chars, layout=layout)
-        return ToolRegistry([search])
 
     @property
     def tools(self) -> list[ToolSpec]:
@@ -210,20 +204,16 @@ class QAEnv(ToolEnv):
         return {"question": self.task.question, "searches": searches}
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super().info(outcome)
         state, task = self.state, self.task
         found = sum(title in state.pages for title in task.supporting)
-        info.update(
-            answer=state.answer,
-            em=state.scores.get("em", 0.0),
-            f1=state.scores.get("f1", 0.0),
-            sub_em=state.scores.get("sub_em", 0.0),
-            supporting_recall=found / len(task.supporting) if task.supporting else 0.0,
-            searches=len(state.queries),
-            question_type=task.question_type,
-            hops=task.hops,
-        )
-        return info
+        return super().info(outcome) | {
+            "answer": state.answer,
+            **{name: state.scores.get(name, 0.0) for name in ("em", "f1", "sub_em")},
+            "supporting_recall": found / len(task.supporting) if task.supporting else 0.0,
+            "searches": len(state.queries),
+            "question_type": task.question_type,
+            "hops": task.hops,
+        }
 
     def expert_action(self) -> str | None:
         """Return the next text of a solver that reads what was shown; None for real questions and the user's own."""

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from agent_envs.envs.qa.episode import QAState
-from agent_envs.envs.qa.reader import Missing, cues_for, parse_question, queries_for, solve
+from agent_envs.envs.qa.reader import RELATIONS_BY_NAME, Missing, parse_question, queries_for, solve
 
 __all__ = ["UNKNOWN", "expert_text", "format_answer", "wrong_text"]
 
-UNKNOWN = "unknown"
-"""The answer if no search finds what is missing."""
+UNKNOWN = "unknown"  # the answer if no search finds what is missing
 
 FormatCall = Callable[[str, dict[str, Any]], str]
 
@@ -24,15 +23,7 @@ def format_answer(style: str, answer: str) -> str:
 
 
 def expert_text(question: str, state: QAState, style: str, format_call: FormatCall, max_calls: int) -> str | None:
-    """Return searches or the answer; None if the question is not about the generated encyclopaedia.
-
-    Args:
-        question: The question.
-        state: The queries and results so far.
-        style: "tool", "react" or "search_r1".
-        format_call: Writes a call in the style's format.
-        max_calls: Most calls in a text; counts in style "tool" only.
-    """
+    """Return searches, in style "tool" up to `max_calls` at once, or the answer; None for an unknown question."""
     plan = parse_question(question)
     if plan is None:
         return None
@@ -40,8 +31,8 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
     if isinstance(found, str):
         return format_answer(style, found)
     if style == "react":
-        action = next((a for missing in found for a in [_next_react(missing, state, format_call)] if a), None)
-        return action or format_answer(style, UNKNOWN)
+        actions = (_next_react(missing, state, format_call) for missing in found)
+        return next(filter(None, actions), format_answer(style, UNKNOWN))
     untried = [[query for query in queries_for(missing) if query not in state.queries] for missing in found]
     if not all(untried):
         return format_answer(style, UNKNOWN)  # without this one, the others do not help
@@ -61,7 +52,8 @@ def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> st
         keyword, indices, shown = state.lookup
         if state.page[0] == missing.title and keyword and shown < len(indices):
             return format_call("lookup", {"keyword": keyword})
-        cues = [cue for cue in cues_for(missing) if (missing.title, cue) not in state.looked_up]
+        # Each sentence with the fact contains one of its cues.
+        cues = [cue for cue in RELATIONS_BY_NAME[missing.fact].cues if (missing.title, cue) not in state.looked_up]
         if not cues:
             return None
         if state.page[0] != missing.title:
@@ -73,15 +65,7 @@ def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> st
 
 
 def wrong_text(state: QAState, style: str, format_call: FormatCall, right: str, rng: np.random.Generator) -> str:
-    """Return a well-formed text with a mistake: a search for something else, or another answer.
-
-    Args:
-        state: The queries and results so far.
-        style: "tool", "react" or "search_r1".
-        format_call: Writes a call in the style's format.
-        right: The expert's text.
-        rng: Draws the mistake.
-    """
+    """Return a well-formed text with a mistake: a search for something else, or another answer than `right`."""
     titles = [title for title in state.pages if title] or ["a town", "the mayor", "a novel", "the river"]
     other = titles[int(rng.integers(len(titles)))]
     if right.startswith(("<answer>", "finish[")):

@@ -13,21 +13,12 @@ from dataclasses import dataclass
 
 from agent_envs.datasets.qa.generated.encyclopaedia import MONTHS
 from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
+from agent_envs.datasets.qa.generated.relations import RELATIONS
 from agent_envs.rewards.short_answers import normalize_answer
 
-__all__ = [
-    "Mention",
-    "Missing",
-    "Plan",
-    "Side",
-    "cues_for",
-    "find_article",
-    "parse_question",
-    "queries_for",
-    "read_fact",
-    "solve",
-]
+__all__ = ["Mention", "Missing", "Plan", "Side", "find_article", "parse_question", "queries_for", "read_fact", "solve"]
+
+RELATIONS_BY_NAME = {relation.name: relation for relation in RELATIONS}
 
 _NAME = r"(?:(?:The|Under the) )?[A-Z][\w-]*(?:(?: of| &)? [A-Z][\w-]*)*"
 _NOUNS = "|".join(sorted({noun for kind in KINDS.values() for noun in kind.nouns}))
@@ -43,10 +34,8 @@ _LONGEST_QUESTION = 2000
 class Mention:
     """A thing as a text mentions it."""
 
-    name: str
-    """Its name."""
-    noun: str = ""
-    """What kind of thing the text calls it, or ""."""
+    name: str  # its name
+    noun: str = ""  # what kind of thing the text calls it, or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +50,17 @@ class Side:
 class Plan:
     """What a question asks for."""
 
-    mode: str
-    """"value" (of one side), or "first", "last", "below", "same" of two."""
-    sides: tuple[Side, ...]
-    """One side, or two."""
+    mode: str  # "value" (of one side), or "first", "last", "below", "same" of two
+    sides: tuple[Side, ...]  # one side, or two
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A fact to find out next."""
 
-    mention: Mention
-    """The thing whose article is needed."""
-    fact: str
-    """The name of the fact to read there."""
-    title: str = ""
-    """The title of its article if that was seen but did not contain the fact, else ""."""
-
-
-# -- questions -------------------------------------------------------------------------------------------------------
+    mention: Mention  # the thing whose article is needed
+    fact: str  # the name of the fact to read there
+    title: str = ""  # the title of its article if that was seen but did not contain the fact, else ""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,41 +77,29 @@ def parse_question(question: str) -> Plan | None:
         match = form.fullmatch(question)
         if match is None:
             continue
-        sides = [_parse_name(part) for part in match.groups()]
-        if all(side is not None for side in sides):
-            return Plan(mode, tuple(Side(s.start, (*s.facts, fact)) for s in sides if s is not None))
+        sides = [side for part in match.groups() if (side := _parse_name(part))]
+        if len(sides) == form.groups:
+            return Plan(mode, tuple(Side(side.start, (*side.facts, fact)) for side in sides))
     return None
 
 
 @functools.cache
 def _question_forms() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
     forms = []
-    for relation in _by_name().values():
-        asked = {
-            "value": relation.questions,
-            "first": relation.first,
-            "last": relation.last,
-            "below": relation.below,
-            "same": relation.same,
-        }
-        forms += [(mode, relation.name, _pattern(form)) for mode, some in asked.items() for form in some]
+    for r in RELATIONS_BY_NAME.values():
+        asked = {"value": r.questions, "first": r.first, "last": r.last, "below": r.below, "same": r.same}
+        forms += [(mode, r.name, _pattern(form)) for mode, some in asked.items() for form in some]
     return tuple(forms)
 
 
 @functools.cache
 def _phrase_forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((relation.name, _pattern(form)) for relation in _by_name().values() for form in relation.phrases)
-
-
-@functools.cache
-def _by_name() -> dict[str, Relation]:
-    return {relation.name: relation for relation in RELATIONS}
+    return tuple((r.name, _pattern(form)) for r in RELATIONS_BY_NAME.values() for form in r.phrases)
 
 
 def _pattern(form: str) -> re.Pattern[str]:
     """Compile a form, with `{x}` and `{y}` as groups; case is ignored."""
-    parts = re.split(r"\{[xy]\}", form)
-    return re.compile("(.+)".join(re.escape(part) for part in parts), re.IGNORECASE)
+    return re.compile("(.+)".join(map(re.escape, re.split(r"\{[xy]\}", form))), re.IGNORECASE)
 
 
 def _parse_name(text: str) -> Side | None:
@@ -144,12 +113,9 @@ def _parse_name(text: str) -> Side | None:
     return Side(Mention(match["name"], match["noun"] or ""), ()) if match else None
 
 
-# -- articles --------------------------------------------------------------------------------------------------------
-
-
 @functools.cache
 def _clause_patterns(fact: str) -> tuple[re.Pattern[str], ...]:
-    relation = _by_name()[fact]
+    relation = RELATIONS_BY_NAME[fact]
     wanted = _MENTION if relation.target in KINDS else f"(?P<name>{_VALUES[relation.target]})"
     holes = {"s": _SUBJECT, "p": _POSSESSIVE, "m": "(?:her|him|it)", "o": wanted}
     patterns = []
@@ -170,8 +136,7 @@ def read_fact(fact: str, text: str) -> Mention | None:
     Mention(name='Stadan Brocask', noun='lawyer')
     """
     for pattern in _clause_patterns(fact):
-        match = pattern.search(text)
-        if match:
+        if match := pattern.search(text):
             return Mention(match["name"], match.groupdict().get("noun") or "")
     return None
 
@@ -194,25 +159,16 @@ def find_article(mention: Mention, pages: Mapping[str, str]) -> str | None:
     return None
 
 
-# -- both ------------------------------------------------------------------------------------------------------------
-
-
 def solve(plan: Plan, pages: Mapping[str, str]) -> str | tuple[Missing, ...]:
-    """Return the answer that the pages give, or the missing facts, one for each side.
-
-    Args:
-        plan: What the question asks for.
-        pages: Titles and texts of the articles seen.
-    """
+    """Return the answer that the pages (title to text) give, or the missing facts, one for each side."""
     ends = [_follow(side, pages) for side in plan.sides]
-    missing = tuple(end for end in ends if isinstance(end, Missing))
-    if missing:
-        return missing
     reached = [end for end in ends if not isinstance(end, Missing)]
-    (subject, value) = reached[0]
+    if len(reached) < len(ends):
+        return tuple(end for end in ends if isinstance(end, Missing))
+    subject, value = reached[0]
     if plan.mode == "value":
         return value.name
-    (other_subject, other_value) = reached[1]
+    other_subject, other_value = reached[1]
     if plan.mode == "same":
         return "yes" if normalize_answer(value.name) == normalize_answer(other_value.name) else "no"
     below = _ordered(value.name) < _ordered(other_value.name)
@@ -245,7 +201,7 @@ def _ordered(value: str) -> tuple[int, ...]:
 
 def queries_for(missing: Missing) -> Iterable[str]:
     """Return different search queries for an article, the most specific first."""
-    name, relation = missing.mention.name, _by_name()[missing.fact]
+    name, relation = missing.mention.name, RELATIONS_BY_NAME[missing.fact]
     kinds = [KINDS[r.source] for r in RELATIONS if r.name == missing.fact]
     noun = missing.mention.noun or (kinds[0].nouns[0] if len(kinds[0].nouns) == 1 else "")
     cues = " ".join(relation.cues)
@@ -255,8 +211,3 @@ def queries_for(missing: Missing) -> Iterable[str]:
     # The words of first sentences distinguish an article from those whose longer names contain this name.
     queries += [opening.format(s=name, a="", noun=noun) for kind in kinds for opening in kind.openings]
     return dict.fromkeys((*queries, name, f"{name} in full also known as"))
-
-
-def cues_for(missing: Missing) -> tuple[str, ...]:
-    """Return words of which every sentence with the fact contains one."""
-    return _by_name()[missing.fact].cues

@@ -25,25 +25,14 @@ def answer_scores(answer: str, golds: Sequence[str]) -> dict[str, float]:
     >>> answer_scores("in Paris", ["Paris"])
     {'em': 0.0, 'f1': 0.6666666666666666, 'sub_em': 1.0}
     """
-    return {
-        "em": exact_match(answer, golds) if answer else 0.0,
-        "f1": f1(answer, golds),
-        "sub_em": substring_match(answer, golds),
-    }
+    em = exact_match(answer, golds) if answer else 0.0
+    return {"em": em, "f1": f1(answer, golds), "sub_em": substring_match(answer, golds)}
 
 
 def final_reward(
     name: str, scores: dict[str, float], turns: Sequence[str], observed: Sequence[str], golds: Sequence[str]
 ) -> float:
-    """Return the reward of the step that answers.
-
-    Args:
-        name: One of REWARDS.
-        scores: The answer's scores, from `answer_scores`.
-        turns: The policy's texts in order.
-        observed: The tool results of the episode.
-        golds: The gold answer and its aliases.
-    """
+    """Return the reward, one of REWARDS, of an answer with these scores, after the policy's texts and tool results."""
     return qa_format(turns, golds, "\n".join([*turns, *observed])) if name == "qa_format" else scores[name]
 
 
@@ -69,10 +58,7 @@ def qa_format(turns: Sequence[str], golds: Sequence[str], text: str | None = Non
     `<think>...</think>...<answer>...</answer>`, at most 1. answer: 1 if a gold is a substring of the answer, else 0.2
     if one is a substring of the whole text, else 0. The release logs this substring match as its exact match.
 
-    Args:
-        turns: The policy's texts in order.
-        golds: The gold answer and its aliases.
-        text: All text of the episode, tool results included; None for the turns alone.
+    The turns are the policy's texts; `text` is all text of the episode, tool results included (default: the turns).
 
     >>> search = '<think>Where?</think><tool_call>{"name": "search"}</tool_call>'
     >>> qa_format([search, "<think>So.</think><answer>in Paris</answer>"], ["Paris"])

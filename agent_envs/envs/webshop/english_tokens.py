@@ -81,15 +81,11 @@ def tokenize(text: str) -> list[str]:
     ['Women', "'s", 'T', '-', 'Shirt', ',', '2', '-', 'Pack', '(', '10', 'oz', ')', 'do', "n't"]
     """
     known = token_pieces()
-    return [
-        token for word in text.split() for token in ((word,) if word.isalpha() and word not in known else _cut(word))
-    ]
-
-
-def _cut(word: str) -> list[str]:
-    """Return the tokens of a text without spaces."""
-    tokens = _affixes(word, token_pieces())
-    return _joined(tokens) if len(tokens) > 1 else tokens
+    tokens: list[str] = []
+    for word in text.split():
+        parts = [word] if word.isalpha() and word not in known else _affixes(word, known)
+        tokens += _joined(parts) if len(parts) > 1 else parts
+    return tokens
 
 
 def _affixes(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -158,9 +154,5 @@ def _joined(tokens: list[str]) -> list[str]:
     ]
     for size, start in sorted(spans, key=lambda span: (-span[0], span[1])):
         if all(tokens[start : start + size]):
-            tokens[start : start + size] = [_join(marked[tuple(tokens[start : start + size])]), *[""] * (size - 1)]
+            tokens[start : start + size] = ["\0".join(marked[tuple(tokens[start : start + size])]), *[""] * (size - 1)]
     return [piece for token in tokens for piece in token.split("\0") if piece]
-
-
-def _join(pieces: tuple[str, ...]) -> str:
-    return "\0".join(pieces)

@@ -20,7 +20,7 @@ from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import choice, integer, shown
 from agent_envs.datasets.data_dir import data_name
-from agent_envs.datasets.webshop.products import Catalog, Product
+from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
 from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
@@ -171,7 +171,9 @@ class WebShopEnv(TextEnv):
     # -- what is shopped -----------------------------------------------------------------------------------------
 
     def open_tasks(self) -> WebShopTasks:
-        catalog = self._open_catalog()
+        from agent_envs.datasets.webshop.catalog import open_catalog
+
+        catalog = open_catalog(self.data, products=self.products)
         drawn = prices_of(self.prices) if self.prices is not None else {}
         nouns = open_tagger(self.tagger)
 
@@ -184,26 +186,21 @@ class WebShopEnv(TextEnv):
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
         return tasks
 
-    def _open_catalog(self) -> Catalog:
-        from agent_envs.datasets.webshop.catalog import open_catalog
-
-        return open_catalog(self.data, products=self.products)
-
     @property
     def tasks(self) -> WebShopTasks:
         """The goals of the split, or of the split of the goal that is being played."""
-        if self._tasks is None:
-            self._tasks = self.open_tasks()
-        return self._played or self._tasks  # type: ignore[return-value]
+        own = super().tasks
+        return self._played or own  # type: ignore[return-value]
 
     @property
     def num_tasks(self) -> int:
         """The number of goals in the split."""
-        return len(self.tasks if self._tasks is None else self._tasks)
+        return len(super().tasks)
 
     def _select_goal(self, number: int) -> int:
         """Select a goal of the whole list to play; return its index in its split."""
-        own: WebShopTasks = self.tasks
+        self._played = None
+        own = self.tasks
         split, index = own.locate(number)
         self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals)
         return index
@@ -250,8 +247,7 @@ class WebShopEnv(TextEnv):
     def act(self, action: str) -> Outcome:
         visit: Visit = self.state
         name, argument = parse_action(action)
-        bought = False
-        valid = False
+        bought = valid = False
         if name == "search" and argument:
             valid = self.site.search(visit, argument, self._sample)
         elif name == "click" and argument != "search" and argument in self.page.clickables:
@@ -306,17 +302,13 @@ class WebShopEnv(TextEnv):
         return {"instruction": self.task.goal.instruction}
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super().info(outcome)
         visit: Visit = self.state
-        info["goal"] = int(visit.name)
-        info["url"] = visit.url
-        info["available_actions"] = {"has_search_bar": self.page.search_bar, "clickables": list(self.page.clickables)}
-        return info
+        actions = {"has_search_bar": self.page.search_bar, "clickables": list(self.page.clickables)}
+        return super().info(outcome) | {"goal": int(visit.name), "url": visit.url, "available_actions": actions}
 
     def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
         """Return to a snapshot."""
         self._page = None
-        self._played = None
         self._select_goal(int(snapshot.state.name))
         return super().restore(snapshot)
 

@@ -28,52 +28,47 @@ _PLACE, _TWIN, _RISK = 2.0, 8.0, 9.0
 _CEILING = re.compile(r",? and price lower than ([\d.]+) dollars")
 _WORD = re.compile(r"[^\W_]+(?:[.'][^\W_]+)*|\"")
 
+
+def _stems(*texts: str) -> frozenset[str]:
+    return frozenset(analyze(" ".join(texts)))
+
+
 # Words of asking, which say nothing about the product.
-_ASKING = frozenset(
-    analyze(
-        "am i'm i'd i've we're looking look need needs want wants wanted would like buy buying find finding please "
-        "help helps me my you your can could show get got searching search shopping shop ordering purchase hello "
-        "order hi hey there after do does have has having had some any one ones must important importance matters "
-        "most should good nice great suitable suits featuring feature features comes come make makes sister "
-        "brother mother father mom dad wife husband friend daughter son who which where what when how it's them "
-        "they its also need prefer preferably love interested item product something thing things price lower than "
-        "less under dollars us about really very more than just so i in ok okay thanks thank too"
-    )
+_ASKING = _stems(
+    "am i'm i'd i've we're looking look need needs want wants wanted would like buy buying find finding please "
+    "help helps me my you your can could show get got searching search shopping shop ordering purchase hello "
+    "order hi hey there after do does have has having had some any one ones must important importance matters "
+    "most should good nice great suitable suits featuring feature features comes come make makes sister "
+    "brother mother father mom dad wife husband friend daughter son who which where what when how it's them "
+    "they its also need prefer preferably love interested item product something thing things price lower than "
+    "less under dollars us about really very more than just so i in ok okay thanks thank too"
 )
 # Names of options: useful in a query, but a product without them may still be right.
-_NAMES = frozenset(
-    analyze("color colored colour size sized sizes style version flavor flavored scent scented smells fit type option")
+_NAMES = _stems(
+    "color colored colour size sized sizes style version flavor flavored scent scented smells fit type option"
 )
 
 # Words that only option values contain: a product that does not offer them need not be read any further.
-_COLORS = frozenset(
-    analyze(
-        "black white grey gray red blue yellow orange purple pink brown beige navy teal burgundy turquoise maroon "
-        "charcoal lavender fuchsia magenta khaki mustard"
-    )
+_COLORS = _stems(
+    "black white grey gray red blue yellow orange purple pink brown beige navy teal burgundy turquoise maroon "
+    "charcoal lavender fuchsia magenta khaki mustard"
 )
 _CUES = {
-    "style": frozenset(analyze("style version")),
-    "scent": frozenset(analyze("scent scented smells")),
-    "color": frozenset(analyze("color colored colour")),
-    "flavor name": frozenset(analyze("flavor flavored flavour")),
-    "fit type": frozenset(analyze("fit")),
+    "style": _stems("style version"),
+    "scent": _stems("scent scented smells"),
+    "color": _stems("color colored colour"),
+    "flavor name": _stems("flavor flavored flavour"),
+    "fit type": _stems("fit"),
 }
 
 
 def explore_action(page: Page, transcript: Sequence[str], instruction: str) -> str:
-    """Return the next action of a shopper who knows only what was shown.
-
-    Args:
-        page: The open page.
-        transcript: Observations and actions in turn, from the first observation to that of this page.
-        instruction: The instruction of the task.
-    """
+    """Return the next action of a shopper who knows only the instruction and the observations and actions so far."""
     notes = read_transcript(transcript)
     text = _CEILING.sub("", instruction).lower()
     found = _CEILING.findall(instruction)
     ceiling = float(found[-1].rstrip(".")) if found else float("inf")
-    wish = _Wish(text, frozenset(analyze(text)) - _ASKING - _NAMES, ceiling)
+    wish = _Wish(text, _stems(text) - _ASKING - _NAMES, ceiling)
     if notes.view == "start" or not notes.queries:
         return f"search[{_query(text)}]" if notes.view == "start" else "click[Back to Search]"
     if notes.view == "sub":
@@ -87,12 +82,9 @@ def explore_action(page: Page, transcript: Sequence[str], instruction: str) -> s
 class _Wish:
     """What the shopper wants."""
 
-    text: str
-    """The instruction without the price."""
-    terms: frozenset[str]
-    """Its content words, stemmed."""
-    ceiling: float
-    """The price limit."""
+    text: str  # the instruction without the price
+    terms: frozenset[str]  # its content words, stemmed
+    ceiling: float  # the price limit
 
 
 def _fresh(notes: ShopperNotes, wish: _Wish) -> list[str]:
@@ -102,7 +94,7 @@ def _fresh(notes: ShopperNotes, wish: _Wish) -> list[str]:
 
     def promise(asin: str) -> float:
         seen = notes.seen[asin]
-        hits = len(wish.terms & set(analyze(seen.title)))
+        hits = len(wish.terms & _stems(seen.title))
         return hits - _PLACE * seen.place - _TWIN * titles[seen.title] - _RISK * (seen.prices[1] > wish.ceiling)
 
     return sorted(fresh, key=promise, reverse=True)
@@ -126,7 +118,7 @@ def _from_results(notes: ShopperNotes, wish: _Wish) -> str:
 def _lacks(seen: Seen, wish: _Wish) -> frozenset[str]:
     """Return the terms of the wish that neither a product's pages nor its option values contain."""
     values = [value for value in seen.offers if _standing(wish.text, value)]
-    return wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *values])))
+    return wish.terms - _stems(seen.title, *seen.texts, *values)
 
 
 def _close(notes: ShopperNotes, wish: _Wish, asin: str) -> bool:
@@ -158,22 +150,20 @@ def _from_item(page: Page, notes: ShopperNotes, wish: _Wish) -> str:
     if seen is None or seen.opened > 1:
         return buy[0]
     # Option values that are not chosen do not count.
-    missing = wish.terms - set(analyze(" ".join([seen.title, *seen.texts, *choice.values()])))
+    missing = wish.terms - _stems(seen.title, *seen.texts, *choice.values())
     if not missing and seen.prices[0] <= wish.ceiling:
         return buy[0]
     left = _STEPS - notes.steps - len(buy)
     fresh = _fresh(notes, wish)
     shown = notes.seen.values()
-    values = {term for other in shown for term in analyze(" ".join(other.offers))}
-    values -= {term for other in shown for term in analyze(" ".join([other.title, *other.texts]))}
+    values = _stems(*(offer for other in shown for offer in other.offers))
+    values -= _stems(*(text for other in shown for text in (other.title, *other.texts)))
     if not missing & (values | _COLORS):
         if "Features" not in seen.views and left > 1:
             return "click[Features]"
         if "Description" not in seen.views and left > (9 if fresh and len(seen.texts) > 2 else 1):
             return "click[Description]"
-    best = (
-        _best(notes, wish) or notes.asin
-    )  # if a later search found it, no product of that search may have been opened
+    best = _best(notes, wish) or notes.asin  # a later search may have found it, and opened none of its products
     back = 1 + _cost(notes, wish, best)  # steps from here to the purchase of the best product
     if _close(notes, wish, best):
         go_on = len(buy) + left >= back + (2 if best == notes.asin else 0) and (bool(fresh) or best != notes.asin)
@@ -191,16 +181,14 @@ def _best(notes: ShopperNotes, wish: _Wish) -> str:
 
     def fit(asin: str) -> tuple[bool, int, int]:
         seen = notes.seen[asin]
-        offered = [value for value in seen.offers if _standing(wish.text, value)]
-        told = set(analyze(" ".join([seen.title, *seen.texts, *offered])))
-        return seen.prices[0] <= wish.ceiling, len(wish.terms & told), -seen.place
+        return seen.prices[0] <= wish.ceiling, -len(_lacks(seen, wish)), -seen.place
 
     return max((asin for asin, seen in notes.here() if seen.opened), key=fit, default="")
 
 
 def _query(wish: str) -> str:
     """Return the content words of a wish."""
-    words = [word for word in _WORD.findall(wish) if not set(analyze(word)) <= _ASKING]
+    words = [word for word in _WORD.findall(wish) if not _stems(word) <= _ASKING]
     return " ".join(words) or wish.strip() or "anything"
 
 
@@ -227,13 +215,13 @@ def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bo
     taken = [False] * len(words)
     readings = []
     for name, values in options.items():
-        cues = _CUES.get(name, frozenset(analyze(name)))
+        cues = _CUES.get(name) or _stems(name)
         for value in values:
             parts = _WORD.findall(value)
             for at in range(len(words) - len(parts) + 1) if parts else ():
                 end = at + len(parts)
                 if words[at:end] == parts:
-                    near = cues & set(analyze(" ".join([*words[max(at - 3, 0) : at], *words[end : end + 2]])))
+                    near = cues & _stems(*words[max(at - 3, 0) : at], *words[end : end + 2])
                     cue = 2 if near or f"{name}: {value}" in wish else words[at - 1 : at] in (["in"], ["the"])
                     readings.append((cue, len(parts), _standing(wish, value), len(value), -at, name, value))
     chosen: dict[str, str] = {}
@@ -255,34 +243,22 @@ def _standing(wish: str, value: str) -> bool:
 
 
 def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Product) -> str:
-    """Return the next action of a shopper who knows which product the goal was made from.
-
-    Args:
-        page: The open page.
-        transcript: Observations and actions in turn.
-        goal: The goal of the task.
-        product: The goal's product.
-    """
+    """Return the next action of a shopper who knows which product the goal was made from."""
     notes = read_transcript(transcript)
-    queries = [
-        product.title,
-        f"{product.title} {product.description} {' '.join(product.bullets[:1])} {' '.join(goal.attributes)}",
-    ]
+    longer = f"{product.title} {product.description} {' '.join(product.bullets[:1])} {' '.join(goal.attributes)}"
     if notes.view == "start" or not notes.queries:
-        return f"search[{queries[0]}]" if notes.view == "start" else "click[Back to Search]"
+        return f"search[{product.title}]" if notes.view == "start" else "click[Back to Search]"
     if notes.view == "results":
         if product.asin.lower() in page.clickables:
             return f"click[{product.asin}]"
         if notes.page < _PAGES and "next >" in page.clickables:
             return "click[Next >]"
-        return f"search[{queries[len(notes.queries) % 2]}]"
+        return f"search[{longer if len(notes.queries) % 2 else product.title}]"
     if notes.view == "sub" or notes.asin.lower() != product.asin.lower():
         return "click[< Prev]"
     options = _options(page)
-    if isinstance(goal.options, Mapping):
-        wanted = dict(goal.options)
-    else:
-        wanted = {}
+    wanted = dict(goal.options) if isinstance(goal.options, Mapping) else {}
+    if not isinstance(goal.options, Mapping):
         for value in goal.options:
             name = next((n for n, values in options.items() if value in values and n not in wanted), None)
             if name is not None:
@@ -295,13 +271,7 @@ def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Pr
 
 
 def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
-    """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon.
-
-    Args:
-        page: The open page.
-        right: The expert's action.
-        rng: Draws the mistake.
-    """
+    """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon."""
     if page.search_bar:
         words = right.removeprefix("search[").removesuffix("]").split()
         kept = [word for word in words if rng.random() < 0.5] or words[:1]

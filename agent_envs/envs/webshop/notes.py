@@ -19,44 +19,28 @@ class Seen:
     """What the pages have shown about a product."""
 
     title: str
-    prices: tuple[float, float]
-    """The lowest and the highest price shown."""
-    page: int
-    """The page of results that listed it."""
-    place: int
-    """The number of products listed before it."""
-    search: int
-    """The number of the last search that found it."""
-    texts: list[str] = field(default_factory=list)
-    """The texts of its sub-pages."""
-    offers: list[str] = field(default_factory=list)
-    """The names and values of its options."""
-    opened: int = 0
-    """How often it was opened."""
-    views: set[str] = field(default_factory=set)
-    """The sub-pages that were opened."""
+    prices: tuple[float, float]  # the lowest and the highest price shown
+    page: int  # the page of results that listed it
+    place: int  # the number of products listed before it
+    search: int  # the number of the last search that found it
+    texts: list[str] = field(default_factory=list)  # the texts of its sub-pages
+    offers: list[str] = field(default_factory=list)  # the names and values of its options
+    opened: int = 0  # how often it was opened
+    views: set[str] = field(default_factory=set)  # the sub-pages that were opened
 
 
 @dataclass(slots=True)
 class ShopperNotes:
     """What a transcript has shown."""
 
-    seen: dict[str, Seen] = field(default_factory=dict)
-    """The products shown, by id."""
-    queries: list[str] = field(default_factory=list)
-    """The search queries."""
-    view: str = "start"
-    """The open page: "start", "results", "item", "sub" or "done"."""
-    page: int = 0
-    """The last open page of results."""
-    pages: int = 0
-    """The furthest page of results so far."""
-    asin: str = ""
-    """The id of the open product."""
-    clicks: list[str] = field(default_factory=list)
-    """The clicks since it was opened."""
-    steps: int = 0
-    """The number of actions so far."""
+    seen: dict[str, Seen] = field(default_factory=dict)  # the products shown, by id
+    queries: list[str] = field(default_factory=list)  # the search queries
+    view: str = "start"  # the open page: "start", "results", "item", "sub" or "done"
+    page: int = 0  # the last open page of results
+    pages: int = 0  # the furthest page of results so far
+    asin: str = ""  # the id of the open product
+    clicks: list[str] = field(default_factory=list)  # the clicks since it was opened
+    steps: int = 0  # the number of actions so far
 
     def here(self) -> list[tuple[str, Seen]]:
         """Return the products of the last search that were shown."""
@@ -72,12 +56,8 @@ def read_transcript(transcript: Sequence[str]) -> ShopperNotes:
     ('results', ['lamp'], 'A lamp', (5.0, 9.0))
     """
     notes = ShopperNotes(steps=len(transcript) // 2)
-    action = ""
-    for position, text in enumerate(transcript):
-        if position % 2:
-            action = text
-        else:
-            _read(notes, action, _tokens(text))
+    for observation, action in zip(transcript[::2], ["", *transcript[1::2]], strict=False):
+        _read(notes, action, _tokens(observation))
     return notes
 
 
@@ -108,19 +88,15 @@ def _read(notes: ShopperNotes, action: str, tokens: list[str]) -> None:
         notes.view, notes.clicks = "item", []
         _note_item(notes, tokens)
     elif clicked in _SUB_PAGES and notes.view == "item":
-        notes.view = "sub"
-        _note(notes, clicked.title(), tokens[4:])
+        notes.view, view = "sub", clicked.title()
+        seen = notes.seen.get(notes.asin)
+        if seen is not None and view not in seen.views:
+            seen.views.add(view)
+            seen.texts += tokens[4:]
     elif notes.view == "item":
         notes.clicks.append(clicked)
     elif clicked == "< prev":
         notes.view = "item"
-
-
-def _note(notes: ShopperNotes, view: str, texts: list[str]) -> None:
-    seen = notes.seen.get(notes.asin)
-    if seen is not None and view not in seen.views:
-        seen.views.add(view)
-        seen.texts += texts
 
 
 def _note_item(notes: ShopperNotes, tokens: list[str]) -> None:

@@ -22,7 +22,6 @@ Tagger = Callable[[str], Sequence[str]]
 
 TAGGERS = ("default", "rule", "spacy")
 _MODEL = "en_core_web_sm"
-_REMEMBERED = 1 << 14
 _UNIT = 2  # letters of a unit: "4 K", "10 oz"
 _NOT_NOUN_ENDINGS = ("ing", "ly", "ed", "able", "ible", "ful", "less", "ous", "ish")
 
@@ -33,16 +32,9 @@ def rule_nouns(title: str) -> tuple[str, ...]:
     >>> rule_nouns("Tindel Durable Floor Lamp, Assembly Required & Gift (2 Pcs)")
     ('tindel', 'floor', 'lamp', 'required', 'gift', 'pcs')
     """
-    return tuple(token for token in map(str.lower, tokenize(title)) if _is_noun(token))
-
-
-def _is_noun(token: str) -> bool:
-    return (
-        any(map(str.isalnum, token))
-        and not any(map(str.isdigit, token))
-        and token not in _word_lists()[0]
-        and not token.endswith(("ing", "ly"))
-    )
+    tokens = [token for token in map(str.lower, tokenize(title)) if any(map(str.isalnum, token))]
+    listed = _word_lists()[0]
+    return tuple(t for t in tokens if not (any(map(str.isdigit, t)) or t in listed or t.endswith(("ing", "ly"))))
 
 
 @functools.cache
@@ -78,24 +70,18 @@ def check_tagger(name: str) -> None:
 
 @functools.lru_cache(maxsize=8)
 def open_tagger(name: str) -> Tagger:
-    """Return the tagger with this name.
-
-    Raises:
-        ConfigError: There is no such tagger or function.
-        MissingExtraError: "spacy" needs spaCy.
-    """
+    """Return the tagger with this name. Raises ConfigError if there is none, MissingExtraError if it needs spaCy."""
     check_tagger(name)
     if name == "default":
-        return functools.lru_cache(maxsize=_REMEMBERED)(_default_nouns)
-    if name == "rule":
-        return functools.lru_cache(maxsize=_REMEMBERED)(rule_nouns)
-    if name == "spacy":
-        return _spacy_nouns()
-    return _checked(name, load_function(name, "tagger"))
+        nouns: Tagger = _default_nouns
+    elif name == "rule":
+        nouns = rule_nouns
+    else:
+        nouns = _spacy_nouns() if name == "spacy" else _checked(name, load_function(name, "tagger"))
+    return functools.lru_cache(maxsize=1 << 14)(nouns)
 
 
 def _checked(name: str, function: Callable[[str], Any]) -> Tagger:
-    @functools.lru_cache(maxsize=_REMEMBERED)
     def nouns(title: str) -> tuple[str, ...]:
         try:
             result = function(title)
@@ -121,8 +107,4 @@ def _spacy_nouns() -> Tagger:
             f"spaCy's model {_MODEL!r} is not installed; install it with: python -m spacy download {_MODEL}"
         ) from e
 
-    @functools.lru_cache(maxsize=_REMEMBERED)
-    def nouns(title: str) -> tuple[str, ...]:
-        return tuple(token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN"))
-
-    return nouns
+    return lambda title: tuple(token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN"))

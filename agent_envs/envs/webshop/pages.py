@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
 
 from agent_envs.datasets.webshop.products import Product
@@ -10,47 +9,33 @@ from agent_envs.envs.webshop.site import Page, Visit
 
 __all__ = ["MODES", "page_html", "page_text"]
 
-_SEPARATOR = " [SEP] "
-
-
-def _plain(page: Page, visit: Visit) -> str:
-    return _SEPARATOR.join([text.strip() for _, text in page.texts])
-
-
-def _rich(page: Page, visit: Visit) -> str:
-    lines: list[str] = []
-    clicked: list[str] = []
-    for kind, text in page.texts:
-        if kind == "button":
-            lines.append(f"[button] {text} [button_]")
-        elif kind == "option":
-            # Like the original, look for the quoted value in the page's address, where JSON escapes quotes and accents.
-            if f'"{text}"' in visit.url:
-                lines.append(f"  [clicked button] {text} [clicked button_]")
-                clicked.append(f"You have clicked {text}.")
-            else:
-                lines.append(f"  [button] {text} [button_]")
-        elif kind == "product":
-            mark = "clicked button" if text in visit.visited else "button"
-            lines.append(f"\n[{mark}] {text} [{mark}_]")
-        else:
-            lines.append(text)
-    return "\n".join([*reversed(clicked), *lines, ""])
-
-
-MODES: dict[str, Callable[[Page, Visit], str]] = {"text": _plain, "text_rich": _rich}
-"""The writer of each observation mode."""
+MODES = ("text", "text_rich")
+_INDENT = {"button": "", "option": "  ", "product": "\n"}  # text_rich
 
 
 def page_text(page: Page, visit: Visit, mode: str) -> str:
-    """Write a page as an observation.
+    """Write a page as an observation in one of MODES.
 
     >>> from agent_envs.envs.webshop.site import Text
     >>> page = Page((Text("text", "WebShop"), Text("button", "Search")), {"search": ""}, True)
     >>> page_text(page, Visit("0", "buy a lamp"), "text"), page_text(page, Visit("0", "buy a lamp"), "text_rich")
     ('WebShop [SEP] Search', 'WebShop\\n[button] Search [button_]\\n')
     """
-    return MODES[mode](page, visit)
+    if mode == "text":
+        return " [SEP] ".join([text.strip() for _, text in page.texts])
+    lines: list[str] = []
+    clicked: list[str] = []
+    for kind, text in page.texts:
+        if kind == "text":
+            lines.append(text)
+            continue
+        # Like the original, look for the quoted value in the page's address, where JSON escapes quotes and accents.
+        chosen = text in visit.visited if kind == "product" else kind == "option" and f'"{text}"' in visit.url
+        mark = "clicked button" if chosen else "button"
+        lines.append(f"{_INDENT[kind]}[{mark}] {text} [{mark}_]")
+        if chosen and kind == "option":
+            clicked.append(f"You have clicked {text}.")
+    return "\n".join([*reversed(clicked), *lines, ""])
 
 
 _STYLE = """
@@ -62,14 +47,7 @@ img { max-width: 12em; max-height: 12em; display: block } footer { color: #666; 
 
 
 def page_html(page: Page, visit: Visit, product: Product | None = None, note: str = "") -> str:
-    """Write a page as an HTML document, with all text escaped.
-
-    Args:
-        page: The page.
-        visit: The visit to the shop.
-        product: The page's product, for its picture.
-        note: A line at the bottom, such as the last action.
-    """
+    """Write a page as an HTML document, with all text escaped: the product's picture, the texts and a note below."""
     body = []
     image = product.image if product else ""
     if image.startswith(("https://", "http://")):

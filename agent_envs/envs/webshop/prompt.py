@@ -6,8 +6,7 @@ from agent_envs.prompts.templates import NONE, PromptView, one_line, sections
 
 __all__ = ["SEARCH", "webshop_prompt"]
 
-SEARCH = "search[...]"
-"""How `available_actions()` writes a search."""
+SEARCH = "search[...]"  # how `available_actions()` writes a search
 
 
 def webshop_prompt(view: PromptView) -> str:

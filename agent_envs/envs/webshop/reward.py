@@ -16,21 +16,15 @@ from agent_envs.envs.webshop.words import words
 __all__ = ["REWARDS", "SUCCESS", "basic_color", "purchase_reward", "step_reward"]
 
 REWARDS = ("official", "agentr1")
-SUCCESS = 0.999
-"""The least score of a purchase that counts as success."""
+SUCCESS = 0.999  # the least score of a purchase that counts as success
 _RIGHT, _INVALID = 10.0, -0.1  # reward="agentr1"
 
 
 def step_reward(name: str, score: float, *, valid: bool) -> float:
-    """Return the reward of an action.
+    """Return the reward, one of REWARDS by name, of an action with an official score (0 before the purchase).
 
     >>> step_reward("agentr1", 1.0, valid=True), step_reward("agentr1", 0.5, valid=True)
     (10.0, 0.0)
-
-    Args:
-        name: One of REWARDS.
-        score: The official reward, 0 before the purchase.
-        valid: Whether the action was carried out.
     """
     return score if name == "official" else _RIGHT * (score >= SUCCESS) + _INVALID * (not valid)
 
@@ -47,29 +41,17 @@ def basic_color(option: str) -> str:
 def purchase_reward(
     product: Product, goal: Goal, price: float, options: Mapping[str, str], tagger: Tagger
 ) -> tuple[float, dict[str, Any]]:
-    """Return the official reward for a purchase, and its parts.
+    """Return the official reward for a purchase with the chosen values by option name, and the parts of the reward.
 
-    Args:
-        product: The product bought.
-        goal: The goal of the task.
-        price: The product's price.
-        options: The chosen values by option name.
-        tagger: Finds the nouns of a title.
-
-    Returns:
-        The reward, and r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score.
-        r_option is missing if the goal has no options, r_price if its price limit is not above 0.
+    The parts are r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score.
+    r_option is missing if the goal has no options, r_price if its price limit is not above 0.
     """
     kind = _type_reward(product, goal, tagger)
     attributes = sum(_has_attribute(product, wanted) for wanted in goal.attributes)
     chosen = _options_matched(options, goal)
     cheap = price <= goal.price_upper if goal.price_upper > 0 else None
     asked = len(goal.attributes) + len(goal.options) + 1
-    info = {
-        **kind,
-        "r_att": attributes / max(1, len(goal.attributes)),
-        "w_att": len(goal.attributes) / asked,
-    }
+    info = {**kind, "r_att": attributes / max(1, len(goal.attributes)), "w_att": len(goal.attributes) / asked}
     if goal.options:
         info["r_option"] = chosen / len(goal.options)
         info["w_option"] = len(goal.options) / asked
@@ -89,12 +71,8 @@ def _type_reward(product: Product, goal: Goal, tagger: Tagger) -> dict[str, Any]
     r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
     if title_score < 0.1:
         r_type = 0.1 if title_score else 0.0
-    return {
-        "r_type": r_type,
-        "query_match": query_match,
-        "category_match": category_match,
-        "title_score": title_score,
-    }
+    matches = {"query_match": query_match, "category_match": category_match, "title_score": title_score}
+    return {"r_type": r_type, **matches}
 
 
 def _levels(product_category: str) -> set[str]:
@@ -102,11 +80,8 @@ def _levels(product_category: str) -> set[str]:
 
 
 def _has_attribute(product: Product, wanted: str) -> bool:
-    return (
-        any(alike(attribute, wanted) for attribute in product.attributes)
-        or wanted in product.title.lower()
-        or wanted in " ".join(product.bullets).lower()
-        or wanted in product.description.lower()
+    return any(alike(attribute, wanted) for attribute in product.attributes) or any(
+        wanted in text.lower() for text in (product.title, " ".join(product.bullets), product.description)
     )
 
 

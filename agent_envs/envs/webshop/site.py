@@ -34,43 +34,29 @@ class Text(NamedTuple):
 class Visit:
     """One visit to the shop: everything that changes in an episode."""
 
-    name: str
-    """The goal's number, as in the addresses."""
-    instruction: str
-    """The goal's instruction, which is on every page."""
-    view: str = "search"
-    """The page: "search", "results", "item", one of SUB_PAGES, or "done"."""
-    url: str = ""
-    """Its address."""
-    query: str = ""
-    """The last search query, in lower case."""
-    page: int = 0
-    """The page of results."""
-    found: Sequence[str] = ()
-    """The products found, best first."""
-    asin: str = ""
-    """The id of the open product."""
-    visited: set[str] = field(default_factory=set)
-    """The products opened since the start page."""
-    options: dict[str, str] = field(default_factory=dict)
-    """The chosen values by option name."""
-    reward: float = 0.0
-    """The official reward of the purchase."""
-    reward_info: dict[str, Any] = field(default_factory=dict)
-    """Its parts."""
+    name: str  # the goal's number, as in the addresses
+    instruction: str  # the goal's instruction, which is on every page
+    view: str = "search"  # the page: "search", "results", "item", one of SUB_PAGES, or "done"
+    url: str = ""  # its address
+    query: str = ""  # the last search query, in lower case
+    page: int = 0  # the page of results
+    found: Sequence[str] = ()  # the products found, best first
+    asin: str = ""  # the id of the open product
+    visited: set[str] = field(default_factory=set)  # the products opened since the start page
+    options: dict[str, str] = field(default_factory=dict)  # the chosen values by option name
+    reward: float = 0.0  # the official reward of the purchase
+    reward_info: dict[str, Any] = field(default_factory=dict)  # its parts
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page of the shop."""
 
-    texts: tuple[Text, ...]
-    """Its texts in order."""
+    texts: tuple[Text, ...]  # its texts in order
     clickables: Mapping[str, str]
     """What can be clicked, in lower case and the original's order, with its kind: "" for a button, "=" for a product,
     "." and an option's name for one of its values."""
-    search_bar: bool
-    """Whether it is the start page."""
+    search_bar: bool  # whether it is the start page
 
 
 def parse_action(action: str) -> tuple[str, str]:
@@ -87,13 +73,7 @@ def parse_action(action: str) -> tuple[str, str]:
 
 
 class Site:
-    """The pages of a shop. It holds no state of an episode.
-
-    Args:
-        catalog: The products.
-        buy: Returns the reward of a purchase, and its parts.
-        show_attributes: Whether item pages have the original's button Attributes.
-    """
+    """The pages of a shop. It holds no state of an episode. `buy` returns the reward of a purchase, and its parts."""
 
     def __init__(
         self,
@@ -115,12 +95,9 @@ class Site:
         return visit
 
     def search(self, visit: Visit, query: str, sample: Callable[[int], Iterable[int]]) -> bool:
-        """Search; return False if the query is one of the original's commands without its argument.
+        """Search for a query in lower case; return False if it is one of the original's commands without its argument.
 
-        Args:
-            visit: The visit.
-            query: The query in lower case.
-            sample: Draws the numbers of products for the command `<r>`.
+        `sample` draws the numbers of products for the command `<r>`.
         """
         words = query.split(" ")
         rest = " ".join(words[1:]).strip()
@@ -136,8 +113,7 @@ class Site:
             found = self.catalog.where("query", rest)
         else:
             found = self.catalog.search(query, FOUND)
-        visit.query = query
-        visit.found = found
+        visit.query, visit.found = query, found
         self._results(visit, 1)
         return True
 
@@ -145,7 +121,8 @@ class Site:
         """Click on something on the page; return whether it was a purchase, which ends the episode."""
         at = _page_name(visit.url)
         if name == _BUY:
-            self._done(visit)
+            visit.view, visit.url = "done", f"{BASE_URL}/done/{visit.name}/{visit.asin}/{visit.options}"
+            visit.reward, visit.reward_info = self._buy(visit, self._product(visit.asin))
             return True
         if name == _HOME:
             self._home(visit)
@@ -156,7 +133,8 @@ class Site:
         elif name == _BACK and at == "item_page":
             self._results(visit, visit.page)
         elif name in _SUB_PAGE_OF:
-            self._sub_page(visit, _SUB_PAGE_OF[name])
+            visit.view = _SUB_PAGE_OF[name]
+            visit.url = f"{BASE_URL}/item_sub_page/{_item_path(visit)}/{visit.view}/{visit.options}"
         else:
             kind = page.clickables[name]
             if kind == "=":
@@ -164,7 +142,7 @@ class Site:
                 visit.visited.add(visit.asin)
             elif kind.startswith("."):
                 visit.options[kind[1:].lower()] = name
-            self._item(visit)
+            visit.view, visit.url = "item", f"{BASE_URL}/item_page/{_item_path(visit)}/{json.dumps(visit.options)}"
         return False
 
     def _home(self, visit: Visit) -> None:
@@ -174,22 +152,7 @@ class Site:
 
     def _results(self, visit: Visit, page: int) -> None:
         visit.view, visit.page, visit.asin, visit.options = "results", page, "", {}
-        visit.url = f"{BASE_URL}/search_results/{visit.name}/{_in_url(visit.query)}/{page}"
-
-    def _item(self, visit: Visit) -> None:
-        visit.view = "item"
-        options = json.dumps(visit.options)
-        where = f"{visit.name}/{visit.asin}/{_in_url(visit.query)}/{visit.page}"
-        visit.url = f"{BASE_URL}/item_page/{where}/{options}"
-
-    def _sub_page(self, visit: Visit, view: str) -> None:
-        visit.view = view
-        where = f"{visit.name}/{visit.asin}/{_in_url(visit.query)}/{visit.page}"
-        visit.url = f"{BASE_URL}/item_sub_page/{where}/{view}/{visit.options}"
-
-    def _done(self, visit: Visit) -> None:
-        visit.view, visit.url = "done", f"{BASE_URL}/done/{visit.name}/{visit.asin}/{visit.options}"
-        visit.reward, visit.reward_info = self._buy(visit, self._product(visit.asin))
+        visit.url = f"{BASE_URL}/search_results/{visit.name}/{visit.query.replace(' ', '+')}/{page}"
 
     # -- what pages show ------------------------------------------------------------------------------------------
 
@@ -205,8 +168,12 @@ class Site:
 
     def _texts(self, visit: Visit) -> Iterable[tuple[str, str]]:
         if visit.view == "search":
-            yield from (("text", "WebShop"), ("text", "Instruction: "), ("text", visit.instruction))
-            yield "button", "Search"
+            yield from (
+                ("text", "WebShop"),
+                ("text", "Instruction: "),
+                ("text", visit.instruction),
+                ("button", "Search"),
+            )
             return
         if visit.view == "done":
             yield from (("text", text) for text in _receipt(visit))
@@ -256,16 +223,12 @@ def _page_name(url: str) -> str:
     return next((name for name in ("search_results", "item_page", "item_sub_page", "done") if name in url), "")
 
 
-def _in_url(query: str) -> str:
-    return query.replace(" ", "+")
+def _item_path(visit: Visit) -> str:
+    return f"{visit.name}/{visit.asin}/{visit.query.replace(' ', '+')}/{visit.page}"
 
 
 def _as_read(text: str) -> str:
-    """Return a text as the original's HTML parser reads it: white space alone is " ", or "" if it has a line break.
-
-    >>> _as_read(" a "), _as_read("  "), _as_read(" \\n ")
-    (' a ', ' ', '')
-    """
+    """Return a text as the original's HTML parser reads it: white space alone is " ", or "" if it has a line break."""
     if text.strip(_SPACES):
         return text
     return "" if "\n" in text or not text else " "
