@@ -25,15 +25,13 @@ from agent_envs.datasets.papersearch.generated.queries import generated_queries
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, query_rows
 from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.envs.papersearch.episode import (
-    ERROR_TEXT,
-    MAX_SHOWN_QUERY,
     ExpandTool,
     FinishTool,
     Found,
     PaperState,
     Pooled,
     SearchPapersTool,
-    one_line,
+    rejection,
     render_papers,
 )
 from agent_envs.envs.papersearch.expert import expert_text, wrong_text
@@ -205,9 +203,8 @@ class PaperSearchEnv(ToolEnv):
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector)
-        self.registry = ToolRegistry(
-            [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
-        )
+        tools = [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
+        self.registry = ToolRegistry(tools)
         if self.data != "generated":
             return query_rows(self.data, self.split)
         return generated_queries(self.split, self.papers, self.hidden)
@@ -304,8 +301,7 @@ class PaperSearchEnv(ToolEnv):
         if found.kind == "finish":
             return "The search ends."
         if status != OK:
-            asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
-            return ERROR_TEXT[status, found.kind].format(asked=repr(asked))
+            return rejection(found, status)
         head = f"{self.state.history[-1]}: {len(found.papers)} found, {len(new)} new"
         if not new:
             return head

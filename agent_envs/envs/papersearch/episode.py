@@ -15,7 +15,6 @@ from agent_envs.tools import Tool
 from agent_envs.tools.base import string_parameter
 
 __all__ = [
-    "ERROR_TEXT",
     "ExpandTool",
     "FinishTool",
     "Found",
@@ -24,6 +23,7 @@ __all__ = [
     "SearchPapersTool",
     "one_line",
     "query_key",
+    "rejection",
     "render_papers",
 ]
 
@@ -224,9 +224,13 @@ class FinishTool(Tool):
         return Found(self.name, "", OK)
 
 
-ERROR_TEXT = {
+_REJECTIONS = {
     (REPEATED, "search"): "error: this was searched for before: {asked}",
     (REPEATED, "expand"): "error: the paper {asked} was expanded before",
     (UNKNOWN, "expand"): "error: the pool has no paper {asked}; expected the id of one that was shown",
 }
-"""The text of a call that was not carried out, by its status and tool."""
+
+
+def rejection(found: Found, status: str) -> str:
+    """Return the text of a call that was not carried out, by its status and tool."""
+    return _REJECTIONS[status, found.kind].format(asked=repr(one_line(found.asked)[:MAX_SHOWN_QUERY]))

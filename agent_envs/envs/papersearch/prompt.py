@@ -11,7 +11,6 @@ INSTRUCTIONS = (
     "and citations; several calls at once run side by side. What fits the query joins the pool. When nothing more is "
     "to be found, end the search with the tool finish, or with a text without a call."
 )
-"""How to act."""
 
 
 def papersearch_prompt(view: PromptView) -> str:

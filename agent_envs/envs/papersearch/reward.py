@@ -31,7 +31,6 @@ __all__ = [
 OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
 
 MIN_SCORE = 0.01  # the least score with which a paper joins the pool
-
 SUCCESS_RECALL = 0.9  # the least recall that counts as success
 
 _REPEATED = -0.5
@@ -97,10 +96,6 @@ def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, 
     """Return precision, recall, recall_at_20, _50 and _100, and f1 of titles, best first; 0 if none is found or wanted.
 
     Titles are compared by `title_key`, and each counts once, however often it is found.
-
-    >>> metrics = retrieval_metrics(["Deep Parsing", "Seas", "deep parsing!"], ["Deep parsing", "Shallow parsing"])
-    >>> metrics["precision"], metrics["recall"], metrics["recall_at_20"], metrics["f1"]
-    (0.5, 0.5, 0.5, 0.5)
     """
     wanted = set(map(title_key, golds))
     found = list(dict.fromkeys(map(title_key, ranked)))

@@ -1,7 +1,4 @@
-"""What a policy is told of question answering: the instructions, and the prompt rebuilt at every step.
-
-The rebuilt prompt follows Agent-R1's HotpotQA flow.
-"""
+"""What a policy is told of question answering: the instructions, and Agent-R1's prompt rebuilt at every step."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ INSTRUCTIONS = {
         "answer, a few words only, between <answer> and </answer>."
     ),
 }
-"""How to act, by style."""
 
 _PASSAGE_CHARS = 1200
 

@@ -142,12 +142,7 @@ def read_fact(fact: str, text: str) -> Mention | None:
 
 
 def find_article(mention: Mention, pages: Mapping[str, str]) -> str | None:
-    """Return the title of the article about a thing among pages (title to text), or None.
-
-    >>> pages = {"Rubox (novel)": "Rubox is a novel.", "Rubox (film)": "Rubox is a film.", "Suful": "Suful is a town."}
-    >>> find_article(Mention("Rubox", "film"), pages), find_article(Mention("Pigam"), pages)
-    ('Rubox (film)', None)
-    """
+    """Return the title of the article about a thing among pages (title to text), or None."""
     wanted = normalize_answer(mention.name)
     for title, text in pages.items():
         base, bracket, noun = title.removesuffix(")").partition(" (")

@@ -20,11 +20,7 @@ _TAGS = ("think", "tool_call", "answer")
 
 
 def answer_scores(answer: str, golds: Sequence[str]) -> dict[str, float]:
-    """Return em, f1 and sub_em of a final answer, each from 0 to 1.
-
-    >>> answer_scores("in Paris", ["Paris"])
-    {'em': 0.0, 'f1': 0.6666666666666666, 'sub_em': 1.0}
-    """
+    """Return em, f1 and sub_em of a final answer, each from 0 to 1."""
     em = exact_match(answer, golds) if answer else 0.0
     return {"em": em, "f1": f1(answer, golds), "sub_em": substring_match(answer, golds)}
 
@@ -63,8 +59,6 @@ def qa_format(turns: Sequence[str], golds: Sequence[str], text: str | None = Non
     >>> search = '<think>Where?</think><tool_call>{"name": "search"}</tool_call>'
     >>> qa_format([search, "<think>So.</think><answer>in Paris</answer>"], ["Paris"])
     1.0
-    >>> qa_format(["<think>So.</think><answer>Rome</answer>"], ["Paris"]), qa_format(["Paris"], ["Paris"])
-    (-0.5, -1.0)
     """
     last = turns[-1] if turns else ""
     ending = _LAST_TURN.fullmatch(last.strip()) if _single_tags(last, "think", "answer") else None

@@ -136,11 +136,11 @@ def _pieces(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
 @functools.cache
 def _marked() -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the known texts with marks, such as emoticons, by the tokens into which the rules would split them."""
-    marked = {}
-    for text, pieces in token_pieces().items():
-        if _PREFIX.match(text) or _SUFFIX.search(text) or _INFIX.search(text):
-            marked[tuple(_affixes(text, {}))] = pieces
-    return marked
+    return {
+        tuple(_affixes(text, {})): pieces
+        for text, pieces in token_pieces().items()
+        if _PREFIX.match(text) or _SUFFIX.search(text) or _INFIX.search(text)
+    }
 
 
 def _joined(tokens: list[str]) -> list[str]:

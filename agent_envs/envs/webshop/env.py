@@ -168,8 +168,6 @@ class WebShopEnv(TextEnv):
         self._played: WebShopTasks | None = None
         self._page: Page | None = None
 
-    # -- what is shopped -----------------------------------------------------------------------------------------
-
     def open_tasks(self) -> WebShopTasks:
         from agent_envs.datasets.webshop.catalog import open_catalog
 
@@ -219,14 +217,10 @@ class WebShopEnv(TextEnv):
             self._page = self.site.page(self.state)
         return self._page
 
-    # -- the episode ---------------------------------------------------------------------------------------------
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin a task: goal ``options["index"]`` of the split, ``options["goal"]`` of the whole list, or a random one.
 
-        Raises:
-            TaskIndexError: There is no goal with this number.
-            ConfigError: ``options`` contains other keys, both of these, or a number that is not an integer.
+        Raises TaskIndexError if there is no such goal, ConfigError for other options, both, or not an integer.
         """
         options = dict(options or {})
         number = options.pop("goal", None)

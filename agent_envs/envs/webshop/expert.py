@@ -1,8 +1,4 @@
-"""WebShop's experts: they search, open products, read their pages, choose options and buy.
-
-`expert="explore"` knows only the instruction and the transcript, so it can continue from any point of an episode.
-`expert="oracle"` knows which product the goal was made from.
-"""
+"""WebShop's experts: they search, read pages, choose options and buy, and can continue from any point of an episode."""
 
 from __future__ import annotations
 

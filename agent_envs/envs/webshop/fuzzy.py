@@ -29,11 +29,7 @@ def token_set_ratio(first: object, second: object) -> int:
 
 
 def alike(first: object, second: object, above: int = 85) -> bool:
-    """Return whether `token_set_ratio` is above a threshold.
-
-    >>> alike("natural hair", "hair, natural"), alike("long lasting", "long sleeve")
-    (True, False)
-    """
+    """Return whether `token_set_ratio` is above a threshold."""
     if isinstance(first, str) and isinstance(second, str):
         return _alike(first, second, above)
     return _decide(first, second, above)

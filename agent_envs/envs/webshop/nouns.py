@@ -1,8 +1,4 @@
-"""Finds the nouns of a product's title, the part of WebShop's reward that the original leaves to a spaCy model.
-
-Taggers by name: "default" (below, no dependencies), "rule" (the fixed rule of the parity traces) and "spacy" (the
-original's model en_core_web_sm); or "module:function", a function from a title to its nouns.
-"""
+"""Finds the nouns of a product's title, the part of WebShop's reward that the original leaves to a spaCy model."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ _NOT_NOUN_ENDINGS = ("ing", "ly", "ed", "able", "ible", "ful", "less", "ous", "i
 
 
 def rule_nouns(title: str) -> tuple[str, ...]:
-    """Return the tokens with a letter and no digit that are not listed and end in neither ing nor ly.
+    """Return the nouns by the fixed rule of the parity traces: tokens without digits, not listed, not in -ing or -ly.
 
     >>> rule_nouns("Tindel Durable Floor Lamp, Assembly Required & Gift (2 Pcs)")
     ('tindel', 'floor', 'lamp', 'required', 'gift', 'pcs')

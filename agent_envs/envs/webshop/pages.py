@@ -14,13 +14,7 @@ _INDENT = {"button": "", "option": "  ", "product": "\n"}  # text_rich
 
 
 def page_text(page: Page, visit: Visit, mode: str) -> str:
-    """Write a page as an observation in one of MODES.
-
-    >>> from agent_envs.envs.webshop.site import Text
-    >>> page = Page((Text("text", "WebShop"), Text("button", "Search")), {"search": ""}, True)
-    >>> page_text(page, Visit("0", "buy a lamp"), "text"), page_text(page, Visit("0", "buy a lamp"), "text_rich")
-    ('WebShop [SEP] Search', 'WebShop\\n[button] Search [button_]\\n')
-    """
+    """Write a page as an observation in one of MODES."""
     if mode == "text":
         return " [SEP] ".join([text.strip() for _, text in page.texts])
     lines: list[str] = []

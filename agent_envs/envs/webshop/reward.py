@@ -30,11 +30,7 @@ def step_reward(name: str, score: float, *, valid: bool) -> float:
 
 
 def basic_color(option: str) -> str:
-    """Return the first of the basic colours that the option contains, or the option.
-
-    >>> basic_color("wine red"), basic_color("3x-large"), basic_color("stainless steel")
-    ('red', '3x-large', 'steel')
-    """
+    """Return the first of the basic colours that the option contains, or the option."""
     return next((color for color in words("colors") if color in option), option)
 
 

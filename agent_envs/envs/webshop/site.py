@@ -48,6 +48,9 @@ class Visit:
     reward_info: dict[str, Any] = field(default_factory=dict)  # its parts
 
 
+Buy = Callable[[Visit, Product], tuple[float, dict[str, Any]]]  # to the reward of a purchase, and its parts
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page of the shop."""
@@ -73,44 +76,31 @@ def parse_action(action: str) -> tuple[str, str]:
 
 
 class Site:
-    """The pages of a shop. It holds no state of an episode. `buy` returns the reward of a purchase, and its parts."""
+    """The pages of a shop. It holds no state of an episode."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        buy: Callable[[Visit, Product], tuple[float, dict[str, Any]]],
-        *,
-        show_attributes: bool = False,
-    ) -> None:
+    def __init__(self, catalog: Catalog, buy: Buy, *, show_attributes: bool = False) -> None:
         self.catalog = catalog
         self._buy = buy
         self._buttons = SUB_PAGES if show_attributes else SUB_PAGES[:-1]
 
-    # -- what actions do ------------------------------------------------------------------------------------------
-
     def start(self, name: str, instruction: str) -> Visit:
         """Begin a visit."""
-        visit = Visit(name, instruction)
-        self._home(visit)
-        return visit
+        return Visit(name, instruction, url=f"{BASE_URL}/{name}")
 
     def search(self, visit: Visit, query: str, sample: Callable[[int], Iterable[int]]) -> bool:
         """Search for a query in lower case; return False if it is one of the original's commands without its argument.
 
         `sample` draws the numbers of products for the command `<r>`.
         """
-        words = query.split(" ")
-        rest = " ".join(words[1:]).strip()
-        if words[0] == "<r>":
+        command, space, rest = query.partition(" ")
+        if command == "<r>":
             found: Sequence[str] = [self.catalog.product_at(number).asin for number in sample(FOUND)]
-        elif words[0] == "<a>":
-            found = self.catalog.where("attribute", rest)
-        elif words[0] == "<c>":
-            if len(words) < 2:
+        elif command in ("<a>", "<q>"):
+            found = self.catalog.where("attribute" if command == "<a>" else "query", rest.strip())
+        elif command == "<c>":
+            if not space:
                 return False
-            found = self.catalog.where("category", words[1].strip())
-        elif words[0] == "<q>":
-            found = self.catalog.where("query", rest)
+            found = self.catalog.where("category", rest.partition(" ")[0].strip())
         else:
             found = self.catalog.search(query, FOUND)
         visit.query, visit.found = query, found
@@ -153,8 +143,6 @@ class Site:
     def _results(self, visit: Visit, page: int) -> None:
         visit.view, visit.page, visit.asin, visit.options = "results", page, "", {}
         visit.url = f"{BASE_URL}/search_results/{visit.name}/{visit.query.replace(' ', '+')}/{page}"
-
-    # -- what pages show ------------------------------------------------------------------------------------------
 
     def page(self, visit: Visit) -> Page:
         """Return the open page."""
