@@ -107,10 +107,8 @@ class JSONStream:
             data = file.read(size)
             text = self._decode(data, not data)
         except UnicodeDecodeError as e:
-            position = self._bytes + e.start
-            raise DataError(
-                f"{self.path}, after entry {self.number}, near byte {position}: not UTF-8 ({e.reason})"
-            ) from e
+            position = f"{self.path}, after entry {self.number}, near byte {self._bytes + e.start}"
+            raise DataError(f"{position}: not UTF-8 ({e.reason})") from e
         except OSError as e:
             raise DataError(f"{self.path}, after entry {self.number}: cannot be read: {e.strerror}") from e
         self._ended = not data
@@ -142,9 +140,8 @@ class JSONStream:
     def _expect(self, file: BinaryIO, character: str) -> None:
         found = self._next(file)
         if found != character:
-            raise self._error(
-                f"expected {character!r}, found {self._buffer[self._at : self._at + 20]!r}" if found else ""
-            )
+            rest = self._buffer[self._at : self._at + 20]
+            raise self._error(f"expected {character!r}, found {rest!r}" if found else "")
         self._at += 1
 
     def _value(self, file: BinaryIO) -> Any:

@@ -95,8 +95,7 @@ class FileTasks(IndexedTasks[T]):
         parse_row: Makes a task from a row, a description of where the row is (for errors) and the task's id. It must be
             hashable and picklable, as functions of a module are; it raises DataError for a row it cannot use.
         task: First part of the task ids, which read TASK/SPLIT/INDEX.
-        split: The split's name.
-        name: "official" or the path as given, for ``info["source"]``.
+        split, name: As for `IndexedTasks`.
 
     Raises:
         DataError: A file cannot be read, holds a bad row (the message names file and line), or all files are empty.

@@ -22,12 +22,9 @@ _LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
 
 
 def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Path], T]) -> T:
-    """Return the index of a name, building it if it is missing. On disk it appears only when it is complete.
+    """Return the index of a name, which must change with its contents, building it in a folder if it is missing.
 
-    Args:
-        name: Its folder's name, which must change with its contents.
-        build: Builds and returns the index in a folder.
-        open_index: Opens the index in a folder.
+    On disk it appears only when it is complete.
 
     Raises:
         ConfigError: The folder cannot be written.

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from agent_envs.errors import DataError
-from agent_envs.files import FileLock, JSONLines
+from agent_envs.files import FileLock, JSONLines, move_folder
 
 
 @pytest.mark.parametrize("line", ["[1]", "3", "null", "{", "[" * 100_000])
@@ -64,6 +64,16 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     os.close(read)
 
 
+def test_a_folder_that_cannot_be_moved_changes_nothing(tmp_path):
+    target = tmp_path / "data"
+    target.mkdir()
+    (target / "rows.jsonl").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        move_folder(tmp_path / "missing", target)
+    assert (target / "rows.jsonl").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 _WINDOWS = """
 import fcntl, os, sys, types
 import gymnasium, subprocess  # which look at once which platform this is
@@ -77,7 +87,7 @@ sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_UNLCK=0, LK_NB
 for name in ("fork", "register_at_fork", "pread", "pwrite", "O_CLOEXEC"):
     delattr(os, name)
 
-from agent_envs.files import FileLock, JSONLines
+from agent_envs.files import FileLock, JSONLines, move_folder
 from concurrent.futures import ThreadPoolExecutor
 
 rows = JSONLines(sys.argv[1])

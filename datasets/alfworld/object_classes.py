@@ -47,9 +47,5 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {name: frozenset(objects) for name, obj
 
 
 def holders_of(object_class: str) -> tuple[str, ...]:
-    """Return the receptacle classes into which an object of a class may be put.
-
-    >>> holders_of("Pot")
-    ('Cabinet', 'CoffeeTable', 'CounterTop', 'DiningTable', 'Fridge', 'Shelf', 'SideTable', 'SinkBasin', 'StoveBurner')
-    """
+    """Return the receptacle classes into which an object of a class may be put."""
     return tuple(receptacle for receptacle, objects in CAN_CONTAIN.items() if object_class in objects)

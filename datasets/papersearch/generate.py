@@ -6,20 +6,20 @@ train.jsonl   {"question", "answer": [title], "answer_arxiv_id": [id], "source_m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from tqdm import tqdm
 
 from agent_envs.checks import integer
 from agent_envs.datasets.files import replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.retrieval.papers.paper import write_papers
 
 __all__ = ["generate_papersearch"]
-
-T = TypeVar("T")
 
 
 def generate_papersearch(
@@ -45,14 +45,14 @@ def generate_papersearch(
         ConfigError: There is no such split, or a number is out of range.
         DataError: The folder holds something else or cannot be written.
     """
-    papers = int(size) if isinstance(size, str) and size.isdecimal() else size
-    tasks = GeneratedQueries(literature(split, papers, hidden))
+    count = int(size) if isinstance(size, str) and size.isdecimal() else size
+    tasks = GeneratedQueries(literature(split, count, hidden))
     n = integer("n", n, minimum=1, maximum=len(tasks))
     with replaced_folder(out) as folder:
-        write_papers(
-            _with_progress(tasks.world.rows(), len(tasks.world), "papers", progress), folder / "papers" / "papers.jsonl"
-        )
-        queries = _with_progress(map(tasks.__getitem__, range(n)), n, "queries", progress)
+        bar = functools.partial(tqdm, unit_scale=True, disable=not progress)
+        papers = bar(tasks.world.rows(), total=len(tasks.world), unit=" papers")
+        write_papers(papers, folder / "papers" / "papers.jsonl")
+        queries = bar(map(tasks.__getitem__, range(n)), total=n, unit=" queries")
         write_jsonl(folder / f"{split}.jsonl", map(_row, queries))
     return out
 
@@ -65,9 +65,3 @@ def _row(task: PaperTask) -> dict[str, Any]:
         "source_meta": {"published_time": task.date.replace("-", "")},
         "qid": task.task_id,
     }
-
-
-def _with_progress(items: Iterable[T], count: int, unit: str, progress: bool) -> Iterator[T]:
-    from tqdm import tqdm
-
-    return iter(tqdm(items, total=count, unit=f" {unit}", unit_scale=True, disable=not progress))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,7 @@ from typing import Any
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
-from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, is_query, query_row
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
@@ -61,10 +61,8 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
             pq.write_table(pa.Table.from_pylist(trainer_rows(split, tasks)), folder / "trainer" / f"{split}.parquet")
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
-        for path in source.glob("*") if from_path is None else ():
-            path.unlink()
         if from_path is None:
-            source.rmdir()
+            shutil.rmtree(source)
     return target
 
 

@@ -16,17 +16,36 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
 from agent_envs.datasets.files import find_files
-from agent_envs.datasets.papersearch.task import PaperTask
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
 from agent_envs.tasks import FileTasks
 from agent_envs.text import clean_text
 
-__all__ = ["SUFFIXES", "TASK", "QueryRow", "is_query", "query_row", "query_rows"]
+__all__ = ["SUFFIXES", "TASK", "PaperTask", "QueryRow", "is_query", "query_row", "query_rows"]
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 TASK = "papersearch"
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTask:
+    """One query."""
+
+    task_id: str
+    """Its name, unique within its environment."""
+    query: str
+    titles: tuple[str, ...]
+    """The titles of the papers that answer it, each once."""
+    ids: tuple[str, ...] = ()
+    """Their ids if the data set has them, arXiv ids without a version: in the order of the titles if there are as many,
+    else in the data set's order."""
+    date: str = ""
+    """When it was asked, in the form of `Paper.date`; papers published later do not count. "" if it is not known."""
+    query_id: str = ""
+    """The data set's own id."""
+    query_type: str = ""
+    """What the data set calls its kind; "" if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
-from agent_envs.datasets.qa.rows import SUFFIXES, QARow, has_answer, read_qa, read_row
-from agent_envs.datasets.qa.task import QATask
+from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval import BM25Retriever, read_corpus
 

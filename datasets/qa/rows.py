@@ -19,15 +19,35 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of, text_field
 from agent_envs.datasets.files import find_files
-from agent_envs.datasets.qa.task import QATask
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
 
-__all__ = ["DATASETS", "SUFFIXES", "QARow", "find_qa_files", "has_answer", "qa_rows", "read_qa", "read_row"]
+__all__ = ["DATASETS", "SUFFIXES", "QARow", "QATask", "find_qa_files", "has_answer", "qa_rows", "read_qa", "read_row"]
 
 DATASETS = ("hotpotqa", "2wiki", "musique")
 SUFFIXES = (".json", ".jsonl", ".parquet")
 ALIASES = "id_aliases.json"
+
+
+@dataclass(frozen=True, slots=True)
+class QATask:
+    """One question."""
+
+    task_id: str
+    """Its name, unique within its environment."""
+    question: str
+    answers: tuple[str, ...]
+    """The gold answer, then its aliases."""
+    supporting: tuple[str, ...]
+    """Titles of the articles that the answer requires, each once, in the order of use if it is known."""
+    question_type: str
+    """"bridge", "comparison", "yesno" or what the data set calls it; "" if it does not say."""
+    hops: int
+    """How many articles the answer requires; 0 if the data set does not say."""
+    question_id: str = ""
+    """The data set's own id."""
+    level: str = ""
+    """The data set's own difficulty: "easy", "medium", "hard"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,11 +82,7 @@ def open_catalog(
 
 
 def check_catalog(data: str) -> None:
-    """Check that a catalog's files exist, without opening it.
-
-    Raises:
-        DataError: A file is missing; the message names it.
-    """
+    """Check that the files of a catalog exist, without opening it; a DataError names the missing one."""
     if data != "generated":
         path = official_dir("webshop") if data == "official" else user_path(data)
         if not _is_store(path):
@@ -177,13 +173,9 @@ def _code(generated: bool) -> str:
     if generated:
         paths += [
             Path(draws.__file__),
-            *sorted(folder.glob("generated/*.py")),
-            *sorted(folder.glob("generated/*.json")),
+            *(p for end in ("py", "json") for p in sorted(folder.glob(f"generated/*.{end}"))),
         ]
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def _identity(source: GeneratedShop | ReleasedFiles) -> tuple[dict[str, Any], str]:
@@ -203,11 +195,7 @@ def convert(
 ) -> None:
     """Write the store of a source, which appears at `folder` only when it is complete.
 
-    Args:
-        source: A generated catalog or released files.
-        folder: The folder to write; it must not exist.
-        overwrite: Whether to replace an existing store.
-        progress: Whether to show the progress; None shows that of large catalogs.
+    `overwrite` replaces an existing store; `progress=None` shows the progress of large catalogs.
 
     Raises:
         DataError: A file or product is invalid, or there are no products.

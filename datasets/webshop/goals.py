@@ -61,14 +61,7 @@ def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.R
 def make_goals(
     products: Iterable[Product], prices: Mapping[str, float], rng: random.Random, *, human: bool
 ) -> list[Goal]:
-    """Return all goals in their shuffled order, which begins with the test split.
-
-    Args:
-        products: All products in the catalog's order.
-        prices: What they cost.
-        rng: Draws the ceilings.
-        human: Whether to make goals of human instructions instead of synthetic ones.
-    """
+    """Return all goals in their shuffled order, which begins with the test split; `rng` draws the ceilings."""
     goals: list[Goal] = []
     for product in products:
         price = prices[product.asin]
@@ -159,11 +152,7 @@ def _goal(
 
 
 def read_prices(path: str | Path) -> dict[str, float]:
-    """Read drawn prices from a JSON object {asin: price}.
-
-    Raises:
-        DataError: The file cannot be read, or has other contents.
-    """
+    """Read drawn prices from a JSON object {asin: price}; a DataError says what is wrong with it."""
     try:
         prices = json.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as e:

@@ -28,14 +28,11 @@ _NOT_NUMBER = re.compile(r"[^\d.]")
 
 
 class HumanInstruction(NamedTuple):
-    """What a person wrote for a product (a row of items_human_ins.json)."""
+    """What a person wrote for a product, and the attributes and options it asks for (a row of items_human_ins.json)."""
 
     text: str
-    """The instruction as written."""
     attributes: tuple[str, ...]
-    """The attributes it asks for."""
     options: tuple[str, ...]
-    """The options it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,6 @@ class Goal:
     asin: str
     """The product that the goal was made from."""
     name: str
-    """Its title."""
     category: str
     query: str
     product_category: str
@@ -90,7 +86,6 @@ class Goal:
     instruction: str
     """The instruction that the policy sees."""
     attributes: tuple[str, ...]
-    """Attributes wanted."""
     options: Mapping[str, str] | tuple[str, ...]
     """Options wanted: by name in synthetic goals, values only in human ones."""
     price_upper: float

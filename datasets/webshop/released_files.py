@@ -32,9 +32,7 @@ __all__ = ["RELEASED_NAMES", "ReleasedFiles", "find_released", "read_products"]
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
 RELEASED_NAMES = (f"{_PRODUCTS}.json", f"{_ATTRIBUTES}.json", f"{_HUMAN}.json")
 """Products, their attributes and human instructions."""
-_HASHED = (
-    64 << 20
-)  # bytes up to which a file's fingerprint is a hash of it; above, its path, size and modification time
+_HASHED = 64 << 20  # bytes up to which a fingerprint is a hash of the file; above: path, size and modification time
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +40,7 @@ class ReleasedFiles:
     """The files of one catalog."""
 
     products: Path
-    """items_shuffle*.json."""
     attributes: Path
-    """items_ins_v2*.json."""
     human: Path | None
     """items_human_ins.json, None if there is none."""
 
@@ -59,20 +55,14 @@ class ReleasedFiles:
         return sum(path.stat().st_size for path in self.paths)
 
     def fingerprint(self) -> list[list[Any]]:
-        """Return a value that changes when a file does.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Return a value that changes when a file does; DataError if one cannot be read."""
         return [_fingerprint(path) for path in self.paths]
 
 
 def find_released(path: str | Path) -> ReleasedFiles:
-    """Find the files of a catalog.
+    """Find the files of a catalog by their folder, or by the products' file in it.
 
-    Args:
-        path: Their folder, or the products' file in it. In a folder with several products' files, `items_shuffle.json`
-            is used; without it there may be only one.
+    In a folder with several products' files, `items_shuffle.json` is used; without it there may be only one.
 
     Raises:
         DataError: A file is missing; the message names it.
@@ -83,11 +73,7 @@ def find_released(path: str | Path) -> ReleasedFiles:
             f"there is no file or folder {str(path)!r}; data must be 'generated', 'official', or the path of a folder "
             f"with {_PRODUCTS}.json (or {_PRODUCTS}_1000.json), {_ATTRIBUTES}.json and {_HUMAN}.json"
         )
-    if path.is_file():
-        folder, products = path.parent, path
-    else:
-        folder = path
-        products = _choose(folder, _PRODUCTS, "")
+    folder, products = (path.parent, path) if path.is_file() else (path, _choose(path, _PRODUCTS, ""))
     suffix = products.stem.removeprefix(_PRODUCTS) if products.stem.startswith(_PRODUCTS) else ""
     human = folder / f"{_HUMAN}.json"
     return ReleasedFiles(products, _choose(folder, _ATTRIBUTES, suffix), human if human.is_file() else None)
@@ -120,11 +106,7 @@ def _fingerprint(path: Path) -> list[Any]:
 
 
 def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = None) -> Iterator[Product]:
-    """Yield the products in the file's order, each asin once.
-
-    Args:
-        files: The files to read.
-        read: Called with the number of bytes after each read, for a progress bar.
+    """Yield the products in the file's order, each asin once; `read` gets the number of bytes after each read.
 
     Raises:
         DataError: A file or product is invalid, or there are none; the message says where.

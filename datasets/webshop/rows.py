@@ -46,12 +46,7 @@ def split_bounds(count: int) -> dict[str, range]:
 
 
 class WebShopTasks(IndexedTasks[WebShopTask]):
-    """The goals of one split.
-
-    Args:
-        name: "generated", "official" or the path as given, for `info["source"]`.
-        split: One of SPLITS; "eval" is "validation".
-        goals: All goals in their order.
+    """The goals of one split of a list of goals; `name` is "generated", "official" or the path, for `info["source"]`.
 
     Raises:
         ConfigError: There is no such split, or it is empty.

@@ -92,11 +92,7 @@ class ProductStore:
         return (decode_product(self._rows.raw(number)) for number in range(len(self)))
 
     def price(self, asin: str) -> float:
-        """Return what the product costs.
-
-        Raises:
-            ConfigError: There is no such product.
-        """
+        """Return what the product costs; ConfigError if there is no such product."""
         return float(self._prices[self._rows.number(asin)])
 
     def goals(self, human: bool) -> StoredGoals:
@@ -119,12 +115,7 @@ class ProductStore:
 
 
 class StoredGoals(Sequence[Goal]):
-    """The goals of a store in their shuffled order, each made when it is asked for.
-
-    Args:
-        store: The products.
-        human: Whether to take what people asked for instead of synthetic goals.
-    """
+    """The goals of a store in their shuffled order, human or synthetic ones, each made when it is asked for."""
 
     def __init__(self, store: ProductStore, human: bool) -> None:
         folder = store.folder

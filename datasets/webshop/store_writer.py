@@ -95,10 +95,10 @@ class _Columns:
 
 
 def write_store(folder: Path, products: Iterable[Product], size: int, about: dict[str, Any], *, progress: bool) -> None:
-    """Write a store.
+    """Write a store into an empty folder.
 
     Args:
-        folder: An empty folder.
+        folder: The folder.
         products: The products in the catalog's order; read once.
         size: About how many bytes of sources they come from.
         about: What the manifest says about their source.
@@ -144,14 +144,6 @@ def write_store(folder: Path, products: Iterable[Product], size: int, about: dic
     save("where.numbers", numbers, "<i4")
     raw = np.frombuffer(_encode(where).encode("utf-8", "surrogatepass"), np.uint8)
     files.update(write_array(folder, "where.json", raw))
-    write_manifest(
-        folder,
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "products": len(prices),
-            "with_human_instructions": columns.human_products,
-            "about": about,
-            "files": files,
-        },
-    )
+    manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "products": len(prices)}
+    manifest |= {"with_human_instructions": columns.human_products, "about": about, "files": files}
+    write_manifest(folder, manifest)

@@ -26,8 +26,7 @@ from agent_envs.datasets.generate import generate
 from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop import prepare as webshop_prepare
 from agent_envs.datasets.webshop.catalog import open_catalog
-from agent_envs.datasets.webshop.generated.shop import GeneratedShop
-from agent_envs.datasets.webshop.generated.vocabulary import OPTION_VALUES, kinds
+from agent_envs.datasets.webshop.generated.shop import OPTION_VALUES, GeneratedShop, kinds
 from agent_envs.datasets.webshop.generated.wording import is_plural
 from agent_envs.envs.webshop.expert import choose_options
 from agent_envs.envs.webshop.nouns import open_tagger

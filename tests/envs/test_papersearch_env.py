@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import agent_envs
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.envs.papersearch.env import PaperSearchEnv
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError

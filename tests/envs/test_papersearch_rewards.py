@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs  # noqa: F401
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.envs.papersearch.env import PaperSearchEnv
 from agent_envs.envs.papersearch.reward import (
     ERROR,

@@ -22,8 +22,7 @@ from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import generated_queries
-from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, query_rows
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, query_rows
 from agent_envs.envs.papersearch.episode import (
     ExpandTool,
     FinishTool,

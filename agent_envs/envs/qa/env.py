@@ -21,8 +21,7 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.datasets.qa.generated.questions import generated_qa, parse_hops
-from agent_envs.datasets.qa.rows import find_qa_files, qa_rows
-from agent_envs.datasets.qa.task import QATask
+from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
 from agent_envs.envs.qa.expert import expert_text, wrong_text
 from agent_envs.envs.qa.prompt import INSTRUCTIONS, hotpotqa_prompt

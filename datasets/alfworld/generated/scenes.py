@@ -135,9 +135,5 @@ def _free_location(draws: Draws, taken: set[str], x: int, z: int, side: int) -> 
 
 
 def coordinates(position: tuple[int, int, int]) -> str:
-    """Return a position in centimetres as game files write it.
-
-    >>> coordinates((-162, 76, 5))
-    '-01.62|+00.76|+00.05'
-    """
+    """Return a position in centimetres as game files write it: "-01.62|+00.76|+00.05"."""
     return "|".join(f"{value / 100:+06.2f}" for value in position)

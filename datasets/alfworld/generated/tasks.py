@@ -38,11 +38,7 @@ _MARKS = str.maketrans({"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_
 
 
 def mangled(identity: str) -> str:
-    """Return an id as PDDL writes it, in lower case.
-
-    >>> mangled("Mug|-00.41|+00.93|+00.99")
-    'mug_bar__minus_00_dot_41_bar__plus_00_dot_93_bar__plus_00_dot_99'
-    """
+    """Return an id as PDDL writes it, in lower case: "Mug|-00.41" as "mug_bar__minus_00_dot_41"."""
     return identity.translate(_MARKS).lower()
 
 

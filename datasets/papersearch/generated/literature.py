@@ -121,8 +121,6 @@ class Literature:
     def __reduce__(self) -> tuple[Any, ...]:
         return literature, (self.split, self.papers, self.hidden)
 
-    # -- names ---------------------------------------------------------------------------------------------------
-
     def paper_id(self, number: int) -> str:
         """Return the id of a paper, which reveals nothing about it."""
         return f"p{self._ids(number):0{self._digits}d}"
@@ -138,8 +136,6 @@ class Literature:
         first, second, third = (self._word(self.fields + 3 * topic + n).lower() for n in range(3))
         noun = words.OTHER_NOUNS[mix(self._seed + 2, topic) % len(words.OTHER_NOUNS)]
         return f"{first} {self.shared_name(topic // TOPICS)}", f"{second} {third} {noun}"
-
-    # -- topics --------------------------------------------------------------------------------------------------
 
     def topic(self, number: int) -> Topic:
         """Return a topic by its number."""
@@ -166,14 +162,13 @@ class Literature:
                     earlier = [p.number for p in other.papers if p.day < paper.day]
                     if other is not topic and earlier:
                         paper.references = (*paper.references, draws.pick(earlier))
+        papers = [paper for topic in topics for paper in topic.papers]
         citing: dict[int, list[int]] = {}
-        for topic in topics:
-            for paper in topic.papers:
-                for number in paper.references:
-                    citing.setdefault(number, []).append(paper.number)
-        for topic in topics:
-            for paper in topic.papers:
-                paper.citations = tuple(citing.get(paper.number, ()))
+        for paper in papers:
+            for number in paper.references:
+                citing.setdefault(number, []).append(paper.number)
+        for paper in papers:
+            paper.citations = tuple(citing.get(paper.number, ()))
         return topics
 
     def _plan_topic(self, number: int, draws: Draws) -> Topic:
@@ -229,19 +224,15 @@ class Literature:
             chosen.add(draws.pick(earlier).number)
         paper.references = tuple(sorted(chosen))
 
-    # -- papers --------------------------------------------------------------------------------------------------
-
     def row(self, number: int) -> PaperRow:
         """Return a paper with its abstract, references and citations; IndexError outside 0 to papers - 1."""
         if not 0 <= number < self.papers:
             raise IndexError(f"the literature has papers 0 to {self.papers - 1}, got {number}")
-        topic = self.topic_of(number)
-        return self._write(topic, topic.papers[number - topic.papers[0].number])
+        return self._write(self.topic_of(number), self.planned(number))
 
     def rows(self) -> Iterator[PaperRow]:
         """Yield all papers."""
-        for number in range(self.topics):
-            topic = self.topic(number)
+        for topic in map(self.topic, range(self.topics)):
             for paper in topic.papers:
                 yield self._write(topic, paper)
 

@@ -22,7 +22,7 @@ from agent_envs.datasets.papersearch.generated.literature import (
     literature,
 )
 from agent_envs.datasets.papersearch.generated.words import QUERIES
-from agent_envs.datasets.papersearch.task import PaperTask
+from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.tasks import IndexedTasks
 
 __all__ = ["SIZES", "GeneratedQueries", "generated_queries"]

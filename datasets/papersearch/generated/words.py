@@ -9,27 +9,6 @@ from __future__ import annotations
 
 from agent_envs.files import table
 
-__all__ = [
-    "ALIASES",
-    "BUILDS",
-    "FINDINGS",
-    "HIDDEN_TITLES",
-    "LOOKALIKES",
-    "METHODS",
-    "NOUNS",
-    "OPENINGS",
-    "OTHER_NOUNS",
-    "PLAIN_TITLES",
-    "QUERIES",
-    "SETTINGS",
-    "SURVEYS",
-    "SURVEY_ENDINGS",
-    "SURVEY_TITLES",
-    "THEMES",
-    "VAGUE_OPENINGS",
-    "WORK",
-]
-
 Texts = tuple[str, ...]
 
 _WORDS = table(__package__, "words.json")

@@ -39,7 +39,6 @@ class Thing:
     kind: str
     """Its kind, a key of `KINDS`."""
     number: int
-    """Its number among its kind."""
     name: str
     """Its name, without the noun that tells namesakes apart."""
     noun: str
@@ -109,8 +108,6 @@ class World:
             return range(self.counts[kind])
         return range(self._older) if half == 0 else range(self._older, self.counts["person"])
 
-    # -- names ---------------------------------------------------------------------------------------------------
-
     def _name_count(self, kind: str) -> int:
         """Return how many names there are for a kind."""
         if kind == "person":
@@ -167,8 +164,6 @@ class World:
 
     def _takes_title(self, film: int) -> bool:
         return mix(self._seed + 8, film) % 3 == 0
-
-    # -- facts ---------------------------------------------------------------------------------------------------
 
     def has(self, relation: Relation, number: int) -> bool:
         """Return whether a thing of the relation's kind has it."""
@@ -248,8 +243,6 @@ class World:
         if relation.target == "number" and value[0] >= 1000:
             return f"{value[0]:,}", (str(value[0]),)
         return str(value[0]), ()
-
-    # -- entries -------------------------------------------------------------------------------------------------
 
     def entry(self, index: int) -> tuple[str, int]:
         """Return the kind and number of the thing that article `index` is about; IndexError outside the world."""

@@ -17,7 +17,6 @@ class Kind:
     """A kind of thing that has articles."""
 
     name: str
-    """What it is called."""
     share: int
     """Articles of this kind out of 100."""
     nouns: tuple[str, ...]

@@ -21,7 +21,7 @@ from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
-from agent_envs.datasets.qa.task import QATask
+from agent_envs.datasets.qa.rows import QATask
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import IndexedTasks
 
@@ -35,9 +35,8 @@ MIXES = {
 }
 """The mix of question types in each data set."""
 _ATTEMPTS = 10_000
-_ENTERING = {
-    kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS
-}  # facts that lead to a kind
+# Facts that lead to a kind.
+_ENTERING = {kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS}
 _ASKED = {
     "bridge": tuple(relation for relation in RELATIONS if relation.questions),
     "comparison": tuple(relation for relation in RELATIONS if relation.first),
@@ -131,10 +130,7 @@ _Question = tuple[str, Sequence[str], Sequence[_Chain]]
 
 
 def _bridge(world: World, draws: Draws, hops: int, last: Relation, _: bool) -> _Question:
-    """Ask for the end of a chain.
-
-    The end is drawn before the chain that leads to it, so that things at the end of many chains are not favoured.
-    """
+    """Ask for the end of a chain, drawn before the chain so that ends of many chains are not favoured."""
     end = world.some(last.source, draws)
     if not world.has(last, end.number):
         raise Impossible

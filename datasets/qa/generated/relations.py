@@ -20,7 +20,6 @@ class Relation:
     """One fact that every thing of a kind has."""
 
     name: str
-    """What it is called."""
     source: str
     """Kind of its subjects."""
     target: str

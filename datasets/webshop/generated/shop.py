@@ -4,24 +4,20 @@ Products come in groups of four that share a brand, a title and most of their de
 first in one attribute or one value of an option, and prices differ too. Every product and its instructions are a
 function of the seed and its number alone, so that products can be read in any order. An instruction names attributes
 and options of its own product, which is therefore always worth the full reward.
+
+`kinds.json` lists the kinds of products, `words.json` the other words. An attribute goes before the noun ("gluten free
+crackers"), after "with" if it begins with +, after "for" if it begins with >.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.checks import integer
 from agent_envs.datasets.draws import Draws, stream
-from agent_envs.datasets.webshop.generated.vocabulary import (
-    ADJECTIVES,
-    BRAND_ENDS,
-    BRAND_STARTS,
-    OPTION_VALUES,
-    Kind,
-    kinds,
-)
 from agent_envs.datasets.webshop.generated.wording import (
     instruction,
     is_plural,
@@ -29,8 +25,9 @@ from agent_envs.datasets.webshop.generated.wording import (
     synthetic_instruction,
     with_article,
 )
+from agent_envs.files import table
 
-__all__ = ["DEFAULT_GOALS", "DEFAULT_PRODUCTS", "GeneratedItem", "GeneratedShop"]
+__all__ = ["DEFAULT_GOALS", "DEFAULT_PRODUCTS", "OPTION_VALUES", "GeneratedItem", "GeneratedShop", "Kind", "kinds"]
 
 DEFAULT_PRODUCTS = 1_000
 DEFAULT_GOALS = 10_000
@@ -41,6 +38,44 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASINS = 36**8
 _ASIN_STEP = 1_679_616_137_311 % _ASINS  # coprime to 36, so that every number has an asin of its own
 _GOAL_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of product."""
+
+    department: str
+    """The released field `category`."""
+    query: str
+    """What it is searched by; the released field of this name."""
+    path: str
+    """Its place in the category tree, joined as released."""
+    nouns: tuple[str, ...]
+    """What titles and shoppers call it."""
+    attributes: tuple[str, ...]
+    """Its attributes; + and > say how they are phrased."""
+    options: tuple[tuple[str, str], ...]
+    """Names of options as shoppers see them, each with the list of `OPTION_VALUES` it takes values from."""
+    dollars: tuple[int, int]
+    occasions: tuple[str, ...]
+
+
+_WORDS = table(__package__, "words.json")
+
+OPTION_VALUES: dict[str, tuple[str, ...]] = _WORDS["option_values"]
+"""Lists of values, as released: pages show a slash as a bar between spaces."""
+ADJECTIVES: tuple[str, ...] = _WORDS["adjectives"]
+"""Words of praise in titles."""
+BRAND_STARTS: tuple[str, ...] = _WORDS["brand_starts"]
+"""First parts of invented brands."""
+BRAND_ENDS: tuple[str, ...] = _WORDS["brand_ends"]
+"""Last parts of invented brands."""
+
+
+@functools.cache
+def kinds() -> tuple[Kind, ...]:
+    """Return all kinds, department by department."""
+    return tuple(Kind(**fields) for fields in table(__package__, "kinds.json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +111,6 @@ class _Group:
 
 class GeneratedShop:
     """A catalog of invented products.
-
-    >>> shop = GeneratedShop(1000)
-    >>> shop.item(7).product["asin"] == GeneratedShop(2000).item(7).product["asin"]
-    True
 
     Args:
         products: How many products.

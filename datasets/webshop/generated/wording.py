@@ -16,11 +16,7 @@ _OTHER_OPTION: tuple[str, ...] = _WORDING["other_options"]
 
 
 def shown_value(value: str) -> str:
-    """Return an option's value as the shop's pages show it.
-
-    >>> shown_value("Black/White")
-    'black | white'
-    """
+    """Return an option's value as the shop's pages show it: "Black/White" as "black | white"."""
     return value.strip().replace("/", " | ").lower()
 
 
@@ -91,11 +87,7 @@ def _joined(words: Sequence[str], draws: Draws) -> str:
 
 
 def is_plural(noun: str) -> bool:
-    """Return whether a noun of the shop is plural.
-
-    >>> is_plural("mens socks"), is_plural("wine glass")
-    (True, False)
-    """
+    """Return whether a noun of the shop is plural: "mens socks", not "wine glass"."""
     return noun.endswith("s") and not noun.endswith("ss")
 
 
