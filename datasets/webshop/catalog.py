@@ -171,10 +171,8 @@ def _code(generated: bool) -> str:
     folder = Path(__file__).parent
     paths = [folder / name for name in _CODE]
     if generated:
-        paths += [
-            Path(draws.__file__),
-            *(p for end in ("py", "json") for p in sorted(folder.glob(f"generated/*.{end}"))),
-        ]
+        tables = folder.glob("generated/*.json")
+        paths += [Path(draws.__file__), *sorted(folder.glob("generated/*.py")), *sorted(tables)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
