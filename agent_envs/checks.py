@@ -95,10 +95,14 @@ def number(
         ...
     agent_envs.errors.ConfigError: timeout must be a number above 0, got nan
     """
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
-        found = float(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            found = math.inf
         if (
-            (minimum is None or found >= minimum)
+            math.isfinite(found)
+            and (minimum is None or found >= minimum)
             and (maximum is None or found <= maximum)
             and (above is None or found > above)
         ):

@@ -48,8 +48,7 @@ def _immutable(value: Any) -> Any:
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
-    Raises:
-        DataError: The file cannot be read; the message names it.
+    A DataError names a file that cannot be read.
     """
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
@@ -85,11 +84,7 @@ class JSONLines:
         self.path = Path(path)
 
     def append(self, *rows: Mapping[str, Any]) -> None:
-        """Add rows at the end, all of them or none.
-
-        Raises:
-            OSError: The file cannot be written; it is as it was.
-        """
+        """Add rows at the end, all of them or none: after an OSError the file is as it was."""
         data = memoryview("".join(_line(row) for row in rows).encode())
         with FileLock(self.path) as lock:
             file = lock.file
@@ -103,11 +98,7 @@ class JSONLines:
                 raise
 
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the whole file anew; until that is done, readers see the old rows.
-
-        Raises:
-            OSError: The file cannot be written; it is as it was.
-        """
+        """Write the whole file anew; until that is done, and after an OSError, readers see the old rows."""
         with replacing(self.path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(map(_line, rows))
 

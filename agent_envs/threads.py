@@ -72,8 +72,7 @@ class LoopThread:
 def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
     """Return the process's background loop; the first call starts it, in a forked child too.
 
-    Args:
-        replace: A loop that a coroutine blocks; if it is the current one, a new one takes its place.
+    A new one takes its place if it is the one to `replace`, which a coroutine blocks.
     """
     global _background
     with _lock:
@@ -116,9 +115,9 @@ def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
         BaseException: What a call raised (the first that did, if several), once all are done. If this thread is
             interrupted, calls that had not begun are not made.
     """
-    batch = _Batch(calls)
     if len(calls) < 2:
-        return batch.finish()
+        return {key: call() for key, call in calls.items()}
+    batch = _Batch(calls)
     _watch(batch)
     try:
         return batch.finish()
@@ -137,8 +136,6 @@ class _Batch:
         self._lock = threading.Lock()
         self._left = len(calls)
         self._done = threading.Event()
-        if not calls:
-            self._done.set()
 
     def finish(self) -> dict[Any, Any]:
         try:

@@ -18,18 +18,9 @@ if TYPE_CHECKING:
     from agent_envs.policies.openai.policy import OpenAIPolicy
 
 __all__ = [
-    "Actor",
-    "BestOfN",
-    "ExpertPolicy",
-    "HumanPolicy",
-    "OpenAIPolicy",
-    "Policy",
-    "RandomPolicy",
-    "Response",
-    "ScriptedPolicy",
-    "TransformersPolicy",
-    "VLLMPolicy",
-]
+    "Actor", "BestOfN", "ExpertPolicy", "HumanPolicy", "OpenAIPolicy", "Policy", "RandomPolicy", "Response",
+    "ScriptedPolicy", "TransformersPolicy", "VLLMPolicy",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
     __name__,

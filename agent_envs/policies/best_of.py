@@ -51,11 +51,7 @@ def score_majority(
 def score_logprob(
     env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], candidates: Sequence[Response]
 ) -> list[float]:
-    """Score a candidate by the mean log-probability of its tokens.
-
-    Raises:
-        PolicyError: The policy does not report them.
-    """
+    """Score a candidate by the mean log-probability of its tokens; a PolicyError if the policy does not report them."""
     if any(not candidate.response_logprobs for candidate in candidates):
         raise PolicyError("best of n by log-probability needs a policy that reports log-probabilities (--logprobs)")
     return [math.fsum(c.response_logprobs or ()) / len(c.response_logprobs or ()) for c in candidates]
@@ -67,10 +63,7 @@ def score_reward(
     """Score a candidate by the environment's reward, which is found out by trying it and restoring a snapshot.
 
     Since an evaluation measures this reward, the result is an upper bound for scorers. Each different text is tried
-    once.
-
-    Raises:
-        ConfigError: The environment cannot be branched.
+    once. An environment that cannot be branched raises a ConfigError.
     """
     rewards: dict[str, float] = {}
     for candidate in candidates:
@@ -97,9 +90,6 @@ class BestOfN:
         score: `"majority"`, `"logprob"`, `"reward"`, or a function `(env, observation, info, candidates) -> scores`,
             which may branch the environment (`agent_envs.snapshot`) or ask a judge or a value model. It runs in its own
             thread.
-
-    Raises:
-        ConfigError: n is below 1, or there is no such scorer.
 
     A candidate that ends in an error or at a limit is left out if there are others.
     """

@@ -44,8 +44,7 @@ class RandomPolicy:
 
 class _RandomActor:
     def __init__(self, env: gym.Env[Any, str], seed: int) -> None:
-        self._env = env
-        self._seed = seed
+        self._env, self._seed = env, seed
         # A copy, since the environment's own space continues its sequence from episode to episode.
         self._space = copy.deepcopy(env.action_space)
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]

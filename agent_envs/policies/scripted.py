@@ -23,9 +23,6 @@ class ScriptedPolicy:
         actions: The actions in order, each a string or a ``Response``; or a function ``(observation, info) -> action``,
             which is called from many threads at once if episodes run concurrently.
 
-    Raises:
-        ConfigError: ``actions`` is a single string.
-
     An episode that needs more actions raises ``PolicyError``, which a rollout records as ``StopReason.ERROR``.
     """
 

@@ -41,16 +41,10 @@ class TokenPolicy:
 
     Args:
         tokenizer: The model's tokenizer, with a chat template.
-        max_tokens: Maximum length of a response in tokens.
-        context_length: Maximum length of prompt and response in tokens.
-        seed: Makes the responses reproducible.
         stop_token_ids: Tokens that end a response, besides the one with which the chat template ends a turn.
-        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message describes them and
-            how to call them. None: native if the template shows tools, else text.
-        template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
+        max_tokens, context_length, seed, tool_mode, template_kwargs: See `TransformersPolicy`.
 
     Raises:
-        ConfigError: An argument is out of range.
         PromptError: The tokenizer has no chat template.
     """
 
@@ -114,9 +108,9 @@ class TokenPolicy:
             plain = PromptBuilder(self.tokenizer, None, self._template_kwargs)
             native = PromptBuilder(self.tokenizer, tools, self._template_kwargs)
             hello: Any = [{"role": "user", "content": "Hello"}]
-            shown = self.tool_mode == "native" or (
-                self.tool_mode is None and bool(tools) and native.start(hello) != plain.start(hello)
-            )
+            shown = self.tool_mode == "native"
+            if self.tool_mode is None and tools:
+                shown = native.start(hello) != plain.start(hello)
             in_words = _UserResultsBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
             self._builders[key] = native if shown else in_words
         return self._builders[key]
@@ -189,12 +183,7 @@ _loading = threading.Lock()  # transformers' lazy imports are not thread-safe
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a Hugging Face folder or name.
-
-    Raises:
-        ConfigError: There is none.
-        MissingExtraError: The package transformers is not installed.
-    """
+    """Load the tokenizer of a Hugging Face folder or name; a ConfigError if there is none."""
     path = Path(name).expanduser()
     if name.startswith((".", "/", "~")) and not path.is_dir():
         raise ConfigError(f"there is no tokenizer folder {name!r}")

@@ -101,9 +101,7 @@ class EpisodeStore:
     def episode(self, episode_id: str, group_id: str | None = None, index: int | None = None) -> OpenEpisode:
         """Return the open episode of this name, a new one if there is none.
 
-        Raises:
-            FinishedError: It is finished.
-            ConfigError: It began with another group or index.
+        A FinishedError says that it is finished, a ConfigError that it began with another group or index.
         """
         with self._lock:
             if self.is_finished(episode_id):

@@ -19,12 +19,7 @@ class Retokenizer:
     (``info["tokens"] = "tokenizer"``) and have no log-probabilities.
 
     Args:
-        name: A Hugging Face tokenizer: a folder or a name on the hub.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-        ConfigError: There is no such tokenizer.
-        PromptError: It has no chat template.
+        name: See `load_tokenizer`; a PromptError if it has no chat template.
     """
 
     def __init__(self, name: str) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.checks import boolean, shown, string
+from agent_envs.checks import boolean, number, string
 from agent_envs.episodes.record import Step, StopReason
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = ["EpisodeVerdict"]
 
 _FIELDS = ("reward", "rewards", "success", "score", "info", "stop_reason", "error")
-_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ class EpisodeVerdict:
         if (reward is None) == (rewards is None) and body.get("stop_reason") in (None, "terminated", "truncated"):
             raise ConfigError("expected either 'reward' (of the last step) or 'rewards' (of every step)")
         if isinstance(rewards, Mapping):
-            rewards = {str(call): _number(f"rewards[{call!r}]", value) for call, value in rewards.items()}
+            rewards = {str(call): number(f"rewards[{call!r}]", value) for call, value in rewards.items()}
         elif isinstance(rewards, list):
-            rewards = [_number(f"rewards[{i}]", value) for i, value in enumerate(rewards)]
+            rewards = [number(f"rewards[{i}]", value) for i, value in enumerate(rewards)]
         elif rewards is not None:
             raise ConfigError(f"'rewards' must be a list, or an object by call number, got {rewards!r:.80}")
         success, info = body.get("success"), body.get("info", {})
@@ -72,10 +70,10 @@ class EpisodeVerdict:
         if error is not None:
             string("error", error)
         return cls(
-            reward=None if reward is None else _number("reward", reward),
+            reward=None if reward is None else number("reward", reward),
             rewards=rewards,
             success=success,
-            score=None if body.get("score") is None else _number("score", body["score"]),
+            score=None if body.get("score") is None else number("score", body["score"]),
             info=dict(info),
             stop_reason=reason,
             error=error,
@@ -118,9 +116,3 @@ class EpisodeVerdict:
                 raise ConfigError(f"the episode has {len(steps)} steps, got {len(self.rewards)} rewards")
             return self.rewards
         return [0.0] * (len(steps) - 1) + [self.reward or 0.0]
-
-
-def _number(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:  # NaN and huge integers are not
-        raise ConfigError(f"{name} must be a finite number, got {shown(value)}")
-    return float(value)

@@ -33,8 +33,7 @@ class AccessError(Exception):
 def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
     """Return the token from the first line of a file or from the environment variable, or None.
 
-    Raises:
-        ConfigError: The file cannot be read, or the token is too short.
+    A ConfigError says that the file cannot be read, or that the token is too short.
     """
     token = os.environ.get(TOKEN_VARIABLE, "")
     source = TOKEN_VARIABLE
@@ -61,10 +60,8 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
     """
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
     try:
         addresses = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
@@ -89,10 +86,7 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     With a token, the request has to bring it: `Authorization: Bearer TOKEN`, or as the password of `Basic`, as clients
     send it for `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the danger is a web
     page in a browser: the request's Host has to name this machine (that of a page whose name was pointed here does not)
-    and its Origin, if any, too.
-
-    Raises:
-        AccessError: The request is refused.
+    and its Origin, if any, too. Otherwise it raises an AccessError.
 
     >>> check_access({"Host": "localhost:8000"}, None)
     >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")

@@ -44,13 +44,10 @@ class StaleError(BackendDownError):
 
 
 def socket_url(url: str, env_id: str | None, env_kwargs: dict[str, Any]) -> str:
-    """Return the address of the WebSocket.
+    """Return the address of the WebSocket; a ConfigError if `url` is no server's or the arguments do not fit into one.
 
     >>> socket_url("http://127.0.0.1:8000", "AgentR1/GSM8K-v0", {})
     'ws://127.0.0.1:8000/AgentR1/GSM8K-v0/ws'
-
-    Raises:
-        ConfigError: `url` is not the address of a server, or the arguments do not fit into one.
     """
     try:
         parts = urlsplit(url)

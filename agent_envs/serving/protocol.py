@@ -19,17 +19,9 @@ from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, Missing
 from agent_envs.text import plain
 
 __all__ = [
-    "MAX_ADDRESS",
-    "MAX_MESSAGE",
-    "PROTOCOL",
-    "decode",
-    "encode",
-    "error_data",
-    "error_from",
-    "generator_from",
-    "generator_state",
-    "traceback_text",
-]
+    "MAX_ADDRESS", "MAX_MESSAGE", "PROTOCOL", "decode", "encode", "error_data", "error_from", "generator_from",
+    "generator_state", "traceback_text",
+]  # fmt: skip
 
 PROTOCOL = 1
 """Version of the messages that go beyond OpenEnv's; server and client have to have the same."""
@@ -42,12 +34,6 @@ MAX_ADDRESS = 1 << 16
 
 _LONGEST = 4000  # characters of an error message
 
-_CODES: tuple[tuple[type[Exception], str], ...] = (
-    (ResetNeeded, "RESET_NEEDED"),
-    (ConfigError, "VALIDATION_ERROR"),
-    (TypeError, "VALIDATION_ERROR"),
-    (IndexError, "VALIDATION_ERROR"),
-)
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
     name: kind
@@ -102,11 +88,13 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
         error, name = BackendError(f"{name} in the environment; the server has logged it"), "BackendError"
     elif name not in _TYPES:
         name = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _TYPES)
-    code = code or next((c for kind, c in _CODES if isinstance(error, kind)), "EXECUTION_ERROR")
+    if not code:
+        invalid = isinstance(error, (ConfigError, TypeError, IndexError))
+        code = "RESET_NEEDED" if name == "ResetNeeded" else "VALIDATION_ERROR" if invalid else "EXECUTION_ERROR"
     return {"message": str(error)[:_LONGEST], "code": code, "error": name}
 
 
-def error_from(data: Any, where: str) -> Exception:
+def error_from(data: dict[str, Any], where: str) -> Exception:
     """Return the exception that the `data` of an error message from the server at `where` describes.
 
     >>> error_from({"message": "no such split", "error": "ConfigError"}, "here")
@@ -114,9 +102,8 @@ def error_from(data: Any, where: str) -> Exception:
     >>> error_from({"message": "\\x1b[2J"}, "here")
     BackendError('here: \\\\x1b[2J')
     """
-    fields = data if isinstance(data, dict) else {}
-    kind = _TYPES.get(str(fields.get("error")), BackendError)
-    message = plain(str(fields.get("message", "an error without a message"))[:_LONGEST])
+    kind = _TYPES.get(str(data.get("error")), BackendError)
+    message = plain(str(data.get("message", "an error without a message"))[:_LONGEST])
     return kind(f"{where}: {message}" if issubclass(kind, BackendError) else message)
 
 

@@ -152,8 +152,7 @@ class RemoteEnv(TextEnv):
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return a tool call in the wire format that this environment reads."""
         with self._lock:
-            value: str = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"]
-        return value
+            return str(self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"])
 
     def available_actions(self) -> list[str] | None:
         """Return the actions that can be taken now, or None if they cannot be listed."""
@@ -185,9 +184,8 @@ class RemoteEnv(TextEnv):
         """Begin a task; connects again if the connection was lost.
 
         Raises:
-            Exception: What the environment raises, such as `TaskIndexError` and `ConfigError`.
-            BackendBusyError: The server was full for `busy_timeout` seconds.
-            BackendError: The server cannot be reached or fails.
+            Exception: What the environment raises, such as `TaskIndexError`.
+            BackendError: The server cannot be reached or fails; if it was full, a `BackendBusyError`.
         """
         gym.Env.reset(self, seed=seed)
         # With the generator's state, asking twice is harmless: it gives the same task.
@@ -195,8 +193,7 @@ class RemoteEnv(TextEnv):
         if seed is None and self._np_random is not None:
             data["rng"] = generator_state(self._np_random)
         observation, info = self._read_reset(self._ask_reconnecting("reset", data))
-        self._over = False
-        self._transcript = [self._observation]
+        self._over, self._transcript = False, [self._observation]
         if self.render_mode == "human":
             self.render()
         return observation, info
@@ -206,9 +203,7 @@ class RemoteEnv(TextEnv):
 
         Raises:
             ResetNeeded: The episode is over or has not begun.
-            TypeError: The action is not a string.
-            BackendDownError: The connection is lost, and the episode with it.
-            BackendSlowError: The step takes too long; the episode is lost.
+            BackendDownError, BackendSlowError: The connection is lost, or the step takes too long; so is the episode.
             BackendError: Something the environment depends on is broken.
         """
         if not isinstance(action, str):

@@ -27,9 +27,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 class ServedEnv:
     """An environment that a server offers.
 
-    Raises:
-        ConfigError: `allow` names an argument that `env_kwargs` already sets.
-
     >>> ServedEnv("AgentR1/GSM8K-v0").make({"split": "test"}).unwrapped.split
     'test'
     """
@@ -62,8 +59,7 @@ class ServedEnv:
     def make(self, client_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         """Make the environment in its wrappers, with the arguments that a client chose.
 
-        Raises:
-            ConfigError: The client may not choose them, or the environment does not take them.
+        It is a ConfigError if the client may not choose them, or the environment does not take them.
         """
         chosen = {key: value for key, value in client_kwargs.items() if self.env_kwargs.get(key, _NOTHING) != value}
         refused = sorted(str(key) for key in chosen if key not in self.choices)
@@ -81,8 +77,7 @@ class ServedEnv:
 def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client needs to know before its first episode; makes an environment for a moment.
 
-    Raises:
-        ConfigError: The environment cannot be made with these arguments, or is not a text environment.
+    It is a ConfigError if that cannot be made with these arguments, or is not a text environment.
     """
     env = served_env.make(client_kwargs)
     try:

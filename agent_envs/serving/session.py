@@ -67,8 +67,7 @@ class Session:
         on_end: Callable[[BaseException, str], None],
         idle_timeout: float,
     ) -> None:
-        self.on_end = on_end
-        self.idle_timeout = idle_timeout
+        self.on_end, self.idle_timeout = on_end, idle_timeout
         self.running: asyncio.Future[Any] | None = None
         """The call that is being answered."""
         self.since = 0.0
@@ -77,16 +76,12 @@ class Session:
         """Seconds the running call may take, if the client asked for fewer than the server allows."""
         self.slow = False
         """Whether the last call was so slow that the next one gets a thread of its own."""
-        self._served_env = served_env
-        self._client_kwargs = dict(client_kwargs)
-        self._state = state
+        self._served_env, self._client_kwargs, self._state = served_env, dict(client_kwargs), state
         self._name = encode([served_env.name, sorted(self._client_kwargs.items())])
         self._env: gym.Env[Any, Any] | None = None
         self._lock = threading.Lock()
         self._busy = self._closed = False
-        self._episode_id = ""
-        self._steps = 0
-        self._done = False
+        self._episode_id, self._steps, self._done = "", 0, False
         self._sends_generator = False  # clients of this package keep a copy of the environment's generator
         self._generator: dict[str, Any] | None = None
         self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -207,8 +202,8 @@ class Session:
         return _observed(observation, info, bool(terminated), bool(truncated)), float(reward), self._done
 
     def _report(self, data: dict[str, Any]) -> dict[str, Any]:
-        state: dict[str, Any] = {"episode_id": self._episode_id or None, "step_count": self._steps}
-        return {**state, "env": self._served_env.name, "done": self._done}
+        progress = {"episode_id": self._episode_id or None, "step_count": self._steps}
+        return {**progress, "env": self._served_env.name, "done": self._done}
 
     def _mcp(self, data: dict[str, Any]) -> dict[str, Any]:
         """Answer JSON-RPC as the Model Context Protocol defines it: list the tools, or call one as a step."""
@@ -286,8 +281,7 @@ class Session:
         env = self._made()
         if not env.get_wrapper_attr("tools"):
             raise ConfigError(f"{self._served_env.name} has no tools: its actions are commands")
-        text: str = _attribute(env, "format_call")(name, arguments)
-        return text
+        return str(_attribute(env, "format_call")(name, arguments))
 
     def _begun(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         self._generator = None  # send it, even if it is the same
@@ -314,9 +308,7 @@ def _error(error: BaseException, code: str = "") -> Answer:
     return Answer(encode({"type": "error", "data": error_data(error, code)}), failed=True)
 
 
-def _observed(
-    observation: Any, info: dict[str, Any], terminated: bool = False, truncated: bool = False
-) -> dict[str, Any]:
+def _observed(observation: Any, info: Any, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
     """Return an observation as clients get it. If it is a whole prompt of messages, its text is the last message's."""
     result = {"text": observation, "terminated": terminated, "truncated": truncated, "info": info}
     if isinstance(observation, str):
@@ -330,12 +322,11 @@ def _mcp_tools(env: gym.Env[Any, Any], schema: str) -> list[dict[str, Any]]:
     return [{"name": f["name"], "description": f["description"], schema: f["parameters"]} for f in functions]
 
 
-def _attribute(env: gym.Env[Any, Any], name: str) -> Callable[..., Any]:
+def _attribute(env: gym.Env[Any, Any], name: str) -> Any:
     try:
-        value: Callable[..., Any] = env.get_wrapper_attr(name)
+        return env.get_wrapper_attr(name)
     except AttributeError as e:
         raise ConfigError(f"this environment has no {name}()") from e
-    return value
 
 
 def _only(data: dict[str, Any], *known: str) -> None:

@@ -82,20 +82,15 @@ class Signer:
         return base64.b64encode(self._sign(name, data) + data).decode()
 
     def unpack(self, text: object, name: str) -> Any:
-        """Return the value in a text of `pack`.
-
-        Raises:
-            ConfigError: The text was not made by this process for this environment.
-        """
+        """Return the value in a text of `pack`; a ConfigError if this process has not made it for this environment."""
         try:
             packed = base64.b64decode(text if isinstance(text, str) else "", validate=True)
         except ValueError:
             packed = b""
         data = packed[32:]
         if not hmac.compare_digest(packed[:32], self._sign(name, data)):
-            raise ConfigError(
-                "not a snapshot of this environment on this server; snapshots are lost when the server restarts"
-            )
+            why = "snapshots are lost when the server restarts"
+            raise ConfigError(f"not a snapshot of this environment on this server; {why}")
         return pickle.loads(data)
 
     def _sign(self, name: str, data: bytes) -> bytes:

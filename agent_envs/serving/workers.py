@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,26 +140,18 @@ class CallQueue:
 
 
 class Sessions:
-    """The open sessions of a server. Methods are called on the server's event loop.
-
-    Args:
-        envs: The environments on offer, by name.
-        state: What they share.
-        max_waiting: Messages that may wait for a thread; further ones are refused.
-        step_timeout: Seconds an answer may take before the session is lost.
-        idle_timeout: Seconds without a message after which a session ends.
-    """
+    """The open sessions of a server, with settings as in `EnvServer`. Methods are called on its event loop."""
 
     def __init__(
         self,
-        envs: Mapping[str, ServedEnv],
+        envs: dict[str, ServedEnv],
         state: ServerState,
         *,
         max_waiting: int,
         step_timeout: float,
         idle_timeout: float,
     ) -> None:
-        self.envs, self.state, self.max_waiting = dict(envs), state, max_waiting
+        self.envs, self.state, self.max_waiting = envs, state, max_waiting
         self.open: set[Session] = set()
         self.stopping = False
         self.queue: CallQueue

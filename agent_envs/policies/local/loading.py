@@ -30,12 +30,9 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 def load_model(
     name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
-    """Load the causal language model in a folder or on the Hugging Face hub for inference.
+    """Load the causal language model in a folder or on the hub for inference; a ConfigError if there is none.
 
     The type "auto" is the one that the weights are stored in.
-
-    Raises:
-        ConfigError: There is no such model, or it is not a causal language model.
     """
     from transformers import AutoModelForCausalLM
 

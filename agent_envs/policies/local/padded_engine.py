@@ -51,8 +51,7 @@ class PaddedEngine(Engine):
         seed: int = 0,
     ) -> None:
         super().__init__(model, max_length=max_length, stop_token_ids=stop_token_ids, seed=seed)
-        self.max_rows = max_rows
-        self.pad_token_id = pad_token_id
+        self.max_rows, self.pad_token_id = max_rows, pad_token_id
 
     @torch.inference_mode()
     def step(self) -> None:

@@ -23,18 +23,11 @@ __all__ = ["SamplingParams", "sample"]
 
 # Settings of vLLM's SamplingParams that are accepted only with a value that changes nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "repetition_penalty": (1, None),
-    "presence_penalty": (0, None),
-    "frequency_penalty": (0, None),
-    "min_p": (0, None),
-    "min_tokens": (0, None),
-    "n": (1, None),
-    "stop": (None, [], ()),
-    "logit_bias": (None, {}),
-    "bad_words": (None, [], ()),
-    "detokenize": (True, False, None),
-    "skip_special_tokens": (True, False, None),
-}
+    "repetition_penalty": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None),
+    "min_p": (0, None), "min_tokens": (0, None), "n": (1, None),
+    "stop": (None, [], ()), "logit_bias": (None, {}), "bad_words": (None, [], ()),
+    "detokenize": (True, False, None), "skip_special_tokens": (True, False, None),
+}  # fmt: skip
 
 _GREEDY = 1e-5  # lower temperatures take the most likely token, as in vLLM; dividing logits by them would overflow
 
@@ -60,11 +53,7 @@ class SamplingParams:
 
     @classmethod
     def from_dict(cls, params: Mapping[str, Any], default_max_tokens: int) -> SamplingParams:
-        """Read a dictionary with vLLM's names, as verl passes it.
-
-        Raises:
-            ConfigError: A setting is unknown, out of range, or not supported.
-        """
+        """Read a dictionary with vLLM's names; a ConfigError if a setting is unknown, unsupported or out of range."""
         values = {k: v for k, v in params.items() if v is not None}
         limit = [values.pop(k) for k in ("max_tokens", "max_new_tokens") if k in values]
         values.pop("logprobs", None)
@@ -94,15 +83,12 @@ def sample(
     """Sample one token per row by inverting the cumulative distribution at a given number.
 
     Args:
-        logits: Shape [rows, vocabulary].
+        logits: Shape [rows, vocabulary]; a BackendError if one is NaN or +inf, or all of a row are -inf.
         params: One per row.
         uniforms: Numbers in [0, 1), shape [rows].
 
     Returns:
         Tokens and their log-probabilities, one per row.
-
-    Raises:
-        BackendError: A row's logits are not a distribution: one is NaN or +inf, or all are -inf.
     """
     temperatures = torch.tensor([p.temperature or 1.0 for p in params], device=logits.device)[:, None]
     log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)

@@ -35,16 +35,9 @@ class VLLMPolicy(TokenPolicy):
 
     Args:
         model: A Hugging Face folder or name.
-        temperature: Logits are divided by it; 0 takes the most likely token.
-        top_p: Sample from the fewest tokens whose total probability reaches it.
-        top_k: Sample from this many of the most likely tokens; -1 for all.
-        max_tokens: Most tokens of one response.
+        temperature, top_p, top_k, max_tokens, seed, tool_mode, template_kwargs, trust_remote_code: See
+            `TransformersPolicy`, where responses and episodes end in the same way.
         context_length: Most tokens of prompt and response; by default what the model was made for.
-        seed: Makes the responses reproducible.
-        tool_mode: ``"native"``: the chat template shows the tools. ``"text"``: the system message describes
-            them and how to call them. None: native if the template shows tools at all.
-        template_kwargs: More arguments for the chat template, such as ``{"enable_thinking": False}``.
-        trust_remote_code: Whether code that comes with the model may run.
         engine: More arguments for vLLM's ``AsyncEngineArgs``, such as ``{"tensor_parallel_size": 2,
             "gpu_memory_utilization": 0.5}``.
 
@@ -53,9 +46,6 @@ class VLLMPolicy(TokenPolicy):
         ConfigError: There is no such model or tokenizer, or vLLM rejects a setting.
         BackendError: The engine does not start.
         PromptError: The tokenizer has no chat template.
-
-    A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
-    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response cut off by a limit is played as it is.
     """
 
     def __init__(
@@ -85,25 +75,13 @@ class VLLMPolicy(TokenPolicy):
         settings = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
             vllm.SamplingParams(**settings, max_tokens=max_tokens)
-            arguments = vllm.AsyncEngineArgs(
-                **{
-                    "model": name,
-                    "max_model_len": context_length,
-                    "seed": seed,
-                    "trust_remote_code": trust_remote_code,
-                    "disable_log_stats": True,
-                    "logprobs_mode": "processed_logprobs",
-                    **(engine or {}),
-                }
-            )
+            defaults = {"model": name, "max_model_len": context_length, "seed": seed, "disable_log_stats": True}
+            defaults |= {"trust_remote_code": trust_remote_code, "logprobs_mode": "processed_logprobs"}
+            arguments = vllm.AsyncEngineArgs(**{**defaults, **(engine or {})})
         except (TypeError, ValueError) as e:
             raise ConfigError(f"vLLM rejects these settings: {e}") from e
-        self._settings = {
-            **settings,
-            "logprobs": 0,  # only of the sampled token
-            "detokenize": False,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
-        }
+        output = {"logprobs": 0, "detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
+        self._settings = {**settings, **output}  # log-probabilities only of the sampled token
         self._seeds = not current_platform.is_cpu()
         self._ids = itertools.count()
         self._thread = LoopThread("agent_envs-vllm")

@@ -41,8 +41,6 @@ _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529
 
 
 class _LoopClient(NamedTuple):
-    """The client of one event loop."""
-
     client: openai.AsyncOpenAI
     lifetime: AsyncGenerator[openai.AsyncOpenAI, None]
     free: asyncio.Semaphore

@@ -130,10 +130,8 @@ class OpenAIPolicy:
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
             raise ConfigError("base_url contains a user or a password, which would be recorded; pass api_key= instead")
-        self.tool_mode = tool_mode
-        self.max_episode_tokens = max_episode_tokens
-        self.max_total_tokens = max_total_tokens
-        self.keep_reasoning = keep_reasoning
+        self.tool_mode, self.keep_reasoning = tool_mode, keep_reasoning
+        self.max_episode_tokens, self.max_total_tokens = max_episode_tokens, max_total_tokens
         self.used_tokens = 0
         """Prompt and response tokens of all requests so far."""
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
@@ -141,17 +139,10 @@ class OpenAIPolicy:
             raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
         self._key = key
         self.server = OpenAIServer(
-            self.base_url,
-            key,
-            timeout=timeout,
-            stall_timeout=stall_timeout,
-            max_retries=max_retries,
-            max_wait=max_wait,
-            max_in_flight=max_in_flight,
-            stream=stream,
-        )
+            self.base_url, key, timeout=timeout, stall_timeout=stall_timeout, max_retries=max_retries,
+            max_wait=max_wait, max_in_flight=max_in_flight, stream=stream,
+        )  # fmt: skip
         self.close = self.server.close
-        """Close every client; also done at exit."""
         settings = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": logprobs or None}
         given = {name: value for name, value in settings.items() if value is not None}
         self._request: dict[str, Any] = {"model": model, **(request or {}), **given}
@@ -267,12 +258,9 @@ class _OpenAIActor:
                 shown.append(text)  # servers reject a history with malformed arguments, or with calls but no tools
             call_ids.append(call.id if restored else None)
         if not texts:
-            raise EmptyGeneration(
-                f"model {self._policy.model!r} returned no text and no call (finish_reason {reply.finish_reason!r})"
-            )
-        message: dict[str, Any] = {"role": "assistant", "content": "\n".join(shown)}
-        if kept:
-            message["tool_calls"] = kept
+            reason = f"finish_reason {reply.finish_reason!r}"
+            raise EmptyGeneration(f"model {self._policy.model!r} returned no text and no call ({reason})")
+        message = {"role": "assistant", "content": "\n".join(shown), **({"tool_calls": kept} if kept else {})}
         action = "\n".join(texts)
         if self._policy.keep_reasoning and reply.reasoning:
             action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"

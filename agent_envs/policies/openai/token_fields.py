@@ -56,11 +56,9 @@ def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Sam
     response_ids = _ids(choice.get("token_ids")) or _ids(choice.get("response_token_ids"))
     if response_ids is None and entries:
         response_ids = _ids([_entry_id(entry) for entry in entries])
-    values = None
-    if entries:
-        values = _logprobs([entry.get("logprob") for entry in entries])
-        if values is not None and response_ids is not None and len(values) != len(response_ids):
-            values = None
+    values = _logprobs([entry.get("logprob") for entry in entries]) if entries else None
+    if values is not None and response_ids is not None and len(values) != len(response_ids):
+        values = None
     return SampledTokens(prompt_ids, response_ids, values)
 
 
