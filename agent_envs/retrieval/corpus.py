@@ -81,8 +81,7 @@ def corpus_files(source: str | Path) -> list[Path]:
 def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a corpus, one JSON object a line.
 
-    Raises:
-        DataError: A file cannot be read, or a line is not a row; the message names both.
+    Raises DataError, which names file and line, if a file cannot be read or a line is not a row.
     """
     return (row for row, _ in read_lines(source))
 

@@ -200,7 +200,5 @@ def _write(folder: Path, docs: Iterable[Mapping[str, Any]], encoder: Encoder, ba
         if not rows.count:
             raise DataError("there are no documents to index")
         files = {**rows.finish(), "vectors": vectors.close()}
-    write_manifest(
-        folder,
-        {"format": FORMAT, "version": VERSION, "documents": rows.count, "dimensions": dimensions, "files": files},
-    )
+    sizes = {"documents": rows.count, "dimensions": dimensions}
+    write_manifest(folder, {"format": FORMAT, "version": VERSION, **sizes, "files": files})

@@ -42,9 +42,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
             once with `agentr1 index`.
         progress: Whether to show a progress bar while a corpus is indexed.
 
-    Raises:
-        DataError: The source does not exist or cannot be used.
-        ConfigError: The address is invalid.
+    Raises DataError if the source does not exist or cannot be used, ConfigError if the address is invalid.
     """
     text = os.fspath(source)
     if "://" in text:

@@ -33,8 +33,6 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # A run of letters, digits and underscores, which may go on after a mark between two letters or two digits.
 _ASCII = re.compile(r"""\w++(?:(?:[.:'](?<=[^\W\d_].)(?=[^\W\d_])|[.,;'](?<=\d.)(?=\d))\w++)*+""", re.ASCII)
-
-
 # Text between blanks with a character outside ASCII.
 _BEYOND_ASCII = re.compile(r"(?<![^ \n])[\x00-\x09\x0b-\x1f!-\x7f]*+[^\x00-\x7f][^ \n]*+")
 

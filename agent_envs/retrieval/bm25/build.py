@@ -78,8 +78,7 @@ class IndexBuilder:
 
     Args:
         folder: An empty folder, or that of an interrupted build of the same rows.
-        k1: BM25's k1: how slowly repeated terms saturate.
-        b: BM25's b: how much document length counts.
+        k1, b: As for `BM25Retriever.build`.
         source: Identifies the rows, as JSON; an interrupted build resumes only if it is unchanged.
         processes: Number of helper processes; 0 for none.
         segment_characters: Characters of text in a segment. Each process needs about 15 bytes of memory for each.
@@ -125,9 +124,7 @@ class IndexBuilder:
     def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
         """Index rows, each with the JSON that it was read from, or None; in a resumed build, those after `documents`.
 
-        Raises:
-            DataError: A row has no id or text, or cannot be written as JSON.
-            BackendError: A helper process failed.
+        Raises DataError if a row has no id or text or is not JSON, BackendError if a helper process failed.
         """
         ids: list[bytes] = []
         documents: list[bytes] = []

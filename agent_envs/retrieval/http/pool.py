@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import email.utils
 import http.client
 import math
@@ -62,9 +63,6 @@ class HTTPPool:
         headers: Sent with every request.
         interval: Least seconds between the starts of two requests, over all threads.
         max_wait: The longest pause in seconds that the server may ask for; a longer one is an error at once.
-
-    Raises:
-        ConfigError: The address or a number is invalid.
     """
 
     def __init__(
@@ -211,19 +209,15 @@ class HTTPPool:
         if self._pid != os.getpid():
             _close(self._idle)
             self._start()
-        try:
+        with contextlib.suppress(IndexError):
             return self._idle.pop(), True
-        except IndexError:
-            pass
         if self._https:
             return self._encrypted(), False
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self.timeout)
-        try:
+        with contextlib.suppress(OSError):  # the request will fail with the same error and report it
             connection.connect()
             # A small request must not wait until the previous one is acknowledged.
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:
-            pass  # the request will fail with the same error and report it
         return connection, False
 
 

@@ -43,8 +43,7 @@ class SearchServer(ThreadingHTTPServer):
     """Serves a retriever, one thread per connection; connections stay open.
 
     Args:
-        retriever: The retriever.
-        host: Address to listen on.
+        retriever, host: The retriever, and the address to listen on.
         port: Port to listen on; 0 takes a free one, see `url`.
         max_k: The most results that a query may ask for.
 

@@ -136,11 +136,8 @@ def read_prompt(path: str) -> str:
 def classifier_selector(address: str) -> ClassifierSelector:
     """Return the classifier at an address, with options behind a #: "http://localhost:8000#model=selector-qwen-8b".
 
-    The options are `SERVICE_OPTIONS`, model, label, batch, and prompt: a file.
-
-    Raises:
-        ConfigError: The address or an option is invalid.
-        DataError: The prompt cannot be read.
+    The options are `SERVICE_OPTIONS`, model, label, batch, and prompt: a file. Raises ConfigError if they or the
+    address are invalid, DataError if the prompt cannot be read.
     """
     url, _, text = address.partition("#")
     options = parse_options(text, _OPTIONS, what=f"classify:{url}")

@@ -115,11 +115,8 @@ def judge_selector(address: str) -> JudgeSelector:
     """Return the judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
 
     The address includes the server's /v1. The options are `SERVICE_OPTIONS`, model, max_tokens, parallel, prompt (a
-    file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set).
-
-    Raises:
-        ConfigError: The address or an option is invalid, or the model is missing.
-        DataError: The prompt cannot be read.
+    file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set). Raises ConfigError if
+    the model is missing or something is invalid, DataError if the prompt cannot be read.
     """
     url, _, text = address.partition("#")
     options = parse_options(text, _OPTIONS, what=f"judge:{url}")

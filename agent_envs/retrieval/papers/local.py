@@ -46,12 +46,8 @@ class LocalPapers(Shared):
     >>> [paper.id for paper in papers.expand("a")], papers.get("b").title
     (['b'], 'Deeper parsing')
 
-    Args:
-        folder: A folder that `build` made.
-        verify: Whether to compare the checksums of all files.
-
-    Raises:
-        DataError: There is no corpus, or it has another version or was changed.
+    With `verify` the checksums of all files are compared. DataError: there is no corpus that `build` made in this
+    version, or it was changed.
     """
 
     blocking = False
@@ -61,7 +57,7 @@ class LocalPapers(Shared):
         read_manifest(folder, FORMAT, VERSION, verify=verify)
         self.path: Path | None = folder
         self.retriever = BM25Retriever.open(folder / "index", verify=verify)
-        self._nodefsets = map_array(folder / "graph.offsets", "<i8")
+        self._offsets = map_array(folder / "graph.offsets", "<i8")
         self._neighbours = map_array(folder / "graph.papers", "<i4")
         self._dates = map_array(folder / "dates", "<i4")
         self._papers: dict[int, Paper] = {}
@@ -122,7 +118,7 @@ class LocalPapers(Shared):
     def expand(self, paper_id: str) -> list[Paper]:
         """Return the papers that a paper cites, then those that cite it, each in the order of the corpus."""
         number = self._number(paper_id)
-        begin, end = self._nodefsets[number], self._nodefsets[number + 1]
+        begin, end = self._offsets[number], self._offsets[number + 1]
         return [self._paper(n) for n in self._neighbours[begin:end].tolist()]
 
     def get(self, paper_id: str) -> Paper:

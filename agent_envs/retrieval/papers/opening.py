@@ -84,8 +84,7 @@ def _open(spec: str, table: dict[str, str], *, offline: bool = False, **options:
 def record_backend(text: str) -> PaperBackend:
     """Open the backend of "FOLDER:BACKEND" and record its replies.
 
-    Raises:
-        ConfigError: The text has another form, or the folder contains another backend's recording.
+    Raises ConfigError if the text has another form, or the folder contains another backend's recording.
     """
     match = _RECORD.fullmatch(text)
     if match is None:

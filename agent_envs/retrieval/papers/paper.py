@@ -53,10 +53,8 @@ _SAFE = re.compile(r"[\w:;()<>@+~,=-][\w:;()<>@+~,=./-]{0,300}", re.ASCII)
 class Paper:
     """A paper."""
 
-    id: str
-    """Its id at the backend, for `expand` and `get`. Never empty."""
-    title: str
-    """In one line."""
+    id: str  # at the backend, for `expand` and `get`; never empty
+    title: str  # in one line
     abstract: str = ""
     date: str = ""
     """The date of publication as far as it is known: "2024-05-31", "2024-05", "2024" or ""."""
@@ -101,8 +99,7 @@ class Selector(Protocol):
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return a score from 0 to 1 for each paper, in order; equal queries and papers get equal scores.
 
-        Raises:
-            BackendError: The service is down or sent an unexpected reply. Nothing of that reply is remembered.
+        Raises BackendError if the service is down or sent an unexpected reply, of which nothing is remembered.
         """
         ...
 
@@ -128,8 +125,7 @@ def normal_date(text: object) -> str:
     >>> normal_date(None), normal_date("")
     ('', '')
 
-    Raises:
-        DataError: The text is not a date.
+    Raises DataError for other texts.
     """
     if text is None or (isinstance(text, str) and not text.strip()):
         return ""
@@ -223,8 +219,7 @@ def paper_row(row: Mapping[str, Any], where: object) -> PaperRow:
     >>> row.paper.id, row.paper.title, row.paper.date, row.references
     ('7', 'On Parsing', '2024-05-31', ('a', '8'))
 
-    Raises:
-        DataError: The id or the title is missing, or a value has the wrong type; the message names `where`.
+    Raises DataError, which names `where`, if the id or the title is missing or a value has the wrong type.
     """
     doc_id = row_id(row, where)
     texts = {}
@@ -253,8 +248,7 @@ def _ids(row: Mapping[str, Any], key: str, where: object) -> tuple[str, ...]:
 def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
     """Yield the papers of a .jsonl or .jsonl.gz file, or of a folder of them.
 
-    Raises:
-        DataError: There is no file, or a line is not a paper; the message names file and line.
+    Raises DataError, which names file and line, if there is no file or a line is not a paper.
     """
     return (paper_row(row, where) for row, _, where in read_objects(Path(source)))
 

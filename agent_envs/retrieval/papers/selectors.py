@@ -27,9 +27,7 @@ class GoldSelector:
     >>> selector.scores("any", [Paper("1", "Deep parsing."), Paper("2", "Deep Purple")])
     [1.0, 0.0]
 
-    Args:
-        titles: The titles of the answers.
-        ids: Their ids, as far as they are known; a paper with one of them is an answer, too.
+    A paper with one of the answers' known `ids` is an answer, too.
     """
 
     def __init__(self, titles: Iterable[str], ids: Iterable[str] = ()) -> None:
@@ -79,9 +77,7 @@ def _share(wanted: Counter[str], found: Counter[str]) -> float:
 class CachedSelector(Shared):
     """Asks another selector once per query and paper. Failures are not cached.
 
-    Args:
-        selector: The selector.
-        size: Number of scores to keep; the least recently used ones are dropped first.
+    Of more than `size` scores the least recently used ones are dropped.
     """
 
     def __init__(self, selector: Selector, size: int = 1 << 20) -> None:

@@ -113,10 +113,7 @@ class ReplyStore:
     """A folder of `{"method", "url", "request", "status_code", "body"}` files.
 
     Files appear completely or not at all, so several processes may share a folder. Files with other names are found by
-    the address inside. Headers, and thus keys, are never written.
-
-    Args:
-        folder: The folder; it is created on the first write.
+    the address inside. Headers, and thus keys, are never written. The folder is created on the first write.
     """
 
     def __init__(self, folder: str | Path) -> None:
