@@ -79,12 +79,7 @@ def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int |
 
 
 def number(
-    name: str,
-    value: object,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
+    name: str, value: object, *, minimum: float | None = None, maximum: float | None = None, above: float | None = None
 ) -> float:
     """Return `value` as a float: finite, at least `minimum`, at most `maximum`, larger than `above`.
 

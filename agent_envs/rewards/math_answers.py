@@ -36,7 +36,7 @@ _NUMBER = re.compile(
     r"(?:(?:\^|\*\*)\{?(?P<power>[0-9]{1,2})(?![0-9.])\}?"
     r"|[ \t]?(?P<scale>hundred|thousand|million|billion|trillion)\b(?!-))?"
 )
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES = {None: 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NO_NUMBER_BEFORE = ("^", "^{", "^(", "^-", "^{-", "√", "sqrt{", "sqrt(", "sqrt ", "sqrt")  # an exponent or a root
 _NO_NUMBER_AFTER = re.compile(r"[ \t]?(?:\^[-0-9({\\]|\\?sqrt|√)")
 _CHAIN = re.compile(r"[-+*/0-9.,()\s\$%×÷x^{}]{0,200}=")  # the rest of a calculation, up to its result
@@ -56,10 +56,8 @@ _NUMBER_PARTS = frozenset("0123456789.,/-+$ \\{}dtfraceE")
 def extract_answer(text: str) -> str | None:
     r"""Return the number that a text gives as its answer in plain form, or None if there is none.
 
-    >>> extract_answer("5 boxes cost 9. #### $1,234.50"), extract_answer(r"so \boxed{\frac{1}{2}} of 8")
-    ('1234.5', '0.5')
-    >>> extract_answer("The answer is **-3** degrees, not 4."), extract_answer("3 + 4 = 7 apples.")
-    ('-3', '7')
+    >>> extract_answer("5 boxes cost 9. #### $1,234.50"), extract_answer("The answer is **-3** degrees, not 4.")
+    ('1234.5', '-3')
     """
     answer = text[text.rfind("####") + 4 :].strip() if "####" in text else ""
     if len(answer) <= MAX_DIGITS and answer.isascii() and answer.isdigit():
@@ -73,9 +71,6 @@ def gold_answer(answer: str) -> str:
 
     Raises:
         DataError: There is no number in it.
-
-    >>> gold_answer("She pays 2*600=<<2*600=1200>>1200.\\n#### 1,200"), gold_answer("18")
-    ('1200', '18')
     """
     plain = extract_answer(answer)
     if plain is None:
@@ -85,7 +80,7 @@ def gold_answer(answer: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def gold_number(gold: str) -> Fraction:
-    """Return the value of a gold number; errors as for `gold_answer`."""
+    """Return the value of a gold number; it raises what `gold_answer` raises."""
     value = _read_leniently(gold)
     if value is None:
         raise DataError(f"expected a gold answer with a number, got {gold[-80:]!r}")
@@ -93,22 +88,11 @@ def gold_number(gold: str) -> Fraction:
 
 
 def score(text: str, gold: str) -> float:
-    """Return 1.0 if the answer in `text` equals the gold number exactly, else 0.0.
-
-    Args:
-        text: What the policy wrote.
-        gold: The gold number, or a solution that ends with `#### N`.
-
-    Raises:
-        DataError: There is no number in `gold`.
-
-    >>> score("That makes $5.00.", "5"), score("#### 6", "5"), score("#### 1/2", "0.5")
-    (1.0, 0.0, 1.0)
-    """
+    """Return 1.0 if the answer in `text` equals the number in `gold` exactly, else 0.0; errors as for `gold_answer`."""
     return float(_read_leniently(text) == gold_number(gold))
 
 
-# -- where to look -----------------------------------------------------------------------------------------------------
+# -- where to look-----------------------------------------------------------------------------------------------------
 
 
 def _read_leniently(text: str) -> Fraction | None:
@@ -116,45 +100,38 @@ def _read_leniently(text: str) -> Fraction | None:
         text = _VULGAR.sub(_spell_fraction, text.translate(_ASCII))
     if "\\" in text or "{" in text or not text.isascii():
         text = _THOUSANDS.sub("", text)
-    for segment in _marked_segments(text):
-        value = _first_number(segment)
-        if value is not None:
-            return value
-    return _last_number(text)
+    values = map(_first_number, _marked_segments(text))
+    value = next((value for value in values if value is not None), None)
+    return _last_number(text) if value is None else value
 
 
 def _marked_segments(text: str) -> Iterator[str]:
-    """Yield what follows the last `####`, what is in the last box, and what follows the last phrase."""
-    yield from _after(text, ("####",), _HASHES)
-    for position in _positions(text, ("boxed",)):
-        match = _BOXED.match(text, position)
-        if match:
-            yield _rejoin(_braced(text[match.end() : match.end() + WINDOW]))
-    for segment in _after(text, ("nswer", "NSWER"), _PHRASE):
+    """Yield what follows each `####`, what is in each box and what follows each phrase, the last of each kind first."""
+    yield from _after(text, _HASHES, "####")
+    for box in _from_the_end(text, _BOXED, "boxed"):
+        yield _rejoin(_braced(text[box.end() : box.end() + WINDOW]))
+    for segment in _after(text, _PHRASE, "nswer", "NSWER"):
         yield _SENTENCE_END.split(segment.lstrip(" \n*:"), maxsplit=1)[0]
 
 
-def _after(text: str, literals: tuple[str, ...], marker: re.Pattern[str]) -> Iterator[str]:
-    """Yield the line behind each marker, and what follows it up to the next marker, the last marker first."""
+def _after(text: str, marker: re.Pattern[str], *starts: str) -> Iterator[str]:
+    """Yield the line behind each marker, and what follows it up to the next marker."""
     stop = len(text)
-    for position in _positions(text, literals):
-        match = marker.match(text, position)
-        if match and match.end() <= stop:
-            segment = text[match.end() : min(stop, match.end() + WINDOW)]
-            line, _, rest = _rejoin(segment).lstrip().partition("\n")
-            yield line
-            yield rest
-            stop = position
+    for match in _from_the_end(text, marker, *starts):
+        line, _, rest = _rejoin(text[match.end() : min(stop, match.end() + WINDOW)]).lstrip().partition("\n")
+        yield from (line, rest)
+        stop = match.start()
 
 
-def _positions(text: str, literals: tuple[str, ...]) -> Iterator[int]:
-    """Yield where one of the literals is, from the end of the text, at most MAX_MARKERS times."""
+def _from_the_end(text: str, marker: re.Pattern[str], *starts: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of a marker, the last one first, trying the last MAX_MARKERS places with one of its starts."""
     stop = len(text)
     for _ in range(MAX_MARKERS):
-        stop = max(text.rfind(literal, 0, stop) for literal in literals)
+        stop = max(text.rfind(start, 0, stop) for start in starts)
         if stop < 0:
             return
-        yield stop
+        if match := marker.match(text, stop):
+            yield match
 
 
 def tail_windows(text: str) -> Iterator[str]:
@@ -174,20 +151,15 @@ def _first_number(segment: str) -> Fraction | None:
     for match in _NUMBER.finditer(segment):
         chain = _CHAIN.match(segment, match.end())
         value = _first_number(segment[chain.end() :]) if chain else None
-        if value is None:
-            value = _value(match, segment)
+        value = _value(match) if value is None else value
         if value is not None:
             return value
     return None
 
 
 def _last_number(text: str) -> Fraction | None:
-    for window in tail_windows(text):
-        for match in reversed(list(_NUMBER.finditer(window))):
-            value = _value(match, window)
-            if value is not None:
-                return value
-    return None
+    matches = (match for window in tail_windows(text) for match in reversed([*_NUMBER.finditer(window)]))
+    return next((value for value in map(_value, matches) if value is not None), None)
 
 
 # -- how it is written -------------------------------------------------------------------------------------------------
@@ -217,17 +189,16 @@ def _braced(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _value(match: re.Match[str], text: str) -> Fraction | None:
+def _value(match: re.Match[str]) -> Fraction | None:
     """Return the value of a match, or None if it is too long, divides by zero, or is part of a root or an exponent."""
-    if match.end() - match.start() > 3 * MAX_DIGITS:
-        return None
+    text, parts = match.string, match.groupdict()
     before = text[max(0, match.start() - 5) : match.start()]
-    if before.endswith(_NO_NUMBER_BEFORE) or _NO_NUMBER_AFTER.match(text, match.end()):
+    part_of_power = before.endswith(_NO_NUMBER_BEFORE) or _NO_NUMBER_AFTER.match(text, match.end())
+    if part_of_power or len(match[0]) > 3 * MAX_DIGITS:
         return None
-    parts = match.groupdict()
     top, bottom = parts["top"] or parts["top1"], parts["bottom"] or parts["bottom1"]
     numerator = _decimal(top or (parts["whole"] or "0") + (parts["point"] or parts["bare"] or ""))
-    denominator = _decimal(bottom or (parts["slash"] or "1").strip(" \t\n/"))
+    denominator = _decimal(bottom or (parts["slash"] or "1").strip(" \t/"))
     if numerator is None or not denominator:
         return None
     if parts["exponent"]:
@@ -239,10 +210,9 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
         if power * max(numerator.numerator, denominator.numerator).bit_length() > 3 * MAX_DIGITS:
             return None
         numerator, denominator = numerator if parts["slash"] else numerator**power, denominator**power
-    elif parts["scale"]:
-        numerator *= _SCALES[parts["scale"]]
-    negative = parts["sign"] is not None and "-" in parts["sign"] and _is_sign(text, match.start())
-    return (-numerator if negative else numerator) / denominator
+    if parts["sign"] and "-" in parts["sign"] and _is_sign(text, match.start()):
+        numerator = -numerator
+    return numerator * _SCALES[parts["scale"]] / denominator
 
 
 def _decimal(digits: str) -> Fraction | None:
@@ -258,19 +228,17 @@ def _decimal(digits: str) -> Fraction | None:
 def _is_sign(text: str, position: int) -> bool:
     """Whether the minus at `position` is a sign: after a number, a letter or a bracket it is not."""
     before = text[max(0, position - 8) : position]
-    if before[-1:].isalnum() or before[-1:] in (")", "]", "}", "%"):
-        return False
-    stripped = before.rstrip(" \t$")
-    return not (stripped[-1:].isdigit() or stripped[-1:] in (")", "%"))
+    last, last_but_blank = before[-1:], before.rstrip(" \t$")[-1:]
+    is_minus = (
+        last.isalnum() or last in (")", "]", "}", "%") or last_but_blank.isdigit() or last_but_blank in (")", "%")
+    )
+    return not is_minus
 
 
 def _plain(value: Fraction) -> str:
     """Write an integer, an exact decimal of up to 12 places, or a reduced fraction."""
-    if value.denominator == 1:
-        return str(value.numerator)
-    for places in range(1, 13):
-        scaled = value * 10**places
-        if scaled.denominator == 1:
-            digits = str(abs(scaled.numerator)).rjust(places + 1, "0")
-            return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
-    return f"{value.numerator}/{value.denominator}"
+    scaled = value * 10**12
+    if scaled.denominator != 1:
+        return f"{value.numerator}/{value.denominator}"
+    whole, places = divmod(abs(scaled.numerator), 10**12)
+    return f"{'-' if value < 0 else ''}{whole}.{places:012}".rstrip("0").rstrip(".")

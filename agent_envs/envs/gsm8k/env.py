@@ -12,20 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import choice, integer
 from agent_envs.datasets.data_dir import data_name
-from agent_envs.datasets.gsm8k.generated.problems import (
-    DEFAULT_LEVEL,
-    GeneratedTask,
-    Level,
-    generated_gsm8k,
-    parse_level,
-)
+from agent_envs.datasets.gsm8k.generated import problems
+from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, GeneratedTask, Level, generated_gsm8k
 from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_gsm8k_files, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps, wrong_answer
 from agent_envs.envs.gsm8k.reward import REWARDS, judge, pay_last_number
@@ -37,12 +32,12 @@ from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import Tool, ToolRegistry, ToolResult
+from agent_envs.tools.base import string_parameter
 from agent_envs.tools.calculator import calculator
 
 __all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv"]
 
-TOOLS = ("calculator", "check_answer")
-EXPERTS = ("oracle",)
+TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 
 _CALCULATOR = ToolRegistry([calculator])
@@ -63,13 +58,12 @@ class _GSM8K(TextEnv):
         expert: str = "oracle",
         **kwargs: Any,
     ) -> None:
-        data = data_name(data)
-        self.level = level
+        data, self.level = data_name(data), level
         self.reward = choice("reward", reward, REWARDS)
-        choice("expert", expert, EXPERTS)
+        choice("expert", expert, ["oracle"])
         if data == "generated":
             generated_gsm8k(split, level)
-        elif parse_level(level) != parse_level(DEFAULT_LEVEL):
+        elif problems.parse_level(level) != problems.parse_level(DEFAULT_LEVEL):
             raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
         else:
             find_gsm8k_files(data, split)
@@ -156,22 +150,16 @@ class GSM8KEnv(_GSM8K, ProblemEnv):
 
 
 class CheckAnswerTool(Tool):
-    """The released tool that tells whether an answer is right, so a policy can guess until it is."""
+    """The released tool that tells whether an answer is right."""
 
     name = "calc_gsm8k_reward"
     description = "Check an answer to the problem: tells whether it is right."
-    parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "type": "object",
-        "properties": {"answer": {"type": "string", "description": "The answer to check, a number."}},
-        "required": ["answer"],
-        "additionalProperties": False,
-    }
+    parameters = string_parameter("answer", "The answer to check, a number.")
 
     def __init__(self, env: GSM8KToolEnv) -> None:
         self.env = env
 
     def call(self, *, answer: str) -> str:  # type: ignore[override]
-        """Compare the answer with the gold number of the current task."""
         number = extract_answer(answer)
         if not self.env.task.answer:
             raise ToolError("the right answer to this question is not known")
@@ -182,24 +170,18 @@ class CheckAnswerTool(Tool):
 
 @dataclass(slots=True)
 class _Progress:
-    """What has happened in an episode."""
-
-    anchor: str
-    """The question and the results so far, one per line."""
-    observed: list[str] = field(default_factory=list)
-    """The results without errors, in order."""
-    steps: int = 0
-    """Actions so far."""
-    failed: bool = False
-    """Whether a call returned an error."""
+    anchor: str  # the question and the results so far, one per line
+    observed: list[str] = field(default_factory=list)  # the results without errors, in order
+    steps: int = 0  # actions so far
+    failed: bool = False  # whether a call returned an error
 
 
 class GSM8KToolEnv(_GSM8K, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
-    A grade-school word problem whose answer is a number. The policy may call a tool any number of times within the
-    step limit; the first text without a call is its final answer.
+    The problems of GSM8K-v0. The policy may call a tool any number of times within the step limit; the first text
+    without a call is its final answer.
 
     ## Action Space
     Any text. Tool calls in Hermes form, `<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}
@@ -209,8 +191,7 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     Text: the question at reset; then the results of the calls, one a line.
 
     ## Starting State
-    A task drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own, which
-    has no gold answer.
+    As in GSM8K-v0.
 
     ## Rewards
     - `reward="terminal"`: 1 at the final answer if it equals the gold number exactly, else 0.
@@ -222,18 +203,16 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     limit is 5: `gym.make(..., max_episode_steps=5)`.
 
     ## Information
-    `task_id`, `split`, `index`, `source`, `anchor` (the question and the results so far), `invalid_action` (a
-    malformed call, a wrong argument, an answer without a number), `score` and `success` (the final answer is right,
-    whatever the reward), `reward_components` (`answer` or `last_number`), `tool_results` (list of `name`, `content`,
-    `error`).
+    As in GSM8K-v0, and `tool_results` (list of `name`, `content`, `error`). `anchor` is the question and the results so
+    far; `invalid_action` also means a malformed call or a wrong argument.
 
     ## Arguments
     `gym.make("AgentR1/GSM8KTool-v0", split="train", data="generated", level="1-8", tool="calculator")`
-    - `split`, `data`, `level`: as in GSM8K-v0.
+
+    As in GSM8K-v0, and:
     - `tool`: "calculator" (`calculator{expression}`, exact arithmetic), or "check_answer", the released
       `calc_gsm8k_reward{answer}`. The latter tells whether an answer is right before the final answer is given: it
       leaks the gold number to any policy that tries candidates, so its scores say little about solving problems.
-    - `reward`: "terminal" or "agentr1".
     - `expert`: "oracle": `expert_action()` replays the worked solution, one calculation a step, and wins within the
       step limit: where two steps are left, it writes what remains as one expression (on real rows it goes on to the
       answer), and with one step left it answers.
@@ -272,34 +251,27 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     def after_tools(
         self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
     ) -> Outcome:
-        progress: _Progress = self.state
         for result in results:
             if result.error:
-                progress.failed = True
+                self.state.failed = True
             else:
-                progress.observed.append(result.content)
-                progress.anchor += f"\n{result.content}"
+                self.state.observed.append(result.content)
+                self.state.anchor += f"\n{result.content}"
         return outcome
 
     def anchor(self) -> str:
         return self.state.anchor
 
     def expert_action(self) -> str | None:
-        """Return the first calculation whose result has not been seen, or the answer; None for the user's own question.
-
-        It wins from any state that has a step left, within `step_limit` steps.
-        """
-        progress: _Progress = self.state
-        if not self.task.answer:
+        """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
+        task, observed, steps_left = self.task, self.state.observed, self._limit() - self.state.steps
+        if not task.answer:
             return None
-        answer = f"#### {self.task.answer}"
-        steps_left = self._limit() - progress.steps
-        if steps_left <= 1:
-            return answer
         if self.tool == "check_answer":
-            return answer if progress.observed else self._check(self.task.answer)
-        expression = next_calculation(self.task, progress.observed, steps_left)
-        return answer if expression is None else self._calculate(expression)
+            argument = None if observed else task.answer
+        else:
+            argument = next_calculation(task, observed, steps_left)
+        return f"#### {task.answer}" if argument is None or steps_left <= 1 else self._call(argument)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that keeps the operands and mistakes the operation.
@@ -314,10 +286,10 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
         if self.tool == "check_answer":
             if observed:
                 return f"#### {extract_answer(observed[0])}"
-            return self._check(wrong_answer(task.answer, rng) if rng.random() < noise else task.answer)
+            return self._call(wrong_answer(task.answer, rng) if rng.random() < noise else task.answer)
         steps = worked_steps(task)
         if len(observed) < len(steps) and not self.state.failed:
-            return self._calculate(demonstrated(task, observed, rng, noise))
+            return self._call(demonstrated(task, observed, rng, noise))
         right = not self.state.failed and all(s[1] == o for s, o in zip(steps, observed, strict=False))
         return f"#### {task.answer if right else observed[-1] if observed else '0'}"
 
@@ -328,8 +300,6 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
         registered = gym.registry.get(self.spec.id) if self.spec is not None else None
         return (registered and registered.max_episode_steps) or STEP_LIMIT
 
-    def _calculate(self, expression: str) -> str:
-        return self.format_call("calculator", {"expression": expression})
-
-    def _check(self, answer: str) -> str:
-        return self.format_call("calc_gsm8k_reward", {"answer": answer})
+    def _call(self, argument: str) -> str:
+        name, key = TOOLS[self.tool]
+        return self.format_call(name, {key: argument})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedTask
+from agent_envs.datasets.gsm8k.generated.world import Operation
 from agent_envs.datasets.gsm8k.rows import GSM8KTask
 from agent_envs.errors import ToolError
-from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tools.calculator import evaluate
 
 __all__ = ["annotated_steps", "demonstrated", "next_calculation", "worked_steps", "wrong_answer"]
@@ -22,18 +23,12 @@ _OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
 
 @functools.lru_cache(maxsize=1024)
 def annotated_steps(solution: str) -> tuple[tuple[str, str], ...]:
-    """Return the calculations that a GSM8K solution annotates and their values, leaving out those that are not numbers.
-
-    >>> annotated_steps("He has 3 * 4 = <<3 * 4=12>>12 apples and <<x=2>>2 pears.\\n#### 12")
-    (('3*4', '12'),)
-    """
+    """Return the calculations that a GSM8K solution annotates as `<<3*4=12>>` with their values, if they have one."""
     steps = []
     for expression in _ANNOTATION.findall(solution):
         compact = "".join(expression.split())
-        try:
+        with contextlib.suppress(ToolError):
             steps.append((compact, evaluate(compact)))
-        except ToolError:
-            continue
     return tuple(steps)
 
 
@@ -59,45 +54,33 @@ def _combined(task: GeneratedTask, observed: Sequence[str]) -> str:
     """Return one expression for the answer, with the results that have been observed as numbers."""
     parts: list[str] = []
     for operation in task.operations:
-        left, right = (
-            str(operand.value) if operand.made_by is None else parts[operand.made_by]
-            for operand in (operation.left, operation.right)
-        )
-        whole = f"{left}{operation.op}{right}"
+        whole = operation.op.join(_operands(operation, parts))
         parts.append(str(operation.result) if str(operation.result) in observed else f"({whole})")
     return whole
+
+
+def _operands(operation: Operation, results: Sequence[str]) -> list[str]:
+    """Return the two operands of an operation, taking those that earlier operations made from `results`."""
+    pair = (operation.left, operation.right)
+    return [str(operand.value) if operand.made_by is None else results[operand.made_by] for operand in pair]
 
 
 def demonstrated(
     task: GSM8KTask | GeneratedTask, observed: Sequence[str], rng: np.random.Generator, noise: float
 ) -> str:
-    """Return the next calculation of a demonstrator that keeps the operands and may mistake the operation.
-
-    Args:
-        task: The task.
-        observed: The results so far, which are used even if they are wrong.
-        rng: Source of the mistakes.
-        noise: Probability of a mistake.
-    """
-    step = len(observed)
+    """Return the next calculation from the results so far, with probability `noise` one with another operation."""
+    step, wrong = len(observed), rng.random() < noise
     if isinstance(task, GeneratedTask):
         operation = task.operations[step]
-        left, right = (
-            str(operand.value) if operand.made_by is None else observed[operand.made_by]
-            for operand in (operation.left, operation.right)
-        )
-        op = _wrong_operator(left, operation.op, right, rng) if rng.random() < noise else operation.op
-        return f"{left}{op}{right}"
+        left, right = _operands(operation, observed)
+        return f"{left}{_wrong_operator(left, operation.op, right, rng) if wrong else operation.op}{right}"
     expression = worked_steps(task)[step][0]
-    if rng.random() < noise:
-        return _OPERATOR.sub(lambda m: "+" if m[1] != "+" else "-", expression, count=1)
-    return expression
+    return _OPERATOR.sub(lambda m: "+" if m[1] != "+" else "-", expression, count=1) if wrong else expression
 
 
 def wrong_answer(answer: str, rng: np.random.Generator) -> str:
     """Return a wrong answer close to the right one."""
-    number = extract_answer(answer) or "0"
-    return evaluate(f"{number}+{int(rng.integers(1, 10))}")
+    return evaluate(f"{answer}+{int(rng.integers(1, 10))}")
 
 
 def _wrong_operator(left: str, op: str, right: str, rng: np.random.Generator) -> str:

@@ -43,17 +43,11 @@ def pay_last_number(outcome: Outcome, text: str, gold: str) -> Outcome:
 
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text as the released scoring reads it, or None.
-
-    It is a run of digits, commas and points, perhaps after a minus; commas and a point at the end are dropped.
-
-    >>> last_number("#### 18 (of 20.)"), last_number("...")
-    ('20', None)
-    """
+    """Return the last run of digits, commas and points, as the released scoring reads it: without commas, or None."""
     for window in tail_windows(text):
         for run in reversed(_RUN.findall(window)):
             number = run.replace(",", "").rstrip(".")
-            if any(character.isdigit() for character in number[-MAX_DIGITS:]):
+            if re.search("[0-9]", number[-MAX_DIGITS:]):
                 return number
     return None
 
@@ -64,9 +58,6 @@ def score_agentr1(text: str, gold: str) -> float:
     No marker is read, so `#### 18 (out of 20)` is scored by its 20, and any text that ends with the right number pays,
     the arguments of a tool call included. Deviations: numbers are compared by value ("18.0" is 18) instead of as
     strings, and the whole text is read instead of its last 300 characters.
-
-    Raises:
-        DataError: There is no number in `gold`.
 
     >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18")
     (1.0, 0.0)
