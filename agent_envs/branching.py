@@ -62,8 +62,9 @@ def snapshot(env: gym.Env[Any, str]) -> EnvSnapshot:
     True
     """
     base, wrappers = _chain(env)
-    states = tuple((type(w).__name__, copy.deepcopy(_state(w))) for w in wrappers)
-    return EnvSnapshot(states, base.snapshot())
+    states = [{name: value for name, value in vars(w).items() if name not in _NOT_STATE} for w in wrappers]
+    names = [type(w).__name__ for w in wrappers]
+    return EnvSnapshot(tuple(zip(names, map(copy.deepcopy, states), strict=True)), base.snapshot())
 
 
 def restore(env: gym.Env[Any, str], point: EnvSnapshot) -> tuple[Any, dict[str, Any]]:
@@ -110,7 +111,3 @@ def _chain(env: gym.Env[Any, str]) -> tuple[TextEnv, list[gym.Wrapper[Any, Any, 
     if not isinstance(base, TextEnv):
         raise ConfigError(f"only a TextEnv can be branched, got {type(base).__name__}")
     return base, wrappers  # type: ignore[return-value]
-
-
-def _state(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> dict[str, Any]:
-    return {name: value for name, value in vars(wrapper).items() if name not in _NOT_STATE}

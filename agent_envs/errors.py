@@ -1,28 +1,5 @@
 """Every exception the library raises on purpose.
 
-    AgentEnvsError
-    ├── ConfigError (ValueError)        an argument is unknown or wrong: split, tool, reward, preset
-    ├── DataError (ValueError)          a data file or row cannot be used; names the file and the line
-    ├── TaskIndexError (IndexError)     a task index is outside its split; names the range
-    ├── MissingExtraError (ImportError) an optional package is not installed; names the extra
-    ├── ToolError                       a tool failed; its text is the tool's result
-    │   └── UnknownPaperError           there is no paper with this id
-    ├── BackendError                    a server, an index or an engine is broken, which is not the policy's fault
-    │   ├── BackendBusyError            it is overloaded or limits the rate of requests
-    │   ├── BackendDownError            nothing answers, or the answer is cut off
-    │   ├── BackendRefusedError         it rejects this request and would reject it again: unknown model, wrong key
-    │   ├── BackendReplyError           its answer is not what was expected
-    │   ├── BackendSlowError            it does not answer in time
-    │   └── NotRecordedError            a replay has no answer to this request
-    ├── VectorEnvError                  some environments of a vector failed; holds the results of the others
-    ├── PolicyError                     a policy has no action
-    ├── PromptError                     a tokenizer has no usable chat template
-    └── EpisodeStop                     raised by an actor to end its episode, with a reason
-        ├── ContextLengthExceeded       the prompt leaves no room for a response
-        ├── EmptyGeneration             the model returned no token
-        ├── RunBudgetSpent              the run has used up its tokens
-        └── TokenLimitReached           the episode has used up its tokens
-
 A bad action raises none of these: the environment answers it with an observation that says what was expected.
 """
 
@@ -78,27 +55,21 @@ class ConfigError(AgentEnvsError, ValueError):
 
 
 class DataError(AgentEnvsError, ValueError):
-    """A data file or one of its rows cannot be used."""
+    """A data file or one of its rows cannot be used; names the file and the line."""
 
 
 class TaskIndexError(AgentEnvsError, IndexError):
-    """A task index lies outside its split."""
+    """A task index lies outside its split; names the range."""
 
 
 class MissingExtraError(AgentEnvsError, ImportError):
-    """An optional package is needed here and is not installed.
-
-    Args:
-        package: The package that could not be imported.
-        extra: The extra of this project that brings it.
-    """
+    """An optional package is needed here and is not installed; names the extra of this project that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
             f"the package {package!r} is not installed; install it with: pip install 'agent-envs[{extra}]'"
         )
-        self.package = package
-        self.extra = extra
+        self.package, self.extra = package, extra
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
         return type(self), (self.package, self.extra)
@@ -153,9 +124,7 @@ class VectorEnvError(AgentEnvsError):
     def __init__(self, errors: Mapping[int, BaseException], num_envs: int, results: Any = None) -> None:
         each = "; ".join(f"environment {i}: {type(e).__name__}: {e}" for i, e in sorted(errors.items()))
         super().__init__(f"{len(errors)} of {num_envs} environments failed: {each}")
-        self.errors = dict(errors)
-        self.num_envs = num_envs
-        self.results = results
+        self.errors, self.num_envs, self.results = dict(errors), num_envs, results
 
     def __reduce__(self) -> tuple[type[VectorEnvError], tuple[dict[int, BaseException], int, Any]]:
         return type(self), (self.errors, self.num_envs, self.results)
@@ -231,9 +200,8 @@ def check_release(package: str, first: str, below: str | None, extra: str) -> No
     wanted = f"{package}=={first}" if below is None else f"{package}>={first},<{below}"
     age = "old" if _numbers(found) < _numbers(first) else "new"
     raise ConfigError(
-        f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it "
-        f"with: pip install '{wanted}' "
-        f"(or 'agent-envs[{extra}]' with the project's constraints file)"
+        f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it with: "
+        f"pip install '{wanted}' (or 'agent-envs[{extra}]' with the project's constraints file)"
     )
 
 

@@ -1,9 +1,9 @@
-"""Spaces of text and of chat messages that hold any string up to a length.
+"""Spaces of text and of chat messages: any string up to a maximum length.
 
-``gymnasium.spaces.Text`` enumerates its characters, so that all of Unicode costs seconds and hundreds of megabytes, and
-``AsyncVectorEnv`` decodes a ``Text`` observation once, at construction (Gymnasium 1.4.0). The spaces here know only a
-length, and their shared memory is read anew at each step. They have no form as an array of numbers, and say so where a
-wrapper asks for one.
+``gymnasium.spaces.Text`` enumerates its characters, so a space of all of Unicode takes seconds and hundreds of
+megabytes, and ``AsyncVectorEnv`` decodes a ``Text`` observation only once, at construction (Gymnasium 1.4.0). The
+spaces here store only a length, and their shared memory is decoded at every step. They cannot be flattened into arrays
+of numbers, and raise an error that says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
 
 class _SharedSpace(Space[T]):
-    """A space of things that are written as text of at most ``max_length`` characters."""
+    """A space whose elements can be written as text of at most ``max_length`` characters."""
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None) -> None:
         if max_length < 0:
@@ -49,22 +49,22 @@ class _SharedSpace(Space[T]):
 
     @property
     def slot_size(self) -> int:
-        """Bytes one element takes in shared memory: a 4-byte length, then UTF-8 at up to 4 bytes a character."""
+        """Bytes per element in shared memory: a 4-byte length, then UTF-8 at up to 4 bytes a character."""
         return _LENGTH.size + 4 * self.max_length
 
     @abstractmethod
     def to_text(self, value: T) -> str:
-        """An element as text."""
+        """Return an element as text."""
 
     @abstractmethod
     def from_text(self, text: str) -> T:
-        """The element that ``to_text`` wrote."""
+        """Return the element that ``to_text`` wrote."""
 
-    def _word(self, longest: int) -> str:
+    def _sample_text(self, longest: int) -> str:
         length = int(self.np_random.integers(0, min(32, longest) + 1))
         return "".join(_SAMPLE_ALPHABET[self.np_random.integers(0, len(_SAMPLE_ALPHABET), length)])
 
-    def _no_mask(self, mask: Any, probability: Any) -> None:
+    def _refuse_mask(self, mask: Any, probability: Any) -> None:
         if mask is not None or probability is not None:
             raise ValueError(f"{type(self).__name__}.sample takes neither mask nor probability")
 
@@ -83,10 +83,6 @@ class UnicodeText(_SharedSpace[str]):
 
     Samples are short (at most 32 characters) and use a small alphabet with a few characters outside ASCII.
 
-    Args:
-        max_length: The greatest number of characters.
-        seed: Seed of the sampler.
-
     >>> UnicodeText(8).contains("naïve 中"), UnicodeText(8).contains("123456789")
     (True, False)
     """
@@ -95,32 +91,26 @@ class UnicodeText(_SharedSpace[str]):
         super().__init__(max_length, seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """A random text. ``mask`` and ``probability`` are not supported and must be None."""
-        self._no_mask(mask, probability)
-        return self._word(self.max_length)
+        """Return a random text. ``mask`` and ``probability`` are not supported and must be None."""
+        self._refuse_mask(mask, probability)
+        return self._sample_text(self.max_length)
 
     def contains(self, x: Any) -> bool:
         """Whether ``x`` is a string of at most ``max_length`` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def to_text(self, value: str) -> str:
-        """The text itself."""
         return value
 
     def from_text(self, text: str) -> str:
-        """The text itself."""
         return text
 
 
 class MessagesSpace(_SharedSpace[list[Message]]):
-    """Every list of chat messages that takes at most ``max_length`` characters as JSON.
+    """Every list of chat messages of at most ``max_length`` characters as ``json.dumps(messages, ensure_ascii=False)``.
 
     A message is a dictionary of ``role`` ("system", "user", "assistant" or "tool") and ``content`` (a string), and may
     have ``name``, ``tool_calls`` and ``tool_call_id``: ``agent_envs.messages.Message``.
-
-    Args:
-        max_length: The greatest number of characters of the list as ``json.dumps(messages, ensure_ascii=False)``.
-        seed: Seed of the sampler.
 
     >>> MessagesSpace(100).contains([{"role": "user", "content": "Go."}])
     True
@@ -134,18 +124,18 @@ class MessagesSpace(_SharedSpace[list[Message]]):
             raise ValueError(f"max_length must be at least 2, the length of an empty list, got {max_length}")
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> list[Message]:
-        """A random short conversation. ``mask`` and ``probability`` are not supported and must be None."""
-        self._no_mask(mask, probability)
+        """Return a short random conversation. ``mask`` and ``probability`` are not supported and must be None."""
+        self._refuse_mask(mask, probability)
         messages: list[Message] = []
         for role in ("user", "assistant", "user")[: 1 + 2 * int(self.np_random.integers(0, 2))]:
-            longer: list[Message] = [*messages, {"role": role, "content": self._word(32)}]  # type: ignore[typeddict-item]
+            longer: list[Message] = [*messages, {"role": role, "content": self._sample_text(32)}]  # type: ignore[typeddict-item]
             if not self.contains(longer):
                 break
             messages = longer
         return messages
 
     def contains(self, x: Any) -> bool:
-        """Whether ``x`` is a list of messages that fits."""
+        """Whether ``x`` is a list of valid messages that fits."""
         if not isinstance(x, list) or not all(map(_is_message, x)):
             return False
         if sum(len(message["content"]) for message in x) > self.max_length:
@@ -156,11 +146,9 @@ class MessagesSpace(_SharedSpace[list[Message]]):
             return False
 
     def to_text(self, value: list[Message]) -> str:
-        """The list as JSON."""
         return json.dumps(value, ensure_ascii=False)
 
     def from_text(self, text: str) -> list[Message]:
-        """The list that the JSON holds."""
         return json.loads(text) if text else []
 
 
@@ -176,10 +164,10 @@ def _is_message(value: Any) -> bool:
 
 
 class _SharedElements:
-    """The elements in a block of shared memory, decoded when they are looked at.
+    """The elements in a block of shared memory, decoded on access.
 
-    ``AsyncVectorEnv`` reads its shared memory once and returns a deep copy of what it read at every step: the copy is
-    where the current bytes become strings.
+    ``AsyncVectorEnv`` reads its shared memory once and returns a deep copy of the result at every step; copying decodes
+    the current bytes.
     """
 
     def __init__(self, space: _SharedSpace[Any], memory: Any, count: int) -> None:
@@ -224,7 +212,7 @@ def _read_shared(space: _SharedSpace[Any], shared_memory: Any, n: int = 1) -> _S
 def _write_shared(space: _SharedSpace[Any], index: int, value: Any, shared_memory: Any) -> None:
     encoded = space.to_text(value).encode("utf-8", "surrogatepass")
     if len(encoded) > space.slot_size - _LENGTH.size:
-        raise ValueError(f"an observation of {len(encoded)} bytes does not fit {space!r}")
+        raise ValueError(f"an observation of {len(encoded)} bytes does not fit into {space!r}")
     memory = memoryview(shared_memory).cast("B")
     start = index * space.slot_size
     _LENGTH.pack_into(memory, start, len(encoded))
@@ -233,10 +221,10 @@ def _write_shared(space: _SharedSpace[Any], index: int, value: Any, shared_memor
 
 
 def _refuse_numbers(space: _SharedSpace[Any], *args: Any, **kwargs: Any) -> NoReturn:
-    """What flattening text comes to: a million numbers that no policy reads."""
     raise ConfigError(
-        f"{space!r} holds text, which has no form as an array of numbers: leave out wrappers that flatten, rescale or "
-        "stack arrays (FlattenObservation, TimeAwareObservation, ...); docs/wrappers.md says which of Gymnasium's fit"
+        f"{space!r} holds text, which cannot be flattened into an array of numbers: leave out wrappers that flatten, "
+        "rescale or stack arrays (FlattenObservation, TimeAwareObservation, ...); docs/wrappers.md lists Gymnasium's "
+        "wrappers that work"
     )
 
 

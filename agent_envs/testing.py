@@ -1,4 +1,4 @@
-"""The contract of a text environment as a test that any environment can be put to.
+"""A test of everything that a text environment promises, for any environment.
 
 from agent_envs.testing import check_text_env
 check_text_env("AgentR1/GSM8KTool-v0")
@@ -50,7 +50,7 @@ HOSTILE_ACTIONS: tuple[str, ...] = (
     "search[",
     "{0} %s ${x}",
 )
-"""Texts that no environment may fall over: empty, huge, control characters, lone surrogates, half-open tags."""
+"""Texts that must not crash an environment: empty, huge, control characters, lone surrogates, unclosed tags."""
 
 _INFO_TYPES: dict[str, type] = {
     "task_id": str,
@@ -80,7 +80,7 @@ def check_text_env(
     Args:
         env_id: A registered id.
         env_kwargs: Keyword arguments of ``gymnasium.make``.
-        tasks: Tasks on which the expert is tried.
+        tasks: Number of tasks that the expert must solve.
         vectors: Whether to check vector environments too (starts two processes).
 
     Raises:
@@ -91,7 +91,7 @@ def check_text_env(
     env = gym.make(env_id, **kwargs)
     try:
         base = env.unwrapped
-        _require(isinstance(base, TextEnv), f"{type(base).__name__} is no TextEnv")
+        _require(isinstance(base, TextEnv), f"{type(base).__name__} is not a TextEnv")
         assert isinstance(base, TextEnv)
         _check_surface(env, base)
         _check_determinism(env)
@@ -125,7 +125,7 @@ def _check_gymnasium(env_id: str, kwargs: dict[str, Any]) -> None:
         with _no_exception("Gymnasium's checker"):
             check_env(env.unwrapped)
         env.close()
-    _require(not caught, f"check_env warns: {[str(w.message) for w in caught]}")
+    _require(not caught, f"Gymnasium's checker warns: {[str(w.message) for w in caught]}")
     spec = pickle.loads(pickle.dumps(env.spec))
     _require(spec == env.spec, "the spec does not survive pickling")
     if env.spec is not None and isinstance(env.spec.entry_point, str):
@@ -140,50 +140,51 @@ def _check_info(info: dict[str, Any], where: str) -> None:
         _require(value is not None, f"{where}: info[{key!r}] is None; leave the key out or give it a value of its type")
     for name, value in info["reward_components"].items():
         _require(type(value) is float, f"{where}: reward component {name!r} is {value!r}, expected a float")
-    _require(json.loads(json.dumps(info)) is not None, f"{where}: info is not JSON-able")
+    _require(json.loads(json.dumps(info)) is not None, f"{where}: info cannot be written as JSON")
 
 
 def _check_surface(env: gym.Env[str, str], base: TextEnv) -> None:
     for space in (env.observation_space, env.action_space):
-        _require(isinstance(space, UnicodeText), f"spaces are UnicodeText, got {space!r}")
-    _require(isinstance(base.instructions, str), f"instructions is a string, got {base.instructions!r}")
+        _require(isinstance(space, UnicodeText), f"spaces must be UnicodeText, got {space!r}")
+    _require(isinstance(base.instructions, str), f"instructions must be a string, got {base.instructions!r}")
     for spec in base.tools:
-        _require(spec["type"] == "function", f"a tool spec has the OpenAI function form, got {spec!r}")
+        _require(spec["type"] == "function", f"a tool spec must have the OpenAI function form, got {spec!r}")
         _require(json.loads(json.dumps(spec)) == spec, "a tool spec survives JSON")
     _require(base.num_tasks > 0, "the split has no tasks")
     observation, info = env.reset(options={"index": 0})
     _check_info(info, "reset")
-    _require(info["index"] == 0, "reset(options={'index': 0}) plays row 0")
-    _require(env.reset(options={"index": 0})[0] == observation, "the same index gives the same first observation")
+    _require(info["index"] == 0, "reset(options={'index': 0}) must play row 0")
+    _require(env.reset(options={"index": 0})[0] == observation, "the same index must give the same first observation")
     try:
         env.reset(options={"index": base.num_tasks})
     except TaskIndexError as e:
-        _require(str(base.num_tasks - 1) in str(e), "the error for an index outside the split names the range")
+        _require(str(base.num_tasks - 1) in str(e), "the error for an index outside the split must name the range")
     else:
         raise ContractError("an index outside the split must raise TaskIndexError")
 
 
 def _play(env: gym.Env[str, str], seed: int, actions: list[str]) -> list[Any]:
-    record: list[Any] = [copy.deepcopy(env.reset(seed=seed))]
+    """Return what a reset and then the actions return, up to the end of the episode."""
+    return [copy.deepcopy(env.reset(seed=seed)), *_finish(env, actions)]
+
+
+def _finish(env: gym.Env[str, str], actions: list[str]) -> list[Any]:
+    record = []
     for action in actions:
-        result = env.step(action)
-        record.append(copy.deepcopy(result))
-        if result[2] or result[3]:
+        record.append(copy.deepcopy(env.step(action)))
+        if record[-1][2] or record[-1][3]:
             break
     return record
 
 
 def _expert_actions(env: gym.Env[str, str], base: TextEnv, limit: int = 1000) -> list[str]:
-    """What the expert does on the task just reset to; empty where there is no expert."""
+    """Return the expert's actions from here to the end of the episode; none if there is no expert."""
     actions: list[str] = []
-    for _ in range(limit):
-        action = base.expert_action()
-        if action is None:
-            break
+    over = False
+    while not over and len(actions) < limit and (action := base.expert_action()) is not None:
         actions.append(action)
         _, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            break
+        over = terminated or truncated
     return actions
 
 
@@ -193,7 +194,7 @@ def _check_determinism(env: gym.Env[str, str]) -> None:
     env.reset(seed=7)
     actions = ["first", *_expert_actions(env, base), "last"]
     first, second = _play(env, 7, actions), _play(env, 7, actions)
-    _require(first == second, "the same seed and actions give other observations, rewards or info")
+    _require(first == second, "the same seed and actions must give the same observations, rewards and info")
     drawn = [env.reset(seed=7)[0], env.reset()[0], env.reset()[0]]
     again = [env.reset(seed=7)[0], env.reset()[0], env.reset()[0]]
     _require(drawn == again, "resets after reset(seed) are not deterministic")
@@ -207,29 +208,26 @@ def _check_snapshot(env: gym.Env[str, str], base: TextEnv) -> None:
     first = [copy.deepcopy(base.step(actions[0]))]
     base.restore(snapshot)
     second = [copy.deepcopy(base.step(actions[0]))]
-    _require(first == second, "a restored snapshot goes on in another way")
+    _require(first == second, "an episode must go on the same way after its snapshot is restored")
     other = gym.make(env.spec).unwrapped if env.spec else base
     assert isinstance(other, TextEnv)
     other.reset(seed=0)
     other.restore(pickle.loads(pickle.dumps(snapshot)))
-    _require([copy.deepcopy(other.step(actions[0]))] == first, "a snapshot does not carry over to another instance")
+    _require(
+        [copy.deepcopy(other.step(actions[0]))] == first, "a snapshot must work in another instance of the environment"
+    )
     env.reset(seed=11)
     point = branching.snapshot(env)
     first_way = _finish(env, actions)
     branching.restore(env, point)
-    _require(first_way == _finish(env, actions), "an episode branched with its wrappers goes on in another way")
+    _require(
+        first_way == _finish(env, actions), "an episode must go on the same way after it is branched with its wrappers"
+    )
     base.restore(snapshot)
-    _require(other.np_random.bit_generator.state == base.np_random.bit_generator.state, "random state is not restored")
+    _require(
+        other.np_random.bit_generator.state == base.np_random.bit_generator.state, "the random state must be restored"
+    )
     other.close()
-
-
-def _finish(env: gym.Env[str, str], actions: list[str]) -> list[Any]:
-    record = []
-    for action in actions:
-        record.append(copy.deepcopy(env.step(action)))
-        if record[-1][2] or record[-1][3]:
-            break
-    return record
 
 
 def _check_expert(env: gym.Env[str, str], base: TextEnv, tasks: int) -> None:
@@ -239,7 +237,7 @@ def _check_expert(env: gym.Env[str, str], base: TextEnv, tasks: int) -> None:
             continue
         for _ in range(10_000):
             action = base.expert_action()
-            _require(isinstance(action, str), f"task {index}: the expert stops before the task ends")
+            _require(isinstance(action, str), f"task {index}: the expert has no action before the task ends")
             assert isinstance(action, str)
             _, _, terminated, truncated, info = env.step(action)
             _check_info(info, f"task {index}")
@@ -258,20 +256,20 @@ def _check_hostile(env: gym.Env[str, str], base: TextEnv) -> None:
         _require(env.observation_space.contains(observation), f"{where}: the observation is outside its space")
         observation.encode()
         _require(math.isfinite(float(reward)), f"{where}: the reward is {reward}")
-        _require(not (terminated and truncated), f"{where}: terminated and truncated at once")
+        _require(not (terminated and truncated), f"{where}: terminated and truncated are both true")
         _require(not info["success"], f"{where}: counts as success")
         _check_info(info, where)
         if not (terminated or truncated) and before is not None:
-            _require(isinstance(base.expert_action(), str), f"{where}: the expert gives up after it")
+            _require(isinstance(base.expert_action(), str), f"{where}: the expert has no action after it")
 
 
 def _check_render(env_id: str, kwargs: dict[str, Any]) -> None:
     env = gym.make(env_id, render_mode="ansi", **kwargs)
     env.reset(seed=0)
     shown = env.render()
-    _require(isinstance(shown, str) and bool(shown), "render() in mode 'ansi' returns the episode as text")
+    _require(isinstance(shown, str) and bool(shown), "render() in mode 'ansi' must return the episode as text")
     env.step("\x1b[31mred")
-    _require("\x1b" not in str(env.render()), "render() passes terminal escapes through")
+    _require("\x1b" not in str(env.render()), "render() must escape terminal control sequences")
     env.close()
 
 

@@ -33,11 +33,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, golds: str | Iterable[str]) -> float:
-    """Return 1.0 if the prediction equals a gold answer after normalisation, else 0.0.
-
-    Args:
-        prediction: The answer given.
-        golds: The gold answer, or the gold and its aliases.
+    """Return 1.0 if the prediction equals the gold answer or one of its aliases after normalisation, else 0.0.
 
     >>> exact_match("the Eiffel tower", "Eiffel Tower"), exact_match("Paris, France", ["Paris", "City of Light"])
     (1.0, 0.0)
@@ -49,8 +45,8 @@ def exact_match(prediction: str, golds: str | Iterable[str]) -> float:
 def f1(prediction: str, golds: str | Iterable[str]) -> float:
     """Return the best token F1 of the prediction with a gold answer after normalisation, from 0 to 1.
 
-    As in the official script, yes, no and noanswer score only if both are equal, and texts without a common word score
-    0, even two empty ones.
+    As in the official script, "yes", "no" and "noanswer" score only on an exact match, and texts without a common word
+    score 0, even two empty ones.
 
     >>> f1("in Paris", "Paris"), f1("yes it is", "yes"), f1("no", "no")
     (0.6666666666666666, 0.0, 1.0)

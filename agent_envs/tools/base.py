@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import operator
 import re
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolSpec
+from agent_envs.messages import FunctionSpec, ToolSpec
 
 __all__ = ["FunctionTool", "Tool", "string_parameter", "tool", "tool_spec"]
 
@@ -58,10 +59,8 @@ class Tool:
 def tool_spec(tool: Tool | type[Tool]) -> ToolSpec:
     """Return a tool in the OpenAI function form. A class will do if its name, description and parameters are fixed."""
     parameters = copy.deepcopy(tool.parameters)  # callers may change theirs
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
-    }
+    function: FunctionSpec = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def string_parameter(name: str, description: str) -> dict[str, Any]:
@@ -80,7 +79,6 @@ class FunctionTool(Tool):
     def __init__(
         self,
         function: Callable[..., Any],
-        *,
         name: str | None = None,
         description: str | None = None,
         blocking: bool = False,
@@ -111,13 +109,7 @@ class FunctionTool(Tool):
             named = self  # pickle reports that it cannot find it
         if named is self:
             return self.function.__qualname__
-        return _function_tool, (self.function, self.name, self.description, self.blocking, self.timeout)
-
-
-def _function_tool(
-    function: Callable[..., Any], name: str, description: str, blocking: bool, timeout: float | None
-) -> FunctionTool:
-    return FunctionTool(function, name=name, description=description, blocking=blocking, timeout=timeout)
+        return FunctionTool, (self.function, self.name, self.description, self.blocking, self.timeout)
 
 
 def tool(
@@ -158,10 +150,8 @@ def tool(
     '5'
     """
 
-    def make(inner: Callable[..., Any]) -> FunctionTool:
-        return FunctionTool(inner, name=name, description=description, blocking=blocking, timeout=timeout)
-
-    return make if function is None else make(function)
+    options: dict[str, Any] = {"name": name, "description": description, "blocking": blocking, "timeout": timeout}
+    return functools.partial(FunctionTool, **options) if function is None else FunctionTool(function, **options)
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
@@ -169,14 +159,10 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     doc = inspect.getdoc(function) or ""
     summary = " ".join(doc.split("\n\n", 1)[0].split())
     section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", doc, flags=re.MULTILINE)
-    entries: dict[str, str] = {}
-    if section:
-        body = inspect.cleandoc("\n" + section[1])
-        for match in re.finditer(r"^(\w+)(?: \([^)\n]*\))?:[ \t]*(.*(?:\n[ \t]+.*)*)", body, flags=re.MULTILINE):
-            entries[match[1]] = " ".join(match[2].split())
-    if summary.startswith("Args:"):
-        summary = ""
-    return summary, entries
+    body = inspect.cleandoc("\n" + section[1]) if section else ""
+    entries = re.findall(r"^(\w+)(?: \([^)\n]*\))?:[ \t]*(.*(?:\n[ \t]+.*)*)", body, flags=re.MULTILINE)
+    described = {name: " ".join(words.split()) for name, words in entries}
+    return "" if summary.startswith("Args:") else summary, described
 
 
 def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> dict[str, Any]:
@@ -186,7 +172,7 @@ def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> d
     except NameError as e:
         raise ConfigError(f"tool {function.__name__!r}: a type hint cannot be resolved: {e}") from e
     properties: dict[str, Any] = {}
-    required: list[str] = []
+    required = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"tool {function.__name__!r}: argument {name!r} must accept a keyword")
@@ -203,14 +189,8 @@ def _schema_of(function: Callable[..., Any], argument_docs: dict[str, str]) -> d
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-_SIMPLE_TYPES: dict[Any, str] = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    type(None): "null",
-    None: "null",
-}
+_SIMPLE_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_SIMPLE_TYPES |= {type(None): "null", None: "null"}
 
 
 def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
@@ -248,9 +228,7 @@ def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
 
 def _required_keys(annotation: Any) -> list[str]:
     """Return the required keys of a TypedDict; `__required_keys__` misses marks in string annotations."""
-    marks = {
-        key: typing.get_origin(hint) for key, hint in typing.get_type_hints(annotation, include_extras=True).items()
-    }
-    must = {key for key, mark in marks.items() if mark is typing.Required}
-    may = {key for key, mark in marks.items() if mark is typing.NotRequired}
-    return sorted((annotation.__required_keys__ | must) - may)
+    hints = typing.get_type_hints(annotation, include_extras=True).items()
+    required = {key for key, hint in hints if typing.get_origin(hint) is typing.Required}
+    optional = {key for key, hint in hints if typing.get_origin(hint) is typing.NotRequired}
+    return sorted((annotation.__required_keys__ | required) - optional)

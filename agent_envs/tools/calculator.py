@@ -4,9 +4,9 @@
     evaluate("15% of $1,200")  -> "180"
     evaluate("1/3")            -> "0.333333333333"
 
-Values are Python integers and fractions, so nothing is lost to binary floating point. Every input is bounded: its
-length, its nesting and the size of every value on the way, so that `2**10**9` is refused at once and no call needs a
-time-out.
+Values are Python integers and fractions, so there are no rounding errors of binary floating point. The length of an
+expression, its nesting and the size of every intermediate value are limited, so `2**10**9` is refused at once and no
+call needs a timeout.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Token = tuple[str, str, int]  # kind ("number", an operator, "end"), text as wr
 
 
 def evaluate(expression: str) -> str:
-    """The value of an arithmetic expression as text: an integer, or a decimal without float noise.
+    """Return the value of an arithmetic expression as text: an integer, or a decimal without float noise.
 
     Grammar: `+ - * / // % **` (also `^ × ÷ −`), parentheses, unary signs, decimals, `1,234`, `$5`, `1.5e3`.
     Powers bind tightest and to the right, `//` and modulo round down, as in Python. A `%` that is followed by
@@ -59,8 +59,8 @@ def evaluate(expression: str) -> str:
     characters and 40 levels, results to about 308 digits.
 
     Raises:
-        ToolError: Not such an expression, a division by zero or a number over the limits; the text says where (a
-            position, from 1), what was expected and what to do.
+        ToolError: The expression is malformed, divides by zero or exceeds a limit; the text says where (a position,
+            from 1), what was expected and what to do.
 
     >>> evaluate("2*(3+4.5)"), evaluate("0.1+0.2"), evaluate("-2**2"), evaluate("1,234 - 34"), evaluate("7%4")
     ('15', '0.3', '-4', '1200', '3')
@@ -99,13 +99,11 @@ def calculator(expression: str) -> str:
 
 
 def format_number(value: Number) -> str:
-    """A number as text: an integer, an exact decimal of at most 20 digits, or one of 12 significant digits.
+    """Return a number as text: an integer, an exact decimal of at most 20 digits, or one of 12 significant digits.
 
     >>> format_number(Fraction(5, 4)), format_number(Fraction(2, 3)), format_number(Fraction(6, 2))
     ('1.25', '0.666666666667', '3')
     """
-    if isinstance(value, int):
-        return str(value)
     if value.denominator == 1:
         return str(value.numerator)
     exact = _terminating(value)
@@ -118,7 +116,7 @@ def format_number(value: Number) -> str:
 
 
 def _terminating(value: Fraction) -> str | None:
-    """The exact decimal form of a fraction, or None where it has none of at most 20 digits."""
+    """Return the exact decimal form of a fraction, or None if that takes more than 20 digits."""
     rest, twos, fives = value.denominator, 0, 0
     while rest % 2 == 0:
         rest, twos = rest // 2, twos + 1
@@ -153,19 +151,15 @@ def _tokens(expression: str) -> list[_Token]:
         elif match.lastgroup == "op":
             tokens.append((_SAME.get(text, text), text, position - len(text) + 1))
         else:
-            _check_dollar(expression, position)
+            following = expression[position:].lstrip()[:1]
+            if not (following.isdigit() or following in (".", "(")):
+                raise ToolError(f"at position {position}: expected a number after '$'.")
     tokens.append(("end", "", end + 1))
     return tokens
 
 
-def _check_dollar(expression: str, position: int) -> None:
-    following = expression[position:].lstrip()[:1]
-    if not (following.isdigit() or following in (".", "(")) or not following:
-        raise ToolError(f"at position {position}: expected a number after '$'.")
-
-
 def _refuse(expression: str, position: int) -> NoReturn:
-    """Raise for text that no token begins with."""
+    """Raise for text that no token starts with."""
     position += len(expression[position:]) - len(expression[position:].lstrip())
     found = expression[position]
     word = re.match(r"[^\W\d_]{1,20}", expression[position:])
@@ -181,7 +175,7 @@ def _refuse(expression: str, position: int) -> NoReturn:
 
 
 class _Parser:
-    """Precedence climbing over a list of tokens; every method returns the value of what it read."""
+    """A precedence-climbing parser over a list of tokens; each reading method returns the value of what it read."""
 
     __slots__ = ("next_index", "token", "tokens")
 
@@ -209,7 +203,7 @@ class _Parser:
         raise ToolError(f"at position {position}: expected {expected}, {found}.{hint}")
 
     def expression(self, binding: int, depth: int) -> Number:
-        """Terms joined by operators that bind at least as tightly as `binding` (1: sums, 2: products)."""
+        """Read terms joined by operators that bind at least as tightly as `binding` (1: sums, 2: products)."""
         left = self.signed(depth)
         while True:
             op, _, position = self.token
@@ -274,12 +268,8 @@ class _Parser:
 
 
 def _number(text: str, position: int) -> Number:
-    if text.isdigit():
-        return int(text)
     text = text.replace(",", "")
-    if text.isdigit():
-        return int(text)
-    return _bounded(Fraction(text + "0" if text.endswith(".") else text), position)
+    return int(text) if text.isdigit() else _bounded(Fraction(text + "0" if text.endswith(".") else text), position)
 
 
 def _ratio(left: Number, right: Number) -> Number:
@@ -296,7 +286,7 @@ def _bounded(value: Number, position: int) -> Number:
 
 
 def _power(base: Number, exponent: Number, position: int) -> Number:
-    """base**exponent: exact where that is of bounded size, else to more digits than are shown."""
+    """Return base**exponent: exact if its size is within limits, else to more digits than are shown."""
     exponent = Fraction(exponent)
     if base == 0 and exponent < 0:
         raise ToolError(f"at position {position}: division by zero (0 to a negative power).")
@@ -308,9 +298,7 @@ def _power(base: Number, exponent: Number, position: int) -> Number:
     if base == -1:
         return -1 if exponent.numerator % 2 else 1
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    value = None
-    if abs(exponent) * bits <= WORK_BITS:
-        value = _exact_power(Fraction(base), exponent)
+    value = _exact_power(Fraction(base), exponent) if abs(exponent) * bits <= WORK_BITS else None
     if value is None:
         value = _rounded_power(abs(Fraction(base)), exponent, position)
         if base < 0 and exponent.numerator % 2:
@@ -319,7 +307,7 @@ def _power(base: Number, exponent: Number, position: int) -> Number:
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    """The power where it is rational, else None."""
+    """Return the power if it is rational, else None."""
     root = exponent.denominator
     if root == 1:
         return base**exponent.numerator
@@ -330,7 +318,7 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _rounded_power(base: Fraction, exponent: Fraction, position: int) -> Fraction:
-    """The power of a positive number to 30 digits behind the point at least; ToolError where it is out of bounds."""
+    """Return the power of a positive number to at least 30 decimal places; ToolError if it is out of bounds."""
     if max(abs(exponent.numerator), exponent.denominator).bit_length() <= 64:
         magnitude = _times(_quotient(base, _ROUGH).log10(_ROUGH), exponent, _ROUGH)
         if abs(magnitude) < MAX_DIGITS:
@@ -348,7 +336,7 @@ def _times(value: Decimal, factor: Fraction, context: Context) -> Decimal:
 
 
 def _integer_root(value: int, root: int) -> int | None:
-    """The whole `root`-th root of a positive integer by bisection, or None where it is not whole."""
+    """Return the `root`-th root of a positive integer, found by bisection, or None if it is not an integer."""
     low, high = 1, 1 << (value.bit_length() // root + 1)
     while low < high:
         middle = (low + high) // 2

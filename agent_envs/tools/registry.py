@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool
@@ -40,10 +40,7 @@ class ToolResult:
 
 
 class ToolRegistry:
-    """The tools of an environment by name, and a check of the arguments of each.
-
-    Args:
-        tools: ``Tool`` objects, or typed functions with docstrings.
+    """The tools of an environment by name: ``Tool`` objects, or typed functions with docstrings.
 
     Raises:
         ConfigError: Two tools have the same name, or a function cannot be a tool.
@@ -104,16 +101,17 @@ class ToolRegistry:
             timeout: Time limit in seconds of a blocking or async call whose tool sets none. A call that takes longer
                 gets an error result, and its thread is abandoned.
 
-        Returns:
-            One result per call, in the same order.
-
         Raises:
             BackendError: A tool failed in a way that is not the policy's fault.
         """
         results: list[ToolResult] = []
         waiting: list[tuple[int, _Waiting]] = []
         for call in calls:
-            arguments = self._arguments(call) if len(results) < max_calls else _too_many(call, max_calls)
+            if len(results) < max_calls:
+                arguments = self._arguments(call)
+            else:
+                name = call.name if isinstance(call, ToolCall) else ""
+                arguments = _invalid(name, f"not run: at most {max_calls} calls per step")
             if isinstance(arguments, ToolResult):
                 results.append(arguments)
                 continue
@@ -130,8 +128,7 @@ class ToolRegistry:
 
     def refusals(self, calls: Sequence[ToolCall | ParseFailure]) -> list[ToolResult | None]:
         """Check calls without running them: for each, an error result if it is malformed, else None."""
-        checked = map(self._arguments, calls)
-        return [result if isinstance(result, ToolResult) else None for result in checked]
+        return [result if isinstance(result, ToolResult) else None for result in map(self._arguments, calls)]
 
     def _arguments(self, call: ToolCall | ParseFailure) -> dict[str, Any] | ToolResult:
         """Return the arguments to run a call with, or the result of a call that is malformed."""
@@ -142,7 +139,7 @@ class ToolRegistry:
         if types is not None and _fits(arguments, types):
             return arguments
         if name not in self._tools:
-            return _invalid(name, _no_such_tool(name[:100], self.names))
+            return _invalid(name, f"there is no tool {name[:100]!r}.{did_you_mean(name[:100], self.names)}")
         try:
             problem = next(self._validator(name).iter_errors(arguments), None)
         except RecursionError:
@@ -169,19 +166,6 @@ class ToolRegistry:
 
 def _invalid(name: str, problem: str) -> ToolResult:
     return ToolResult(clean_text(name[:MAX_NAME_LENGTH]), f"error: {problem}", error=True, invalid=True)
-
-
-def _no_such_tool(name: str, names: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"there is no tool {name!r}.{hint} There are: {', '.join(map(repr, names))}."
-
-
-def _too_many(call: ToolCall | ParseFailure, max_calls: int) -> ToolResult:
-    name = call.name if isinstance(call, ToolCall) else ""
-    return _invalid(name, f"not run: at most {max_calls} calls per step")
 
 
 class _Waiting:

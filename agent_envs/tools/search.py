@@ -4,63 +4,54 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_envs.errors import ConfigError, ToolError
+from agent_envs.checks import choice, integer
+from agent_envs.errors import ToolError
 from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
 from agent_envs.tools.base import Tool, string_parameter
 
 __all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "find_passages"]
 
 LAYOUTS = ("numbered", "information")
-MAX_QUERY = 4096  # characters; in a question-answering task nothing longer is a query
+MAX_QUERY = 4096  # characters; no sensible query is longer
 NOTHING = "No passage matches the query; try other words."
-_WAIT = 3600.0  # seconds; a search over a network has limits of its own, which tell a broken server from a bad query
+_WAIT = 3600.0  # seconds; a retriever over a network has its own limits, which tell a broken server from a bad query
 
 
 class Passage(NamedTuple):
     """A passage as it was shown."""
 
     title: str
-    """The title of its article, "" where the corpus has none."""
+    """The title of its article, "" if the corpus has none."""
     text: str
     """Its text, cut to what was shown."""
 
 
 class SearchResults(str):
-    """The text of what a search found, which still knows query and passages; `str(results)` is the text alone."""
+    """The text of a search's results, with its query and passages as attributes; `str(results)` is the text alone."""
 
     query: str
     passages: tuple[Passage, ...]
 
     def __new__(cls, text: str, query: str, passages: tuple[Passage, ...]) -> SearchResults:
-        """The text with its query ("" where nothing was searched for) and its passages."""
+        """Return the text with its query ("" if nothing was searched for) and its passages."""
         results = super().__new__(cls, text)
-        results.query = query
-        results.passages = passages
+        results.query, results.passages = query, passages
         return results
 
 
 def find_passages(retriever: Retriever, query: str, top_k: int, passage_chars: int | None = None) -> list[Passage]:
-    """The best passages for a query.
-
-    Args:
-        retriever: What searches.
-        query: The words to search for.
-        top_k: Most passages.
-        passage_chars: Characters of each passage's text; None for all of it.
+    """Return the best `top_k` passages for a query, each cut to `passage_chars` characters (None for all of it).
 
     Raises:
-        ToolError: The query is empty or too long, in words for the policy.
+        ToolError: The query is empty or too long; the message is for the policy.
         BackendError: The search engine is broken.
     """
     if not query.strip():
         raise ToolError("the query is empty; expected words to search for")
     if len(query) > MAX_QUERY:
         raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
-    found = []
-    for doc_id, _ in retriever.search(query, top_k):
-        title, text = document_title(retriever.document(doc_id))
-        found.append(Passage(title, text[:passage_chars]))
-    return found
+    pairs = (document_title(retriever.document(doc_id)) for doc_id, _ in retriever.search(query, top_k))
+    return [Passage(title, text[:passage_chars]) for title, text in pairs]
 
 
 class SearchTool(Tool):
@@ -73,13 +64,10 @@ class SearchTool(Tool):
     '[1] Paris\\nParis is a city.'
 
     Args:
-        retriever: What searches; shared by all tools of a process.
+        retriever: The search engine; shared by all tools of a process.
         top_k: Passages per query.
         passage_chars: Characters shown of each passage.
         layout: "numbered" (`[1] title`, a line break, the text) or "information", as Search-R1 shows passages.
-
-    Raises:
-        ConfigError: A number below 1, or no such layout.
     """
 
     name = "search"
@@ -90,25 +78,21 @@ class SearchTool(Tool):
         self, retriever: Retriever, *, top_k: int = 5, passage_chars: int = 1200, layout: str = "numbered"
     ) -> None:
         check_limits(top_k, passage_chars)
-        if layout not in LAYOUTS:
-            raise ConfigError(f"there is no layout {layout!r}; expected one of {', '.join(map(repr, LAYOUTS))}")
         self.retriever = retriever
-        self.top_k = top_k
-        self.passage_chars = passage_chars
-        self.layout = layout
+        self.top_k, self.passage_chars = top_k, passage_chars
+        self.layout = choice("layout", layout, LAYOUTS)
         self.blocking = isinstance(retriever, HTTPRetriever)
         self.timeout = _WAIT if self.blocking else None
 
     def __deepcopy__(self, memo: object) -> SearchTool:
-        return self  # nothing in it changes: copies of an environment share it, and its retriever
+        return self  # it never changes, so copies of an environment share it and its retriever
 
     def call(self, *, query: str) -> SearchResults:  # type: ignore[override]
-        """The passages for a query, as text that knows them."""
         passages = find_passages(self.retriever, query, self.top_k, self.passage_chars)
         return SearchResults(self.show(passages), query, tuple(passages))
 
     def show(self, passages: list[Passage]) -> str:
-        """Passages as text."""
+        """Return passages as text."""
         if self.layout == "information":
             shown = "\n".join(f'Doc {n}(Title: "{p.title}") {p.text}' for n, p in enumerate(passages, start=1))
             return f"<information>{shown or NOTHING}</information>"
@@ -116,11 +100,6 @@ class SearchTool(Tool):
 
 
 def check_limits(top_k: int, passage_chars: int) -> None:
-    """Refuse numbers that show nothing.
-
-    Raises:
-        ConfigError: One of them is not a whole number of at least 1.
-    """
-    for name, value in (("top_k", top_k), ("passage_chars", passage_chars)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+    """Check that both are integers of at least 1."""
+    integer("top_k", top_k, minimum=1)
+    integer("passage_chars", passage_chars, minimum=1)

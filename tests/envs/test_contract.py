@@ -102,7 +102,7 @@ class PassesUnclean(SayEnv):
     ("env", "problem"),
     [
         (SayEnv, None),
-        (GivesUp, "the expert stops before the task ends"),
+        (GivesUp, "the expert has no action before the task ends"),
         (FallsOver, "UnicodeEncodeError"),
         (ForgetsState, "not equivalent for the same seed"),
         (HasNone, r"'best'\] is None"),

@@ -484,7 +484,7 @@ def test_a_forced_first_search(rows: str) -> None:
         ({"hops": 5}, ConfigError, "hops must be an integer from 2 to 4"),
         ({"articles": 10}, ConfigError, "from 200 to 5000000"),
         ({"split": "tets"}, ConfigError, "Did you mean 'test'"),
-        ({"top_k": 0}, ConfigError, "top_k must be a whole number of at least 1"),
+        ({"top_k": 0}, ConfigError, "top_k must be an integer of at least 1"),
         ({"passage_chars": 0}, ConfigError, "passage_chars must be"),
         ({"max_calls": 0}, ConfigError, "at least 1, got 0"),
         ({"data": "no/such.json"}, DataError, "there is no file or folder"),

@@ -212,7 +212,7 @@ def test_text_has_no_form_as_numbers(chat):
         lambda: gym.spaces.unflatten(space, np.zeros(1)),
         lambda: gym.spaces.flatten_space(gym.spaces.Dict({"text": space})),
     ):
-        with pytest.raises(ConfigError, match="holds text, which has no form as an array of numbers"):
+        with pytest.raises(ConfigError, match="holds text, which cannot be flattened into an array of numbers"):
             make()
     env = stock.TimeAwareObservation(gym.make(TOOL), flatten=False)
     with pytest.raises(ConfigError, match="TimeAwareObservation is not for text"):
