@@ -90,17 +90,8 @@ class GameState:
 
 def begin(game: GroundedGame) -> GameState:
     """Return the state in which a game starts."""
-    state = GameState(
-        place=game.start,
-        contents=game.contents,
-        opened=game.opened,
-        held=game.held,
-        full_hands=game.full_hands,
-        at=game.at,
-        taken=frozenset(),
-        marks=game.marks,
-        moved={},
-    )
+    start = game.start, game.contents, game.opened, game.held, game.full_hands, game.at
+    state = GameState(*start, taken=frozenset(), marks=game.marks, moved={})
     state.met = tuple(_met(state, alternatives) for _, alternatives in game.goal)
     _list_commands(game, state)
     return state
@@ -118,14 +109,11 @@ def play(game: GroundedGame, state: GameState, command: str) -> str:
     action = state.local.get(command)
     if action is None:
         receptacle = game.go.get(command)
-        if receptacle is not None:
-            return _go(game, state, receptacle)
-        return _glance(game, state, command)
+        return _glance(game, state, command) if receptacle is None else _go(game, state, receptacle)
     verb = action[0]
     answer = _ACTIONS[verb](game, state, *action[1:])
-    touched = _TOUCHED.get(verb)
-    if touched is not None:
-        _changed(game, state, touched)
+    if verb in _TOUCHED:
+        _changed(game, state, _TOUCHED[verb])
     return answer
 
 
@@ -138,8 +126,7 @@ def _go(game: GroundedGame, state: GameState, receptacle: str) -> str:
         return NOTHING
     state.place = target
     _changed(game, state, _TOUCHED["go"])
-    arrival = game.wording.arrive.format(r=receptacle, lend=game.names[target])
-    return arrival + _receptacle(state, receptacle, game)
+    return game.wording.arrive.format(r=receptacle, lend=game.names[target]) + _receptacle(state, receptacle, game)
 
 
 def _glance(game: GroundedGame, state: GameState, command: str) -> str:
@@ -150,10 +137,9 @@ def _glance(game: GroundedGame, state: GameState, command: str) -> str:
         return _inventory(game, state)
     if command == "help" and game.wording.help is not None:
         return game.wording.help
-    if command.startswith("examine "):
-        name = command[8:]
-        if name in game.here.get(state.place, ()):
-            return _receptacle(state, name, game)
+    name = command.removeprefix("examine ")
+    if name != command and name in game.here.get(state.place, ()):
+        return _receptacle(state, name, game)
     return NOTHING
 
 
@@ -262,8 +248,7 @@ def _listed_as_a(names: tuple[str, ...]) -> str:
 
 
 def _room(receptacles: tuple[str, ...]) -> str:
-    view = _listed_as_a(receptacles)
-    return f"You are in the middle of a room. Looking quickly around you, you see {view}."
+    return f"You are in the middle of a room. Looking quickly around you, you see {_listed_as_a(receptacles)}."
 
 
 def _look(game: GroundedGame, state: GameState) -> str:
@@ -295,11 +280,10 @@ def _inventory(game: GroundedGame, state: GameState) -> str:
 
 
 def _changed(game: GroundedGame, state: GameState, touched: frozenset[str]) -> None:
-    met = state.met
     if any(kinds & touched for kinds, _ in game.goal):
         state.met = tuple(
             _met(state, alternatives) if kinds & touched else before
-            for (kinds, alternatives), before in zip(game.goal, met, strict=True)
+            for (kinds, alternatives), before in zip(game.goal, state.met, strict=True)
         )
     _list_commands(game, state)
 

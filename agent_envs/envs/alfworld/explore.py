@@ -72,20 +72,17 @@ class _Player:
 
     def _change(self) -> str:
         """Clean, heat or cool what is held."""
-        wanted = f"{self.errand.kind} {self.notes.holding} with "
-        for command in self.can:
-            if command.startswith(wanted):
-                return command
-        places = [p for p in self.notes.places if class_of(p) in _APPLIANCES[self.errand.kind]]
-        for place in places:
-            if place != self.notes.at:
+        if commands := self._starting(f"{self.errand.kind} {self.notes.holding} with "):
+            return commands[0]
+        for place in self.notes.places:
+            if place != self.notes.at and class_of(place) in _APPLIANCES[self.errand.kind]:
                 return f"go to {place}"
         return self._idle()
 
     def _light(self) -> str:
         """Turn on a lamp while the thing is held."""
-        for command in self.can:
-            if command.startswith("use ") and class_of(command[4:]) == self.errand.lamp:
+        for command in self._starting("use "):
+            if class_of(command[4:]) == self.errand.lamp:
                 return command
         for place, things in self.notes.contents.items():
             if place != self.notes.at and any(class_of(thing) == self.errand.lamp for thing in things):
@@ -104,9 +101,7 @@ class _Player:
         if here:
             return f"open {here[0]}"
         elsewhere = [place for place in places if place != self.notes.at]
-        if not elsewhere:
-            return self._idle()
-        return f"go to {min(elsewhere, key=self._cost)}"
+        return f"go to {min(elsewhere, key=self._cost)}" if elsewhere else self._idle()
 
     def _drop(self) -> str:
         """Put down a thing that is not needed."""
@@ -123,9 +118,8 @@ class _Player:
             and class_of(place) not in avoided
             and placement_weight(_OBJECTS.get(class_of(held), ""), _RECEPTACLES.get(class_of(place), ""))
         ]
-        for command in self.can:
-            if command.startswith("open "):
-                return command
+        if commands := self._starting("open "):
+            return commands[0]
         return f"go to {min(homes, key=self._cost)}" if homes else self._idle()
 
     # -- searching -----------------------------------------------------------------------------------------------
@@ -152,17 +146,16 @@ class _Player:
 
     def _approach(self, place: str) -> str:
         """Return the next command for taking something out of a place."""
-        if f"open {place}" in self.can:
-            return f"open {place}"
-        return f"go to {place}"
+        return f"open {place}" if f"open {place}" in self.can else f"go to {place}"
 
     def _idle(self) -> str:
         """Return a command for when nothing is left to try: look again at the first places."""
-        closed = [command for command in self.can if command.startswith("open ")]
-        if closed:
-            return closed[0]
-        others = [place for place in self.notes.places if place != self.notes.at]
-        return f"go to {others[0]}" if others else "look"
+        if commands := self._starting("open "):
+            return commands[0]
+        return next((f"go to {place}" for place in self.notes.places if place != self.notes.at), "look")
+
+    def _starting(self, start: str) -> list[str]:
+        return [command for command in self.can if command.startswith(start)]
 
     # -- what is known -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ names that the game shows ("mug 2"), which are unique.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
@@ -48,7 +48,7 @@ class GroundedGame:
 
     def __init__(self, problem: Problem, where: str = "the game") -> None:
         types = problem.objects
-        facts: dict[str, set[tuple[str, ...]]] = {}
+        facts: Facts = {}
         for predicate, *arguments in problem.facts:
             facts.setdefault(predicate, set()).add(tuple(arguments))
         names = display_names(name for fact in problem.facts for name in fact[1:])
@@ -75,7 +75,9 @@ class GroundedGame:
         if self.agent != agents[0] or types[self.start] != "location":
             raise DataError(f"{where}: (atLocation {self.agent} {self.start}) does not put the agent at a location")
         pairs = sorted(
-            pair for pair in facts.get("receptacleatlocation", ()) if _kinds(pair, types) == ("receptacle", "location")
+            (receptacle, location)
+            for receptacle, location in facts.get("receptacleatlocation", ())
+            if (types[receptacle], types[location]) == ("receptacle", "location")
         )
         self.receptacles = tuple(names[r] for r, _ in pairs)
         here: dict[str, list[str]] = {}
@@ -140,9 +142,7 @@ class GroundedGame:
         original, this plays such games, but refuses those that could not be won even if one thing counted as both.
         """
         reachable = self._reachable(facts, names)
-        shown = {
-            name: text for name, text in names.items() if name not in self.names
-        }  # locations keep their identifier
+        shown = {name: text for name, text in names.items() if name not in self.names}  # locations stay identifiers
         parts = []
         for variables, literals in _conditions(problem.goal, where):
             alternatives: dict[frozenset[tuple[str, ...]], tuple[tuple[str, ...], ...]] = {}
@@ -198,31 +198,21 @@ class GroundedGame:
 
     def base(self, place: str) -> list[str]:
         """Return the commands that are always admissible at a place, sorted."""
-        base = self._base.get(place)
-        if base is None:
-            here = self.here.get(place, ())
-            base = ["inventory", "look", *(f"examine {receptacle}" for receptacle in here)]
+        if place not in self._base:
+            base = ["inventory", "look", *(f"examine {receptacle}" for receptacle in self.here.get(place, ()))]
             if self.wording.help is not None:
                 base.append("help")
             base += [go for go, receptacle in self.go.items() if self.target(receptacle, place) is not None]
-            base.sort()
-            self._base[place] = base
-        return base
+            self._base[place] = sorted(base)
+        return self._base[place]
 
     def target(self, receptacle: str, place: str) -> str | None:
         """Return the place that `go to receptacle` leads to, or None if the agent is there already."""
-        for location in self.locations[receptacle]:
-            if location != place:
-                return location
-        return None
+        return next((location for location in self.locations[receptacle] if location != place), None)
 
     def fits(self, thing: str, receptacle: str) -> bool:
         """Return whether the receptacle takes things of this kind."""
         return not self.room[receptacle].isdisjoint(self.things.get(thing, ()))
-
-
-def _kinds(arguments: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(types[name] for name in arguments)
 
 
 def _unary(facts: Facts, predicate: str, names: Mapping[str, str]) -> Iterator[str]:
@@ -256,10 +246,8 @@ def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], lis
                 variables[variable] = kind
             flatten(formula[2])
         elif formula[0] == "or" or (formula[0] == "not" and formula[1][0] != "=") or formula[0] in _HIDDEN:
-            raise DataError(
-                f"{where}: the goal contains {formula[0]!r}, which the native engine does not support; use "
-                'engine="textworld"'
-            )
+            problem = f"the goal contains {formula[0]!r}, which the native engine does not support"
+            raise DataError(f'{where}: {problem}; use engine="textworld"')
         else:
             literals.append(formula)
 

@@ -89,11 +89,7 @@ def _key(task: Task) -> tuple[Any, ...]:
 
 
 class EngineSession:
-    """Plays the games of one environment on the chosen engine.
-
-    Args:
-        engine: "native" or "textworld".
-    """
+    """Plays the games of one environment on the engine "native" or "textworld"."""
 
     def __init__(self, engine: str) -> None:
         self._lease = EngineLease() if engine == "textworld" else None
@@ -115,9 +111,7 @@ class EngineSession:
     def play(self, task: Task, state: SessionState, command: str) -> str:
         """Carry out a command: change `state` and return the observation."""
         game = self._grounded(task)
-        observation = ""
-        if game is not None and state.native is not None:
-            observation = play(game, state.native, command)
+        observation = "" if game is None or state.native is None else play(game, state.native, command)
         if self._lease is not None and state.textworld is not None:
             observation, state.textworld = play_episode(self._lease, state.textworld, command, lambda: _document(task))
         return observation
@@ -176,8 +170,7 @@ def anchor_text(game: GroundedGame, state: GameState) -> str:
         lines.append("Moved: " + ", ".join(f"{o} to {r}" for o, r in sorted(state.moved.items())) + ".")
     marks = sorted(state.marks)
     for mark, word in _MARKS.items():
-        things = [thing for own_mark, thing in marks if own_mark == mark]
-        if things:
+        if things := [thing for own_mark, thing in marks if own_mark == mark]:
             lines.append(f"{word}: {', '.join(things)}.")
     return "\n".join(lines)
 

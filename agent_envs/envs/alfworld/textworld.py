@@ -68,9 +68,7 @@ class TextWorldEngine:
     def start(self, game: str, read: Callable[[], dict[str, Any]]) -> EngineReply:
         """Begin a game.
 
-        Args:
-            game: The game's name; a game with the same name as the last one is not read again.
-            read: Reads the content of the game's file.
+        `read` reads the content of the game's file; a game with the same name as the last one is not read again.
 
         Raises:
             DataError: TextWorld cannot load it.
@@ -253,9 +251,8 @@ def _quiet_import() -> Iterator[None]:
         try:
             yield
         finally:
-            if original is None:
-                os.environ.pop("ALFWORLD_DATA", None)
-            else:
+            del os.environ["ALFWORLD_DATA"]
+            if original is not None:
                 os.environ["ALFWORLD_DATA"] = original
 
 
