@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import gzip
@@ -13,7 +14,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib import resources
 from io import FileIO
 from pathlib import Path
@@ -22,7 +22,16 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
-__all__ = ["FileLock", "JSONLines", "move_folder", "numbered_lines", "replacing", "table", "write_text"]
+__all__ = [
+    "FileLock",
+    "JSONLines",
+    "allow_open_files",
+    "move_folder",
+    "numbered_lines",
+    "replacing",
+    "table",
+    "write_text",
+]
 
 _LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
 
@@ -244,7 +253,7 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a child forked meanwhile has the file open as well
 
 
-@contextmanager
+@contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Replace a file in one step: yields a temporary path beside it, which is moved to ``path`` at the end.
 
@@ -302,3 +311,14 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` in UTF-8; the file appears whole or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit on open files, often 1024, to the hard limit: a server's connections count as files."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS allows less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

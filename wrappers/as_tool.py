@@ -84,7 +84,6 @@ class AsTool(PlacedWrapper):
         return f"{inner}\n\nGive each command with the tool `{self.name}`, not as bare text.".lstrip()
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return a call in the wire format."""
         return self.parser.format(ToolCall(name, arguments))
 
     def format_command(self, command: str) -> str:
@@ -115,13 +114,11 @@ class AsTool(PlacedWrapper):
         return self._fit(join_tool_results(shown)), info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._info = {**info, "tool_results": []}
         return observation, dict(self._info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out the calls of an action."""
         if not isinstance(action, str):
             raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
         shown: list[dict[str, Any]] = []

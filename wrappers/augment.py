@@ -24,7 +24,6 @@ class Augment(PlacedWrapper):
     ``where="before"``), so that the results still answer their calls.
 
     Args:
-        env: An environment over text.
         fn: A function ``fn(observation, info)`` that returns a string, several strings, or None for nothing to add; or
             its name, ``"module:function"``. It is called once per observation, the first one included.
         where: ``"after"`` the observation or ``"before"`` it.
@@ -61,11 +60,9 @@ class Augment(PlacedWrapper):
         self.last_observation = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and add to the first observation."""
         return self._augmented(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and add to the observation."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         observation, info = self._augmented(observation, info)
         return observation, reward, terminated, truncated, info

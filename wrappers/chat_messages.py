@@ -29,7 +29,6 @@ class ChatMessages(PlacedWrapper):
     observation is a copy.
 
     Args:
-        env: An environment over text.
         reasoning: ``"keep"`` shows actions in full, so that prompts grow and sampled tokens stay; ``"strip"`` removes
             their reasoning (`agent_envs.parsers.reasoning`), so that every prompt is rendered from scratch.
         tools: ``"template"`` leaves the tools to the chat template (``env.tools``); ``"text"`` describes them in the
@@ -51,11 +50,7 @@ class ChatMessages(PlacedWrapper):
     """Empty: the system message has them."""
 
     def __init__(
-        self,
-        env: gym.Env[str, str],
-        reasoning: str = "keep",
-        tools: str = "template",
-        max_length: int = 1 << 21,
+        self, env: gym.Env[str, str], reasoning: str = "keep", tools: str = "template", max_length: int = 1 << 21
     ) -> None:
         self.reasoning = checks.choice("reasoning", reasoning, ("keep", "strip"))
         self.tools_as = checks.choice("tools", tools, ("template", "text"))
@@ -79,14 +74,12 @@ class ChatMessages(PlacedWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Reset the environment; the list has the instructions and the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._begin()
         self._add_observation(observation, info)
         return self._shown(), info
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step; the action and the answers to it are new in the list."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if info.get("rebuilt", False):
             self._begin()

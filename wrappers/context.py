@@ -76,14 +76,12 @@ class ContextWrapper(PlacedWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Reset the environment and show the chosen messages."""
         messages, info = self.env.reset(seed=seed, options=options)
         self._action, self._over = "", False
         self._begin()
         return self._shown(messages, info)
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and show the chosen messages."""
         messages, reward, terminated, truncated, info = self.env.step(action)
         self._action, self._over = action, terminated
         messages, info = self._shown(messages, info)

@@ -34,16 +34,13 @@ class FormatReward(PlacedWrapper):
     def __init__(self, env: gym.Env[str, str], weight: float = 0.1) -> None:
         self.weight = checks.number("weight", weight, minimum=0)
         super().__init__(env, weight=weight)
-        self._steps = 0
-        self._well_formed = 0
+        self._steps = self._well_formed = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and the counts."""
         self._steps = self._well_formed = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step, and add the reward when the task ends."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
         self._well_formed += not info["invalid_action"]

@@ -58,14 +58,12 @@ class MalformedCalls(PlacedWrapper):
         self._ended = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and the counts."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._malformed = self._retries = self._row = 0
         self._ended = False
         return observation, self._counted(info)
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step, unless a call is malformed and the policy is not to carry it out."""
         if self._ended:
             raise ResetNeeded("the episode is over: call reset() before step()")
         errors: list[ToolResult | None] = []

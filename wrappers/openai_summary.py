@@ -85,18 +85,15 @@ class OpenAISummary:
         return self  # copies of an environment share the client
 
     def __call__(self, messages: Sequence[Message]) -> str:
-        """Return the summary of messages.
-
-        Raises:
-            BackendError: The server failed after all retries; the subclass says how.
-        """
+        """Return the summary of messages; raises a BackendError whose subclass says how the server failed."""
         import openai
 
+        conversation = "\n".join(f"--- {message['role']} ---\n{message['content']}" for message in messages)
         where = f"the summary by model {self.model!r} at {self.base_url or 'OpenAI'}"
         try:
             completion = self._client.chat.completions.create(
                 model=self.model,
-                messages=[{"role": "user", "content": f"{self.prompt}\n\n{_quoted(messages)}"}],
+                messages=[{"role": "user", "content": f"{self.prompt}\n\n{conversation}"}],
                 max_tokens=self.max_tokens,
                 temperature=self.temperature,
             )
@@ -117,8 +114,3 @@ class OpenAISummary:
             reason = completion.choices[0].finish_reason
             raise BackendReplyError(f"{where} is empty (finish_reason {reason!r})")
         return content
-
-
-def _quoted(messages: Sequence[Message]) -> str:
-    """Return the conversation as text, with a line of dashes and the role before each message."""
-    return "\n".join(f"--- {message['role']} ---\n{message['content']}" for message in messages)

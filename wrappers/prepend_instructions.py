@@ -19,7 +19,6 @@ class PrependInstructions(PlacedWrapper):
     from ``instructions`` and ``tools`` find them empty, so that nothing is shown twice.
 
     Args:
-        env: The environment.
         separator: What stands between the instructions and the observation.
 
     >>> import agent_envs
@@ -40,12 +39,10 @@ class PrependInstructions(PlacedWrapper):
         super().__init__(env, separator=separator)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and put the instructions before the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._with_instructions(observation), info
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step; an observation that is a whole prompt (``info["rebuilt"]``) gets the instructions too."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if info.get("rebuilt", False):
             observation = self._with_instructions(observation)

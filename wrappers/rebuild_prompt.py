@@ -30,7 +30,6 @@ class RebuildPrompt(PlacedWrapper):
     instructions stay where they are.
 
     Args:
-        env: An environment over text.
         template: The name of one of the environment's ``prompt_templates``, or ``"history"`` (the steps so far, for any
             environment); None for the environment's own, else the history; a text with ``$task``, ``$history``,
             ``$observation``, ``$commands``, ``$problems``, ``$step`` and ``$instructions``; a function of a
@@ -76,13 +75,11 @@ class RebuildPrompt(PlacedWrapper):
         return "" if self._shows_instructions else self.env.get_wrapper_attr("instructions")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and show the first prompt."""
         self._task, info = self.env.reset(seed=seed, options=options)
         self._turns, self._problems = [], []
         return self._prompt(self._task, info), {**info, "rebuilt": True}
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and show the rebuilt prompt."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         invalid = bool(info.get("invalid_action", False))
         self._turns.append(TurnView(shown_action(clean_text(action), action_parser(self.env)), observation, invalid))

@@ -7,10 +7,9 @@ import socket
 import string
 import traceback
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
@@ -19,13 +18,14 @@ from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import JSONLines
 from agent_envs.messages import Observation
-from agent_envs.policies.policy import Response
+from agent_envs.policies.policy import Response, token_tuples
 from agent_envs.registration import env_name
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RecordEpisodes"]
 
-T = TypeVar("T")
+# Of all wrappers only this one needs the room of episodes: what it writes are their records, and readers must find one
+# form of them. The room knows nothing of wrappers, so that no circle comes of it.
 
 
 @dataclass
@@ -51,7 +51,6 @@ class RecordEpisodes(PlacedWrapper):
     may share a file, a killed process loses only its running episode, and an existing file is extended.
 
     Args:
-        env: Any text environment.
         path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process;
             use ``"run/{host}-{pid}.jsonl"`` on machines without shared file locks. A folder stands for the
             ``episodes.jsonl`` in it.
@@ -109,7 +108,6 @@ class RecordEpisodes(PlacedWrapper):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step, and record the episode if it ends."""
         running = self._running[0] if self._running else None
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -128,12 +126,7 @@ class RecordEpisodes(PlacedWrapper):
                 info=to_json_types(info),
             )
             if response is not None and self.tokens:
-                step = replace(
-                    step,
-                    prompt_ids=_tuple(response.prompt_ids),
-                    response_ids=_tuple(response.response_ids),
-                    response_logprobs=_tuple(response.response_logprobs),
-                )
+                step = replace(step, **token_tuples(response))
             running.steps.append(step)
             running.observation = to_json_types(observation)
             if terminated or truncated:
@@ -213,7 +206,3 @@ class RecordEpisodes(PlacedWrapper):
         except (OSError, RuntimeError, ValueError) as e:
             known = ", ".join(f"{{{name}}}" for name in values)
             raise ConfigError(f"path {self.path!r:.300}: {e}; it may contain {known}") from e
-
-
-def _tuple(values: Sequence[T] | None) -> tuple[T, ...] | None:
-    return None if values is None else tuple(values)

@@ -22,9 +22,8 @@ class ReturnStatistics:
     """The returns of the episodes that have ended, by group; shared between threads."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    """Number of episodes of each group."""
     squares: dict[str, float] = field(default_factory=dict)
-    """The sum of their squared returns."""
+    """The sum of the squared returns of each group's episodes."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, group: str, episode_return: float) -> None:
@@ -122,7 +121,6 @@ class RewardNormalisation(PlacedWrapper):
         self._group, self._scale, self._return, self._over = "", 1.0, 0.0, True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment and fix the episode's scale."""
         observation, info = self.env.reset(seed=seed, options=options)
         if self.by is not None and self.by not in info:
             raise ConfigError(f"by={self.by!r}: the reset's info has no such key; it has {', '.join(sorted(info))}")
@@ -131,7 +129,6 @@ class RewardNormalisation(PlacedWrapper):
         return observation, {**info, "reward_scale": self._scale}
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and divide its reward by the episode's scale."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         if (terminated or truncated) and not self._over:

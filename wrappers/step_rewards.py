@@ -21,7 +21,6 @@ class _StepReward(PlacedWrapper):
     component: ClassVar[str]
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and add the part."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         part = self._part(info)
         components = dict(info.get("reward_components", {}))
@@ -39,7 +38,6 @@ class InvalidActionPenalty(_StepReward):
     The part is ``info["reward_components"]["invalid_action"]``. GiGPO's reference code uses 0.1 (arXiv 2505.10978).
 
     Args:
-        env: The environment.
         penalty: The cost of an invalid action, at least 0.
 
     >>> import agent_envs
@@ -65,7 +63,6 @@ class StepPenalty(_StepReward):
     The part is ``info["reward_components"]["step"]``.
 
     Args:
-        env: The environment.
         penalty: The cost of a step, at least 0.
 
     >>> import agent_envs
@@ -126,7 +123,6 @@ class ToolCallReward(_StepReward):
         self._rewarded = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset the environment and the count."""
         self._rewarded = 0
         return self.env.reset(seed=seed, options=options)
 

@@ -20,9 +20,6 @@ class StripReasoning(PlacedWrapper):
     with a model that thinks. Later prompts show the action as it was, or without reasoning under
     ``ChatMessages(reasoning="strip")``.
 
-    Args:
-        env: An environment over text.
-
     >>> import agent_envs
     >>> env = StripReasoning(gym.make("AgentR1/ALFWorld-v0", size=1))
     >>> _ = env.reset(seed=0)
@@ -36,7 +33,6 @@ class StripReasoning(PlacedWrapper):
         super().__init__(env)
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step with the action without its reasoning."""
         if isinstance(action, str):
             action = strip_reasoning(action, action_parser(self.env))
         return self.env.step(action)

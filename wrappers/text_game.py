@@ -96,7 +96,6 @@ class TextGame(PlacedWrapper):
         return self._state, self._info(info, invalid=False, over=False, index=index)
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Play the action that the text names."""
         number = self._number(action)
         if number is None:
             text = f"Expected one of these actions: {', '.join(self.names)}.\n{self._state}"
@@ -107,7 +106,6 @@ class TextGame(PlacedWrapper):
         return self._state, float(reward), terminated, truncated, self._info(info, invalid=False, over=terminated)
 
     def available_actions(self) -> list[str]:
-        """Return the names of the actions."""
         return list(self.names)
 
     def _number(self, action: str) -> int | None:
@@ -126,10 +124,9 @@ class TextGame(PlacedWrapper):
 
     def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:
         kept = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
-        if index is not None:
-            kept["index"] = int(index)
         return {
             **kept,
+            **({} if index is None else {"index": int(index)}),
             "task_id": self._task_id,
             "invalid_action": invalid,
             "score": self._return,

@@ -63,11 +63,7 @@ class TokenBudget(ContextWrapper):
     place = Place.BUDGET
 
     def __init__(
-        self,
-        env: gym.Env[list[Message], str],
-        n: int,
-        tokenizer: Any,
-        template_kwargs: Mapping[str, Any] | None = None,
+        self, env: gym.Env[list[Message], str], n: int, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None
     ) -> None:
         self.n = checks.integer("n", n, minimum=1)
         if not (template_kwargs is None or isinstance(template_kwargs, Mapping)):
@@ -81,11 +77,7 @@ class TokenBudget(ContextWrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
-        """Reset the environment and show the task.
-
-        Raises:
-            ContextLengthExceeded: The task does not fit.
-        """
+        """Reset the environment and show the task; raises a ContextLengthExceeded if it does not fit."""
         messages, info = super().reset(seed=seed, options=options)
         if info["prompt_tokens"] > self.n:
             raise ContextLengthExceeded(
@@ -95,7 +87,6 @@ class TokenBudget(ContextWrapper):
         return messages, info
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step and show what fits; truncate the episode if nothing does."""
         messages, reward, terminated, truncated, info = super().step(action)
         return messages, reward, terminated, truncated or (info["prompt_tokens"] > self.n and not terminated), info
 

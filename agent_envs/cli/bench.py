@@ -17,8 +17,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_env
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.checks import integer, number
+from agent_envs.cli.arguments import EnvChoice, add_env_arguments, chosen_env
+from agent_envs.errors import BackendError
 from agent_envs.messages import observation_text
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.policies.policy import Policy
@@ -29,8 +30,9 @@ __all__ = ["Measured", "add_arguments", "format_table", "measure", "run"]
 _EPILOG = """\
 Each environment is measured in a process of its own, in one thread. Episodes are played one after the other for
 --seconds; time counts within `step` and `reset` alone, not within the policy. The first reset also loads what all
-environments of a process share (an index, a catalogue), which is "shared MB"; "kB/env" is what each of --envs more
-adds, with an episode under way. Steps per second are 1 / mean: a slow tail counts. Other programs show in all figures.
+environments of a process share (an index, a catalogue), which is "shared MB"; "kB/env" is what each of --envs further
+ones adds, with an episode under way. Steps per second are 1 / mean: a slow tail counts. Other programs
+affect all figures.
 
 examples:
   agentr1 bench --env all
@@ -38,45 +40,38 @@ examples:
   agentr1 bench --env AgentR1/WebShop-v0 --data ~/webshop/data --json
 """
 
-_MOST_STEPS = 1000  # of an episode: a limit where the environment has none
+_MOST_STEPS = 1000  # of an episode in an environment without a step limit
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an environment took."""
+    """What an environment took; the names of times and sizes end in their units."""
 
     env_id: str
-    """The environment."""
     policy: str
     """Who played: "expert" or "random"."""
     steps: int
-    """Steps that were timed."""
     steps_per_second: float
-    """Steps by the seconds spent in ``step``."""
+    """Steps per second spent in ``step``."""
     step_p50_us: float
-    """Median of a step (microseconds)."""
     step_p99_us: float
-    """99th percentile of a step (microseconds)."""
     reset_ms: float
-    """Median of a reset (milliseconds)."""
+    """Median of a reset."""
     first_reset_s: float
-    """Making the first environment and its first reset (seconds)."""
+    """Making the first environment and its first reset."""
     shared_mb: float
-    """Memory that the first environment added to the process (MB)."""
+    """Memory that the first environment added to the process."""
     kb_per_env: float
-    """Memory that each further one adds (kB)."""
+    """Memory that each further one adds."""
     episodes: int
-    """Episodes that were played to their end."""
     steps_per_episode: float
-    """Mean of these."""
     success: float
-    """Share of them that were solved."""
+    """Share of episodes that were solved."""
     observation_chars: float
-    """Mean length of an observation after a step (characters)."""
+    """Mean length of an observation after a step."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 bench`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
@@ -84,36 +79,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", choices=("expert", "random"), default="expert",
         help="who plays; random where there is no expert (default: %(default)s)",
     )  # fmt: skip
-    add("--seconds", type=float, default=2.0, help="how long each is played (default: %(default)g)")
-    add("--envs", type=int, default=32, help="environments more, to weigh one (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of the first task; the next have the seeds after it (default: 0)")
+    add("--seconds", type=float, default=2.0, help="how long to play each (default: %(default)g)")
+    add("--envs", type=int, default=32, help="further environments, to measure their memory (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the first task; later tasks count up from it (default: 0)")
     add("--json", action="store_true", help="one JSON array instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Measure; the table."""
-    for name, value, least in (("--seconds", arguments.seconds, 0.0), ("--envs", arguments.envs, 1)):
-        if not value >= least:
-            raise ConfigError(f"{name} must be at least {least:g}, got {value:g}")
-    if arguments.seed < 0:
-        raise ConfigError(f"--seed must be at least 0, got {arguments.seed}")
+    """Measure each environment and return the table."""
+    number("--seconds", arguments.seconds, minimum=0)
+    integer("--envs", arguments.envs, minimum=1)
+    integer("--seed", arguments.seed, minimum=0)
     choice = chosen_env(arguments)
     ids = ENV_IDS if choice.env_id == "all" else (choice.env_id,)
     options = (arguments.policy, arguments.seconds, arguments.envs, arguments.seed)
     rows = []
     for env_id in ids:
         one = replace(choice, env_id=env_id)
-        one.make().close()  # what cannot be made is said before a process is started
+        one.make().close()  # report wrong arguments before a process is started
         rows.append(_apart(one, *options))
     if arguments.json:
         return json.dumps([asdict(row) for row in rows], indent=1)
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    said = f"Python {platform.python_version()}, {os.cpu_count()} cores{load}; {arguments.seconds:g} s each; see --help"
-    return f"{format_table(rows)}\n{said}"
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores{load}"
+    return f"{format_table(rows)}\n{machine}; {arguments.seconds:g} s each; see --help"
 
 
 def _apart(choice: EnvChoice, policy: str, seconds: float, envs: int, seed: int) -> Measured:
-    """Measure in a process of its own: what others loaded does not count."""
+    """Measure in a process of its own, so that what others loaded does not count."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(measure, choice, policy, seconds=seconds, envs=envs, seed=seed).result()
@@ -122,13 +115,13 @@ def _apart(choice: EnvChoice, policy: str, seconds: float, envs: int, seed: int)
 
 
 def measure(choice: EnvChoice, policy: str, *, seconds: float, envs: int, seed: int = 0) -> Measured:
-    """What an environment takes, in this process.
+    """Measure an environment in this process.
 
     Args:
         choice: The environment.
         policy: "expert" or "random"; random where there is no expert.
-        seconds: How long it is played, at least one episode.
-        envs: How many more are made to weigh one.
+        seconds: How long to play; at least one episode is played.
+        envs: Number of further environments made to measure the memory of one.
         seed: Seed of the first task.
     """
     empty = _memory()
@@ -137,7 +130,7 @@ def measure(choice: EnvChoice, policy: str, *, seconds: float, envs: int, seed: 
     env.reset(seed=seed)
     first_reset = time.perf_counter() - started
     player, name = _player(env, policy, seed)
-    _play(env, player, seed)  # warms what is made when it is first needed
+    _play(env, player, seed)  # warms up what is made on first use
     loaded = _memory()
     played: list[_Episode] = []
     until = time.perf_counter() + seconds
@@ -145,10 +138,10 @@ def measure(choice: EnvChoice, policy: str, *, seconds: float, envs: int, seed: 
         played.append(_play(env, player, seed + 1 + len(played)))
     before = _memory()
     more = [choice.make() for _ in range(envs)]
-    for number, other in enumerate(more):
-        observation, info = other.reset(seed=seed + number)
+    for offset, other in enumerate(more):
+        observation, info = other.reset(seed=seed + offset)
         other.step(_text(player.start(other).act(observation, info)))
-    weight = (_memory() - before) / envs
+    per_env = (_memory() - before) / envs
     for other in (env, *more):
         other.close()
     steps = sorted(s for episode in played for s in episode.steps)
@@ -163,7 +156,7 @@ def measure(choice: EnvChoice, policy: str, *, seconds: float, envs: int, seed: 
         reset_ms=1e3 * statistics.median(episode.reset for episode in played),
         first_reset_s=first_reset,
         shared_mb=(loaded - empty) / 1e6,
-        kb_per_env=weight / 1e3,
+        kb_per_env=per_env / 1e3,
         episodes=len(played),
         steps_per_episode=len(steps) / len(played),
         success=sum(episode.success for episode in played) / len(played),
@@ -198,12 +191,11 @@ def _play(env: gym.Env[Any, str], player: Policy, seed: int) -> _Episode:
 
 
 def _text(action: Any) -> str:
-    """The text of what these two policies answer at once."""
     return action if isinstance(action, str) else action.text
 
 
 def _player(env: gym.Env[Any, str], policy: str, seed: int) -> tuple[Policy, str]:
-    """The policy and its name; an expert that has nothing to say makes room for chance."""
+    """Return the policy and its name; random actions replace an expert that has no action."""
     has_expert = policy == "expert" and env.has_wrapper_attr("expert_action")
     if has_expert and env.get_wrapper_attr("expert_action")() is not None:
         return ExpertPolicy(), "expert"
@@ -211,7 +203,7 @@ def _player(env: gym.Env[Any, str], policy: str, seed: int) -> tuple[Policy, str
 
 
 def _memory() -> int:
-    """Bytes of memory that this process holds; the most it has held where the system tells no more."""
+    """Return the bytes of memory that this process holds, or its peak if the system reports only that."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -222,7 +214,6 @@ def _memory() -> int:
 
 
 def format_table(rows: list[Measured]) -> str:
-    """The table as text, a line for each environment."""
     width = max(len(row.env_id) for row in rows)
     head = (
         f"{'environment':<{width}}  policy   steps/s  p50 us   p99 us  reset ms  first s  shared MB  kB/env"

@@ -15,8 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
-from agent_envs.cli.policy_arguments import add_policy_arguments, chosen_policy
+from agent_envs.cli.arguments import add_env_arguments, add_policy_arguments, chosen_env, chosen_policy
 from agent_envs.errors import BackendError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
@@ -44,17 +43,14 @@ _COMMANDS = "/tools, /reset, /quit"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 chat`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add_policy_arguments(parser)
     add = parser.add_argument_group("conversation").add_argument
     add(
-        "--index",
-        type=int,
-        metavar="I",
+        "--index", type=int, metavar="I",
         help="play this task and advise the agent, even if the environment takes questions",
-    )
+    )  # fmt: skip
     add("--seed", type=int, default=0, help="seed of the agent's sampling (default: %(default)s)")
 
 
@@ -78,7 +74,6 @@ class Chat:
         policy: The agent.
         index: The task to play; None to take questions, or to draw a task if the environment takes none.
         ask: Shows a prompt and returns what the person writes; raises EOFError at the end.
-        show: Shows untrusted text.
     """
 
     def __init__(
@@ -106,12 +101,7 @@ class Chat:
         self._interactive = sys.stdin.isatty()
 
     def talk(self) -> None:
-        """Talk until /quit or the end of the input.
-
-        Raises:
-            ConfigError: The environment takes no such question, or has no such task.
-            BackendError: The model's server failed, and no person is there to try again.
-        """
+        """Talk until /quit or the end of the input; without a terminal, a BackendError of the server ends it too."""
         self._greet()
         while True:
             try:
@@ -124,10 +114,7 @@ class Chat:
             except _StartOver:
                 self._actor = None
                 self._show("(started over)")
-            except (
-                EpisodeStop,
-                PromptError,
-            ) as e:  # the context is full, the agent wrote nothing, or the messages do not fit
+            except (EpisodeStop, PromptError) as e:  # a full context, an empty answer, messages that do not fit
                 self._forget(str(e) or type(e).__name__)
             except BackendError as e:
                 if not self._interactive:

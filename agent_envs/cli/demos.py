@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
+from agent_envs.cli.arguments import add_env_arguments, chosen_env
 from agent_envs.errors import DataError, MissingExtraError, PolicyError
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
@@ -52,7 +52,6 @@ _BATCH = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 demos`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
@@ -60,13 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--n", type=int, default=1000, help="episodes to write, each of another task (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the order of tasks and of the noise (default: 0)")
     add(
-        "--noise",
-        "--demo-noise",
-        type=float,
-        default=0.0,
-        metavar="P",
+        "--noise", "--demo-noise", type=float, default=0.0, metavar="P",
         help="share of actions that are wrong on purpose",
-    )
+    )  # fmt: skip
     add("--all", action="store_true", help="write failed episodes too (default: only solved ones)")
     add("--keep-duplicates", action="store_true", help="keep rows with the same conversation")
     add("--quiet", action="store_true", help="show no progress bar")
@@ -74,24 +69,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Tally:
-    """Counts of what was written and left out."""
+    """Counts of what was written (`episodes`, `rows`) and left out (`failed` episodes, rows that are `duplicates`).
+
+    `played` are the tasks tried, `unsolvable` those without an expert.
+    """
 
     episodes: int = 0
-    """Episodes written."""
     rows: int = 0
-    """Rows written."""
     played: int = 0
-    """Tasks tried."""
     failed: int = 0
-    """Episodes left out because they failed."""
     duplicates: int = 0
-    """Rows left out because they repeat others."""
     unsolvable: int = 0
-    """Tasks without an expert."""
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Play and write the demonstrations, and report how many there are."""
     out = path_suffix("--out", arguments.out, _SUFFIXES)
     integer("--n", arguments.n, minimum=1)
     choice, tally = chosen_env(arguments), Tally()
@@ -99,28 +90,21 @@ def run(arguments: argparse.Namespace) -> str:
     env = choice.make()
     try:
         rows = demonstration_rows(
-            env,
-            policy,
-            arguments.n,
-            seed=arguments.seed,
-            every=arguments.all,
-            duplicates=arguments.keep_duplicates,
-            tally=tally,
-            progress=not arguments.quiet,
-        )
+            env, policy, arguments.n, seed=arguments.seed, every=arguments.all, duplicates=arguments.keep_duplicates,
+            tally=tally, progress=not arguments.quiet,
+        )  # fmt: skip
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
         env.close()
     parts = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
     if tally.episodes < arguments.n:
         parts.append(f"fewer than --n {arguments.n}: the split has no more tasks")
-    for count, what in (
-        (tally.failed, "failed and were left out (--all keeps them)"),
-        (tally.duplicates, "duplicate rows were left out"),
-        (tally.unsolvable, "tasks have no expert"),
-    ):
-        if count:
-            parts.append(f"{count} {what}")
+    left_out = {
+        "failed and were left out (--all keeps them)": tally.failed,
+        "duplicate rows were left out": tally.duplicates,
+        "tasks have no expert": tally.unsolvable,
+    }
+    parts += [f"{count} {what}" for what, count in left_out.items() if count]
     return "; ".join(parts)
 
 
@@ -141,7 +125,7 @@ def demonstration_rows(
         env: The environment in its wrappers.
         policy: The expert.
         count: Number of episodes.
-        seed: Seed of the order of tasks; none comes twice.
+        seed: Seed of the order of tasks, each of which comes once.
         every: Whether to keep failed episodes.
         duplicates: Whether to keep rows with the same conversation.
         tally: Counts what is yielded and left out.
@@ -172,21 +156,14 @@ def demonstration_rows(
             if not (every or parts[0].success):
                 tally.failed += 1
                 continue
-            rows = [_row(part, step) for part, step in zip(parts, _first_steps(parts), strict=True)]
+            first_steps = accumulate((len(part.actions) for part in parts[:-1]), initial=0)
+            rows = [_row(part, step) for part, step in zip(parts, first_steps, strict=True)]
             new = [row for row in rows if duplicates or _is_new(row, seen)]
             tally.duplicates += len(rows) - len(new)
             if new:
                 tally.episodes, tally.rows = tally.episodes + 1, tally.rows + len(new)
                 bar.update()
                 yield from new
-
-
-def _first_steps(parts: Iterable[Demonstration]) -> Iterator[int]:
-    """Yield the step of the episode at which each of its conversations starts."""
-    step = 0
-    for part in parts:
-        yield step
-        step += len(part.actions)
 
 
 def _row(demonstration: Demonstration, step: int) -> dict[str, Any]:

@@ -8,8 +8,13 @@ import re
 from pathlib import Path
 
 from agent_envs.checks import shown
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
-from agent_envs.cli.policy_arguments import add_policy_arguments, chosen_policies, policy_settings
+from agent_envs.cli.arguments import (
+    add_env_arguments,
+    add_policy_arguments,
+    chosen_env,
+    chosen_policies,
+    policy_settings,
+)
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices, read_prices
 
@@ -28,16 +33,13 @@ Intervals are Wilson's for success and pass@k, Student's t over tasks for means;
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 eval`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="test, or all of a single file")
     tasks = parser.add_argument_group("tasks").add_argument
     tasks(
-        "--n",
-        type=int,
-        metavar="N",
+        "--n", type=int, metavar="N",
         help="number of tasks, drawn from the split (default: 100, or all of a smaller split)",
-    )
+    )  # fmt: skip
     tasks("--all", action="store_true", help="play every task of the split")
     tasks("--indices", metavar="LIST", help="tasks to play, such as 0-99,150")
     tasks("--samples", type=int, default=1, metavar="K", help="episodes per task, for pass@k (default: 1)")
@@ -52,33 +54,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_("--step-timeout", type=float, metavar="SECONDS", help="end an episode if a step takes longer")
     run_("--episode-timeout", type=float, metavar="SECONDS", help="end an episode that takes longer")
     run_(
-        "--token-budget",
-        type=int,
-        metavar="N",
+        "--token-budget", type=int, metavar="N",
         help="start no more episodes once N tokens are used, those in --out included",
-    )
+    )  # fmt: skip
     run_(
-        "--give-up-after",
-        type=int,
-        default=100,
-        metavar="N",
+        "--give-up-after", type=int, default=100, metavar="N",
         help="stop after N errors in a row; 0 for never (default: 100)",
-    )
+    )  # fmt: skip
     run_("--price-in", type=float, metavar="P", help="price of a million prompt tokens")
     run_("--price-out", type=float, metavar="P", help="price of a million response tokens")
     run_(
-        "--price-cached",
-        type=float,
-        metavar="P",
+        "--price-cached", type=float, metavar="P",
         help="price of a million cached prompt tokens (default: as --price-in)",
-    )
+    )  # fmt: skip
     run_("--prices", metavar="FILE", help='JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}')
     run_("--json", action="store_true", help="print one JSON object instead of the table")
     run_("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Evaluate the policy and return the table."""
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.text_env import TextEnv
 

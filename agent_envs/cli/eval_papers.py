@@ -49,15 +49,12 @@ class ScoredEpisode:
     """What the table needs of an episode."""
 
     env_id: str
-    """The environment's id."""
     task_id: str
-    """The query's id."""
     found: tuple[tuple[float, str], ...]
     """Score and `title_key` of each paper found, best first, each title once."""
     answers: frozenset[str]
     """The `title_key`s of the answers."""
     failed: bool
-    """Whether an error ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +68,9 @@ class PaperScores:
     precision: float
     """Share of the papers that are answers; 0 if no paper counts."""
     recall: float
-    """Share of the answers found."""
     f1: float
     """Their harmonic mean, per episode."""
     papers: float
-    """Number of papers that count."""
 
 
 def read_scored_episodes(path: Path) -> Iterator[ScoredEpisode]:
@@ -118,9 +113,7 @@ def _scored(row: Any, where: str) -> ScoredEpisode:
 
 
 def score_table(
-    episodes: Iterable[ScoredEpisode],
-    thresholds: Sequence[float] = THRESHOLDS,
-    depths: Sequence[int] = DEPTHS,
+    episodes: Iterable[ScoredEpisode], thresholds: Sequence[float] = THRESHOLDS, depths: Sequence[int] = DEPTHS
 ) -> list[PaperScores]:
     """Return the means for each threshold and, within it, each depth.
 
@@ -128,11 +121,6 @@ def score_table(
     >>> episode = ScoredEpisode("env", "task", found, frozenset({"a", "c"}), False)
     >>> [(row.precision, row.recall) for row in score_table([episode], [0.0, 0.5], [10, 1])]
     [(0.6666666666666666, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.5)]
-
-    Args:
-        episodes: The episodes, read once.
-        thresholds: Lowest scores of papers that count.
-        depths: Most papers that count.
 
     Raises:
         DataError: There are no episodes.
@@ -175,30 +163,24 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 eval-papers`."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "episodes",
-        nargs="+",
-        metavar="PATH",
+    add = parser.add_argument
+    add(
+        "episodes", nargs="+", metavar="PATH",
         help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--thresholds", metavar="LIST", help="lowest scores, such as 0,0.4 (default: 0 to 0.9)")
-    parser.add_argument("--top-k", metavar="LIST", help="numbers of papers, such as 100,25 (default: 10000,100,50,25)")
-    parser.add_argument(
-        "--skip-errors",
-        action="store_true",
+    )  # fmt: skip
+    add("--json", action="store_true", help="print one JSON object instead of the table")
+    add("--thresholds", metavar="LIST", help="lowest scores, such as 0,0.4 (default: 0 to 0.9)")
+    add("--top-k", metavar="LIST", help="numbers of papers, such as 100,25 (default: 10000,100,50,25)")
+    add(
+        "--skip-errors", action="store_true",
         help="leave out episodes that an error ended, such as a service that was down",
-    )
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Evaluate stored episodes and return the table."""
-    thresholds = (
-        _numbers(arguments.thresholds, "--thresholds", float, 0) if arguments.thresholds is not None else THRESHOLDS
-    )
-    depths = _numbers(arguments.top_k, "--top-k", int, 1) if arguments.top_k is not None else DEPTHS
+    thresholds = _numbers(arguments.thresholds, "--thresholds", float, 0, THRESHOLDS)
+    depths = _numbers(arguments.top_k, "--top-k", int, 1, DEPTHS)
     noted = {"episodes": 0, "errors": 0, "without_answers": 0}
     tasks: set[str] = set()
 
@@ -227,7 +209,9 @@ def run(arguments: argparse.Namespace) -> str:
     return f"{head}\n\n{format_table(rows)}"
 
 
-def _numbers(text: str, option: str, kind: type, least: float) -> tuple[Any, ...]:
+def _numbers(text: str | None, option: str, kind: type, least: float, default: tuple[Any, ...]) -> tuple[Any, ...]:
+    if text is None:
+        return default
     try:
         numbers = tuple(kind(part) for part in text.split(","))
     except ValueError as e:

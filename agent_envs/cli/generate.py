@@ -17,20 +17,19 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 generate`."""
     parser.epilog = _EPILOG
-    parser.add_argument("task", help="name of the task, such as alfworld")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write; existing files are kept")
-    parser.add_argument("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")
-    parser.add_argument("--split", help="split to generate (default: train)")
-    parser.add_argument("--size", help="difficulty, as for the environment's keyword: 3, 2-4")
-    parser.add_argument("--families", help="families of tasks, separated by commas (default: all)")
-    parser.add_argument("--seed", type=int, help='0 for the tasks of data="generated", any other for other tasks')
-    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    add = parser.add_argument
+    add("task", help="name of the task, such as alfworld")
+    add("--out", metavar="DIR", required=True, help="folder to write; existing files are kept")
+    add("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")
+    add("--split", help="split to generate (default: train)")
+    add("--size", help="difficulty, as for the environment's keyword: 3, 2-4")
+    add("--families", help="families of tasks, separated by commas (default: all)")
+    add("--seed", type=int, help='0 for the tasks of data="generated", any other for other tasks')
+    add("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Generate the tasks and return their folder."""
     from agent_envs.datasets.generate import generate
 
     options = {name: getattr(arguments, name) for name in ("split", "size", "families", "seed")}

@@ -20,25 +20,19 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 index`."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "source", metavar="SOURCE", help="documents: a .jsonl file (or .jsonl.gz), or a folder of such files"
-    )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the index, which must not exist yet")
-    parser.add_argument(
-        "--backend",
-        choices=("bm25", "lucene"),
-        default="bm25",
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="documents: a .jsonl file (or .jsonl.gz), or a folder of such files")
+    add("--out", metavar="DIR", required=True, help="folder of the index, which must not exist yet")
+    add(
+        "--backend", choices=("bm25", "lucene"), default="bm25",
         help="what builds and searches it (default: %(default)s)",
-    )
-    parser.add_argument("--k1", type=float, default=0.9, help="BM25's k1 (default: %(default)s)")
-    parser.add_argument("--b", type=float, default=0.4, help="BM25's b (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=2, help="number of worker processes (default: %(default)s)")
-    parser.add_argument(
-        "--force", action="store_true", help="replace an existing index and restart a stopped build from scratch"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    )  # fmt: skip
+    add("--k1", type=float, default=0.9, help="BM25's k1 (default: %(default)s)")
+    add("--b", type=float, default=0.4, help="BM25's b (default: %(default)s)")
+    add("--processes", type=int, default=2, help="number of worker processes (default: %(default)s)")
+    add("--force", action="store_true", help="replace an existing index and restart a stopped build from scratch")
+    add("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(arguments: argparse.Namespace) -> str:
@@ -55,13 +49,7 @@ def run(arguments: argparse.Namespace) -> str:
     if arguments.force:
         shutil.rmtree(out.with_name(out.name + ".partial"), ignore_errors=True)
     index = BM25Retriever.build_from_file(
-        arguments.source,
-        out,
-        arguments.k1,
-        arguments.b,
-        overwrite=arguments.force,
-        progress=not arguments.quiet,
-        processes=max(arguments.processes, 0),
-        engine="numpy",
-    )
+        arguments.source, out, arguments.k1, arguments.b, overwrite=arguments.force, progress=not arguments.quiet,
+        processes=max(arguments.processes, 0), engine="numpy",
+    )  # fmt: skip
     return f"{len(index)} documents in {out}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from agent_envs.cli.env_arguments import EnvChoice
+from agent_envs.cli.arguments import EnvChoice
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS
 from agent_envs.text import plain
@@ -32,12 +32,10 @@ examples:
 
 
 class Extra(NamedTuple):
-    """An extra of this package."""
+    """An extra of this package: the modules that it installs, and what it is needed for."""
 
     modules: tuple[str, ...]
-    """Modules that it installs."""
     purpose: str
-    """What it is needed for."""
 
 
 EXTRAS = {
@@ -63,20 +61,16 @@ _USUAL = ("data",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 list`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add(
-        "names",
-        nargs="*",
-        metavar="NAME",
+        "names", nargs="*", metavar="NAME",
         help="part of an id, or your own as module:ID (default: all of this package)",
-    )
+    )  # fmt: skip
     add("--json", action="store_true", help="print a JSON array instead")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Return the list as text."""
     rows = [describe(env_id) for env_id in _chosen(arguments.names)]
     if arguments.json:
         return json.dumps(rows, indent=1)

@@ -45,7 +45,6 @@ _MAX_STEPS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `agentr1 new-task`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the package in lower case, such as my_task")
@@ -56,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Write the task and return what to do next."""
     name, tools = check_name(arguments.name), arguments.tools
     if arguments.into_repo is not None:
         if arguments.out is not None or arguments.namespace != "Me":
@@ -106,7 +104,7 @@ def render(name: str, env_id: str, *, tools: bool, in_repo: bool = False) -> dic
     Args:
         name: Name of the package, as `check_name` returns it.
         env_id: The id to register.
-        tools: Whether actions are tool calls.
+        tools: Whether actions are tool calls instead of commands.
         in_repo: Whether the files are for a checkout of this project.
     """
     kind = "tools" if tools else "commands"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agent_envs import checks
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
+from agent_envs.cli.arguments import add_env_arguments, chosen_env
 from agent_envs.cli.play_session import PlaySession
 from agent_envs.errors import ConfigError
 from agent_envs.policies.terminal import tolerant_streams
@@ -31,7 +31,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 play`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Play, and return a summary."""
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else checks.integer("--seed", arguments.seed, minimum=0)
     tolerant_streams()
     save = None if arguments.save is None else Path(arguments.save)

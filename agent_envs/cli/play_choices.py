@@ -19,13 +19,10 @@ class Argument:
     """A part of an action that the person is asked for."""
 
     name: str
-    """Its name."""
     kind: str = "string"
     """Its JSON type; values of every type but "string" are written as JSON."""
     required: bool = True
-    """Whether it may not be left out."""
     about: str = ""
-    """Its description."""
 
     def read(self, text: str) -> Any:
         """Return the value that a person wrote.
@@ -51,7 +48,6 @@ class Choice:
     """One of the actions that can be chosen."""
 
     label: str
-    """What the person sees."""
     write: Callable[[dict[str, Any]], str]
     """Makes the action's text from the values of the arguments."""
     arguments: tuple[Argument, ...] = ()

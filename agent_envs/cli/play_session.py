@@ -92,11 +92,7 @@ class PlaySession:
         self.played = self.solved = 0
 
     def run(self) -> None:
-        """Play until the person leaves, the input ends, or Ctrl-C.
-
-        Raises:
-            AgentEnvsError: The first task cannot be started.
-        """
+        """Play until the person leaves, the input ends, or Ctrl-C."""
         try:
             self._begin(self._start)
             self._show_instructions()
@@ -248,11 +244,8 @@ class PlaySession:
         action = None
         if not self._over and self._env.has_wrapper_attr("expert_action"):
             action = self._env.get_wrapper_attr("expert_action")()
-        if action is None:
-            show("There is no expert for this.")
-            return
-        show(f"The expert: {action}")
-        if play:
+        show("There is no expert for this." if action is None else f"The expert: {action}")
+        if play and action is not None:
             self._act(action)
 
     def _end(self) -> None:

@@ -28,7 +28,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 plot`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("runs", nargs="+", metavar="PATH", help="runs or evaluations")
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Draw the figure and return the tables behind it."""
     from agent_envs.episodes.figures import FORMATS, draw_configurations
 
     out = path_suffix("--out", arguments.out, FORMATS)

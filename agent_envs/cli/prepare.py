@@ -18,19 +18,14 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 prepare`."""
     parser.epilog = _EPILOG
-    parser.add_argument("task", help="name of the task, such as gsm8k")
-    parser.add_argument(
-        "--from", dest="source", metavar="PATH", help="released files on this machine, instead of downloading"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)"
-    )
+    add = parser.add_argument
+    add("task", help="name of the task, such as gsm8k")
+    add("--from", dest="source", metavar="PATH", help="released files on this machine, instead of downloading")
+    add("--out", metavar="DIR", help="where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Prepare the data and return its folder."""
     from agent_envs.datasets.prepare import prepare
 
     return str(prepare(arguments.task, arguments.source, arguments.out))

@@ -7,8 +7,8 @@ import os
 import signal
 from typing import Any
 
-from agent_envs.cli.open_files import allow_open_files
 from agent_envs.errors import ConfigError
+from agent_envs.files import allow_open_files
 
 __all__ = ["add_arguments", "run"]
 
@@ -25,53 +25,36 @@ episode, post {"reward": 1.0} to http://localhost:8100/episodes/ID/reward. The e
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 record`."""
     parser.epilog = _EPILOG
-    parser.add_argument("--upstream", required=True, metavar="URL", help="URL of the model's server, with its /v1")
-    parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder of episodes.jsonl; episodes are added to it"
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
-    )
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
+    add = parser.add_argument
+    add("--upstream", required=True, metavar="URL", help="URL of the model's server, with its /v1")
+    add("--out", required=True, metavar="DIR", help="folder of episodes.jsonl; episodes are added to it")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
+    add("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
+    add(
+        "--token-file", metavar="FILE",
         help="file with the token that clients must send as their API key or as X-Record-Token; this or "
         "AGENT_ENVS_TOKEN is required beyond this machine",
-    )
-    parser.add_argument(
-        "--upstream-key-env",
-        metavar="NAME",
+    )  # fmt: skip
+    add(
+        "--upstream-key-env", metavar="NAME",
         help="environment variable with the server's API key (default: pass on the clients' keys)",
-    )
-    parser.add_argument("--tokenizer", metavar="NAME", help="tokenizes text if the server does not return tokens")
-    parser.add_argument(
-        "--env-id", default="recorded", metavar="ID", help="env_id of the episodes (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--episode-timeout",
-        type=float,
-        default=3600.0,
-        metavar="SECONDS",
+    )  # fmt: skip
+    add("--tokenizer", metavar="NAME", help="tokenizes text if the server does not return tokens")
+    add("--env-id", default="recorded", metavar="ID", help="env_id of the episodes (default: %(default)s)")
+    add(
+        "--episode-timeout", type=float, default=3600.0, metavar="SECONDS",
         help="end an episode after so long without a call (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--call-timeout",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
+    )  # fmt: skip
+    add(
+        "--call-timeout", type=float, default=600.0, metavar="SECONDS",
         help="fail a call after so long without a byte from the server (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-request-mb", type=int, default=64, metavar="MB", help="largest request (default: %(default)s)"
-    )
-    parser.add_argument("--keep-open", action="store_true", help="keep unfinished episodes open for the next start")
+    )  # fmt: skip
+    add("--max-request-mb", type=int, default=64, metavar="MB", help="largest request (default: %(default)s)")
+    add("--keep-open", action="store_true", help="keep unfinished episodes open for the next start")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Record until interrupted and report how many episodes there are."""
     from agent_envs.recording import RecordingServer
     from agent_envs.serving.access import read_token
 

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.checks import load_function
-from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_env
+from agent_envs.cli.arguments import EnvChoice, add_env_arguments, chosen_env
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
@@ -44,7 +44,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 rescore`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
@@ -70,18 +69,15 @@ class Comparison:
     tasks: dict[str, list[str]] = field(default_factory=dict)
     """The task of each episode, by environment; episodes of one task are not independent."""
     replayed: int = 0
-    """Episodes replayed."""
     different: int = 0
     """Replays in which an observation differed, or that ended before the record did."""
     observations: int = 0
-    """Observations that differed."""
     cut: int = 0
     """Episodes whose replay ended before the record did."""
     kept: int = 0
     """Episodes without steps, which are left unchanged."""
 
     def add(self, before: Episode, after: Episode) -> None:
-        """Count an episode."""
         for table, value in ((self.old, before.reward), (self.new, after.reward)):
             table.setdefault(before.env_id, []).append(value)
         self.solved.setdefault(before.env_id, []).extend((before.success, after.success))
@@ -114,7 +110,6 @@ def _shown(interval: Interval, sign: str = "") -> str:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Rescore the episodes and return a table of the changes."""
     paths, out = episode_paths(arguments.episodes), Path(arguments.out)
     if out.resolve() in {path.resolve() for path in paths}:
         raise ConfigError(f"--out {out} is one of the input files; choose another")
@@ -195,11 +190,7 @@ def _by_function(arguments: argparse.Namespace, paths: Sequence[Path], compariso
 
 
 def _by_replay(
-    arguments: argparse.Namespace,
-    paths: Sequence[Path],
-    given: EnvChoice,
-    comparison: Comparison,
-    open_envs: ExitStack,
+    arguments: argparse.Namespace, paths: Sequence[Path], given: EnvChoice, comparison: Comparison, open_envs: ExitStack
 ) -> Iterator[Episode]:
     envs: dict[str, gym.Env[Any, Any]] = {}
     recorded: dict[Path, EnvChoice] = {}

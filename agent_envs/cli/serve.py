@@ -8,8 +8,8 @@ import signal
 import sys
 
 from agent_envs.checks import json_object, number
-from agent_envs.cli.env_arguments import add_env_arguments, chosen_env
-from agent_envs.cli.open_files import allow_open_files
+from agent_envs.cli.arguments import add_env_arguments, chosen_env
+from agent_envs.files import allow_open_files
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,17 +24,13 @@ OpenEnv's own clients work too; docs/serving.md describes the protocol."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 serve`."""
     parser.epilog = _EPILOG
     add_env_arguments(parser, split="the client's choice, or train")
     add = parser.add_argument_group("further environments").add_argument
     add(
-        "--also",
-        action="append",
-        default=[],
-        metavar="ID{JSON}",
+        "--also", action="append", default=[], metavar="ID{JSON}",
         help="another environment, at /ID, in the same wrappers; may be repeated",
-    )
+    )  # fmt: skip
     add(
         "--allow", action="append", metavar="NAME",
         help="an argument that clients may choose; may be repeated (default: split, unless --split is given)",
@@ -47,12 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
     )  # fmt: skip
     add(
-        "--max-episodes",
-        type=int,
-        default=256,
-        metavar="N",
+        "--max-episodes", type=int, default=256, metavar="N",
         help="most episodes at the same time (default: %(default)s)",
-    )
+    )  # fmt: skip
     add(
         "--max-waiting", type=int, default=1024, metavar="N",
         help="most messages that may wait for others (default: %(default)s)",
@@ -68,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Serve until SIGTERM or SIGINT, and return the message to print."""
     from agent_envs.serving.access import read_token
     from agent_envs.serving.served_env import ServedEnv
     from agent_envs.serving.server import EnvServer

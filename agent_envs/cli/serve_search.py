@@ -18,18 +18,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 serve-search`."""
     parser.epilog = _EPILOG
-    parser.add_argument("index", metavar="INDEX", help="folder of an index, or a corpus, which is indexed first")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
-    parser.add_argument("--max-k", type=int, default=1000, help="most results per query (default: %(default)s)")
+    add = parser.add_argument
+    add("index", metavar="INDEX", help="folder of an index, or a corpus, which is indexed first")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
+    add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
+    add("--max-k", type=int, default=1000, help="most results per query (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Serve an index until interrupted."""
     from agent_envs.retrieval import SearchServer, open_retriever
 
     integer("--max-k", arguments.max_k, minimum=1)

@@ -22,22 +22,18 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `agentr1 view`."""
     parser.epilog = _EPILOG
     add = parser.add_argument
     add(
-        "episodes",
-        nargs="+",
-        metavar="PATH",
+        "episodes", nargs="+", metavar="PATH",
         help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
-    )
+    )  # fmt: skip
     add("--out", metavar="FILE", default="episodes.html", help="page to write (default: %(default)s)")
     add("--title", help="title of the page (default: the first path)")
     add("--tokenizer", metavar="DIR", help="Hugging Face folder or name, to show sampled tokens as text")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Write the page and report how many episodes it has."""
     from tqdm import tqdm
 
     from agent_envs.episodes.files import episode_paths, read_records

@@ -15,13 +15,7 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.parsers.json_calls import (
-    argument_types,
-    no_calls,
-    scan_calls,
-    typed_argument,
-    written_argument,
-)
+from agent_envs.parsers.json_calls import argument_types, no_calls, scan_calls, typed_argument, written_argument
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 

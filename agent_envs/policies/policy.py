@@ -16,7 +16,7 @@ import numpy as np
 
 from agent_envs.messages import Observation
 
-__all__ = ["Action", "Actor", "Policy", "Response", "episode_rng"]
+__all__ = ["Action", "Actor", "Policy", "Response", "episode_rng", "token_tuples"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Response:
         (True, False, False)
         """
         return not self.text if self.response_ids is None else len(self.response_ids) == 0
+
+
+def token_tuples(response: Response) -> dict[str, Any]:
+    """Return the fields with a response's tokens and log-probabilities as tuples, as a recorded step holds them."""
+    names = ("prompt_ids", "response_ids", "response_logprobs")
+    return {name: None if (values := getattr(response, name)) is None else tuple(values) for name in names}
 
 
 Action = str | Response

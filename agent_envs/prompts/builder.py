@@ -38,10 +38,7 @@ class PromptBuilder:
     """
 
     def __init__(
-        self,
-        tokenizer: Any,
-        tools: Sequence[ToolSpec] | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
+        self, tokenizer: Any, tools: Sequence[ToolSpec] | None = None, template_kwargs: Mapping[str, Any] | None = None
     ) -> None:
         if not tokenizer.chat_template:
             raise PromptError(

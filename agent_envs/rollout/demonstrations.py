@@ -1,7 +1,7 @@
-"""Episodes of an environment's own expert as chat: what a warm start and `agentr1 demos` learn from and write.
+"""Plays an environment's own expert and returns its episodes as chat, for warm starts and `agentr1 demos`.
 
-The conversation is the one a policy sees in the rollout: instructions and first observation, the demonstrator's text,
-what the environment said, and so on. Where a prompt is built anew, another conversation begins.
+The conversation is the one that a policy sees in the rollout: instructions, first observation, the demonstrator's text,
+the environment's answer, and so on. A prompt that is rebuilt starts another conversation.
 """
 
 from __future__ import annotations
@@ -22,55 +22,41 @@ __all__ = ["Demonstration", "demonstrate", "encode_conversation", "without_nulls
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One demonstrated episode as chat, or one step of it where prompts are rebuilt."""
+    """A demonstrated episode as chat, or a part of it with its own prompt."""
 
     tools: tuple[ToolSpec, ...]
-    """The tools on offer."""
     opening: tuple[Message, ...]
-    """What comes before the first action: instructions and first observation."""
+    """The messages before the first action: instructions and first observation."""
     actions: tuple[str, ...]
-    """The demonstrator's texts."""
+    """The demonstrator's texts, one or more."""
     answers: tuple[tuple[Message, ...], ...]
-    """What the environment said after each action but the last."""
+    """The environment's messages after each action but the last."""
     success: bool
-    """Whether the episode solved its task."""
     reward: float = 0.0
     """The return of the episode."""
     info: dict[str, Any] = field(default_factory=dict)
-    """What `reset` told about the task."""
+    """The info of `reset`."""
 
     @property
     def messages(self) -> list[Message]:
-        """The whole conversation, which ends with the last action.
-
-        >>> opening = ({"role": "user", "content": "2 + 2?"},)
-        >>> [message["role"] for message in Demonstration((), opening, ("4",), (), True).messages]
-        ['user', 'assistant']
-        """
+        """The whole conversation, which ends with the last action."""
         messages = list(self.opening)
-        for position, action in enumerate(self.actions):
-            messages.append({"role": "assistant", "content": action})
-            if position < len(self.answers):
-                messages += self.answers[position]
+        for action, answer in zip(self.actions, (*self.answers, ()), strict=True):
+            messages += [{"role": "assistant", "content": action}, *answer]
         return messages
 
 
 def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Sequence[Demonstration]:
     """Play one task with the environment's expert.
 
-    Args:
-        env: The environment in its wrappers.
-        policy: The expert, with its noise.
-        index: The task's row in the split.
-
     Returns:
-        One demonstration of the whole episode; several, one after another, where the prompt was built anew.
+        One demonstration of the whole episode, or several in order if the prompt was rebuilt.
 
     Raises:
         PolicyError: The environment has no expert for this task.
     """
     observation, info = env.reset(options={"index": index})
-    told = dict(info)
+    reset_info = dict(info)
     conversation = Conversation(env.get_wrapper_attr("instructions"))
     tools = tuple(env.get_wrapper_attr("tools"))
     actor = policy.start(env)
@@ -93,7 +79,7 @@ def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Seq
         total += float(reward)
     success = bool(info["success"])
     return [
-        Demonstration(tools, opening, tuple(acted), tuple(answered), success, total, told)
+        Demonstration(tools, opening, tuple(acted), tuple(answered), success, total, reset_info)
         for opening, acted, answered in zip(openings, actions, answers, strict=True)
     ]
 
@@ -101,20 +87,20 @@ def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Seq
 def encode_conversation(
     messages: Sequence[Message], builder: PromptBuilder, opening: int | None = None
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens of a conversation as the rollout would make them, and where its responses are.
+    """Return the tokens of a conversation as the rollout makes them, and where its responses are.
 
-    A response is the assistant's text and the tokenizer's end token, as a sampled one is.
+    A response is the assistant's text and the tokenizer's end token, like a sampled one.
 
     Args:
         messages: The conversation, which ends with the assistant.
         builder: Renders messages with the model's chat template.
-        opening: How many messages come before the first response; None for all before the first of the assistant.
+        opening: Number of messages before the first response; None for all before the first of the assistant.
 
     Returns:
-        Token ids, shape [tokens], and first token and end of every response within them.
+        Token ids, shape [tokens], and the first token and the end of each response in them.
 
     Raises:
-        PromptError: The chat template refuses the messages.
+        PromptError: The chat template rejects the messages.
     """
     tokenizer = builder.tokenizer
     if opening is None:
@@ -135,7 +121,7 @@ def encode_conversation(
 
 
 def without_nulls(value: Any) -> Any:
-    """`value` without the entries that a parquet column fills in where a dictionary lacks a key of another.
+    """Return `value` without the None entries that a parquet column adds for keys that only other rows have.
 
     >>> without_nulls([{"role": "user", "name": None}])
     [{'role': 'user'}]

@@ -16,9 +16,9 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
@@ -32,7 +32,7 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.layers import layers
-from agent_envs.policies.policy import Action, Actor, Policy, Response
+from agent_envs.policies.policy import Action, Actor, Policy, Response, token_tuples
 from agent_envs.registration import env_name
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EpisodeRun", "EpisodeTask", "Recorder", "close_env"]
 
-T = TypeVar("T")
 TextEnvLike = gym.Env[Any, str]
 
 _log = logging.getLogger(__name__)
@@ -58,11 +57,8 @@ class EpisodeTask:
     """What to play: a policy and a task."""
 
     policy: Policy
-    """Chooses the actions."""
     seed: int | None = None
-    """Seed of the reset."""
     options: Mapping[str, Any] | None = None
-    """Options of the reset."""
     episode_id: str | None = None
     """The episode's name; None for a random one."""
     group_id: str | None = None
@@ -174,7 +170,7 @@ class EpisodeRun:
             self._tell_recorders(reason, error)
         steps = list(self._steps)
         if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
-            steps[-1] = _cut(steps[-1])
+            steps[-1] = dataclasses.replace(steps[-1], truncated=True)  # a limit ended the episode here
         return Episode(
             env_id=env_name(self.env),
             episode_id=self._episode_id,
@@ -220,10 +216,8 @@ class EpisodeRun:
                 # Gymnasium's TimeLimit may report both at its last step; then the task's own end counts.
                 truncated=bool(truncated and not terminated),
                 info=_copied(info),
-                prompt_ids=_as_tuple(response.prompt_ids),
-                response_ids=_as_tuple(response.response_ids),
-                response_logprobs=_as_tuple(response.response_logprobs),
                 usage=None if response.usage is None else dict(response.usage),
+                **token_tuples(response),
             )
             with self._lock:
                 if self._abandoned:
@@ -290,15 +284,6 @@ def close_env(env: TextEnvLike) -> None:
         env.close()
     except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played
         _log.warning("closing %s failed", env_name(env), exc_info=True)
-
-
-def _cut(step: Step) -> Step:
-    """Return the step, marked as the one where a limit ended the episode."""
-    return dataclasses.replace(step, truncated=True)
-
-
-def _as_tuple(values: Sequence[T] | None) -> tuple[T, ...] | None:
-    return None if values is None else tuple(values)
 
 
 def _copied(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A policy is evaluated on tasks of an environment; a folder keeps the episodes, and a stopped evaluation goes on."""
+"""Evaluates a policy on tasks of an environment; a folder keeps the episodes, so that a stopped evaluation resumes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.episodes.log import EpisodeLog
+from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.episodes.run_folder import EpisodeLog
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
 from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
@@ -48,35 +49,30 @@ def evaluate(
     prices: Prices | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Play tasks of a split with a policy and sum up how it did.
+    """Play tasks of a split with a policy and summarise the results.
+
+    `env_id`, `env_kwargs`, `wrappers`, `concurrency` and the time-outs are those of `run_episodes`.
 
     Args:
-        env_id: What `gymnasium.make` takes, or a function that makes an environment.
-        policy: Gives the actions. A policy that draws plays the same in every sample of a task: give one per sample.
-        n: Tasks drawn from the split without repeats; with a larger number the same ones and more. None for all.
+        policy: Chooses the actions. If it draws, give one per sample, or all samples of a task are the same.
+        n: Tasks drawn from the split without repeats; a larger number adds tasks to the same ones. None for all.
         samples: Episodes per task, for pass@k.
         indices: The tasks, instead of drawn ones.
-        seed: Of the drawing of tasks; sample i resets its environment with seed + i.
-        env_kwargs: Keyword arguments of the environment, `split` and `data` among them.
-        wrappers: Applied in order, the last one outermost.
-        out: Folder to keep the episodes in: `episodes.jsonl`, `run.json`, `summary.json`. The same call goes on where
-            a stopped one ended, whatever stopped it; so does one with more tasks or samples. Without it the episodes
-            are in the result.
-        settings: What else has to be the same for the folder to be continued, such as the policy's name.
-        retry_errors: Whether episodes in the folder that an error or a time-out ended are played again.
-        concurrency: Episodes played at the same time.
-        step_timeout: Seconds one step may take.
-        episode_timeout: Seconds an episode may take.
-        token_budget: No episode begins once all of them, those in the folder included, have used so many tokens.
-        give_up_after: Stop after so many errors in a row, None for never.
+        seed: Seed of the drawing of tasks; sample i resets its environment with seed + i.
+        out: Folder for `episodes.jsonl`, `run.json` and `summary.json`. The same call resumes a stopped evaluation, and
+            so does one with more tasks or samples. Without a folder the episodes are in the result.
+        settings: Further settings that must not change when the folder is resumed, such as the policy's name.
+        retry_errors: Whether to replay episodes in the folder that an error or a time-out ended.
+        token_budget: Start no more episodes once this many tokens are used, those in the folder included.
+        give_up_after: Stop after this many errors in a row; None for never.
         prices: What tokens cost.
         progress: Whether to show a progress bar with success, tokens and errors so far.
 
     Returns:
-        The evaluation of all episodes that were asked for and played, here or before.
+        The evaluation of all requested episodes that were played, now or earlier.
 
     Raises:
-        ConfigError: Arguments do not fit, or the folder holds an evaluation with other settings.
+        ConfigError: An argument is wrong, or the folder holds an evaluation with other settings.
         TaskIndexError: An index lies outside the split.
         BackendError: `give_up_after` episodes in a row ended with an error; the folder has those that were played.
     """
@@ -86,14 +82,13 @@ def evaluate(
         "give_up_after": give_up_after,
     }  # fmt: skip
     for name, number in counts.items():
-        if number is not None and number < 1:
-            raise ConfigError(f"{name} must be at least 1, got {number!r}")
-    if seed < 0:
-        raise ConfigError(f"seed must be at least 0, got {seed!r}")
+        if number is not None:
+            checks.integer(name, number, minimum=1)
+    checks.integer("seed", seed, minimum=0)
     check_timeouts(step_timeout, episode_timeout)
     policies = list(policy) if isinstance(policy, Sequence) else [policy] * samples
     if len(policies) != samples:
-        raise ConfigError(f"policy is one for all samples or one per sample: expected {samples}, got {len(policies)}")
+        raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     first_env = make_env()
     try:
@@ -133,7 +128,7 @@ def evaluate(
 
         def take(number: int, episode: Episode, seconds: float) -> None:
             if episode.stop_reason is StopReason.RUN_BUDGET:
-                state.over = True  # not its own doing: it is played again where there is a budget
+                state.over = True  # the run ended it: it is played again once there is a budget
                 return
             if log is None:
                 kept[episode.episode_id] = episode
@@ -177,7 +172,6 @@ def evaluate(
 
 
 def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] | None, seed: int) -> Sequence[int]:
-    """Indices of the tasks to play."""
     count = env.unwrapped.num_tasks if isinstance(env.unwrapped, TextEnv) else None
     if indices is not None:
         unique = list(dict.fromkeys(int(index) for index in indices))
@@ -197,7 +191,7 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
 
 
 def _name(named: Any) -> str:
-    """The text that names an environment or a wrapper; a function's is the same in every process."""
+    """Return the text that names an environment or a wrapper; a function's is the same in every process."""
     if isinstance(named, EnvSpec):
         return named.id
     if isinstance(named, str):
@@ -212,7 +206,7 @@ def _close_all(envs: list[gym.Env[Any, str]]) -> None:
 
 
 class _Tally:
-    """The running figures, and whether to go on."""
+    """Running totals, and whether to continue."""
 
     def __init__(self, scores: Any, token_budget: int | None, give_up_after: int | None) -> None:
         self.over = self.failed = False

@@ -1,4 +1,4 @@
-"""What an evaluation found: scores of episodes, summed up with intervals, as a table and as JSON."""
+"""The result of an evaluation: scores of episodes, and their summary with intervals as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ __all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What tokens cost, in any currency per million."""
+    """What a million tokens cost, in any currency."""
 
     prompt: float = 0.0
-    """Of prompt tokens."""
     completion: float = 0.0
-    """Of response tokens."""
     cached: float | None = None
-    """Of the prompt's tokens that a server had cached; None for the price of the others."""
+    """For prompt tokens that the server had cached; None for the price of the others."""
 
     def __post_init__(self) -> None:
         given = [self.prompt, self.completion, *([] if self.cached is None else [self.cached])]
         if not all(math.isfinite(price) and price >= 0 for price in given):
-            raise ConfigError(f"prices are numbers of at least 0, got {given}")
+            raise ConfigError(f"prices must be numbers of at least 0, got {given}")
 
     def cost(self, prompt: int, completion: int, cached: int) -> float:
-        """The cost of so many tokens, `cached` of the prompt's among them.
+        """Return the cost of tokens; `cached` counts those of the prompt that were cached.
 
         >>> Prices(2.0, 10.0, 0.5).cost(1_000_000, 100_000, 400_000)
         2.4
@@ -45,7 +43,7 @@ class Prices:
 
 
 def read_prices(path: str, model: str | None) -> Prices:
-    """The prices of a model from a JSON file: `{"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}, ...}`.
+    """Read the prices of a model from a JSON file: `{"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}, ...}`.
 
     Raises:
         DataError: The file cannot be read or has another form.
@@ -73,31 +71,25 @@ class EpisodeScore:
     episode_id: str
     """`INDEX/SAMPLE`."""
     index: int
-    """The task's index within the split."""
     family: str
-    """The task's family, "" where the environment names none."""
+    """The task's family, "" if the environment names none."""
     success: bool
-    """Whether it was solved."""
     reward: float
     """The sum of its rewards."""
     score: float
     """The task's own measure."""
     steps: int
-    """How many actions were played."""
     invalid_actions: int
-    """How many of them were invalid."""
     stop_reason: StopReason
-    """Why it ended."""
     tokens: tuple[int, int, int]
     """Prompt, response and cached prompt tokens of all requests."""
     seconds: float
-    """How long it took."""
     error: str
     """The last line of its error, "" without one."""
 
 
 def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
-    """What counts of an episode. Tokens are those its policy reported, else the number of the recorded ones."""
+    """Return the score of an episode. Tokens are those that its policy reported, else the number of recorded ones."""
     tokens = [0, 0, 0]
     for step in episode.steps:
         usage = step.usage or {}
@@ -124,26 +116,24 @@ def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
 class Evaluation:
     """The result of `evaluate`.
 
-    Episodes that an error ended say nothing about the policy: they are counted and shown, and no part of success,
-    reward and pass@k. Those that ran out of time, tokens or steps are.
+    Episodes that an error ended say nothing about the policy: they are counted and shown, but left out of success,
+    reward and pass@k. Episodes that ran out of time, tokens or steps are included.
     """
 
     settings: Mapping[str, Any]
     """What was evaluated."""
     asked: int
-    """Episodes that were asked for."""
+    """Number of episodes requested."""
     scores: Sequence[EpisodeScore] = field(repr=False)
     """The episodes that were played, by index and sample."""
     samples: int = 1
     """Episodes per task."""
     prices: Prices | None = None
-    """What tokens cost."""
     wall_seconds: float = 0.0
-    """How long this call took; episodes of earlier ones not included."""
+    """How long this call took, without earlier calls."""
     episodes: Sequence[Episode] = field(default=(), repr=False)
-    """The episodes, where no folder was named to keep them in."""
+    """The episodes, if there is no folder."""
     folder: Path | None = None
-    """Where the episodes are."""
 
     @property
     def counted(self) -> list[EpisodeScore]:
@@ -152,7 +142,7 @@ class Evaluation:
 
     @property
     def errors(self) -> int:
-        """How many an error ended."""
+        """Number of episodes that an error ended."""
         return len(self.scores) - len(self.counted)
 
     @property
@@ -167,24 +157,21 @@ class Evaluation:
 
     @property
     def score(self) -> Interval:
-        """Mean of the tasks' own measure, with the same interval."""
+        """Mean of the tasks' own measure, with the interval of `reward`."""
         return clustered_mean(_by_task(self.counted, "score"))
 
     def pass_at(self, k: int) -> Interval:
-        """The mean of pass@k over the tasks with k samples or more, with the interval of `success`."""
+        """Return the mean of pass@k over the tasks with at least k samples, with the interval of `success`."""
         tasks = [group for group in _by_task(self.counted, "success") if len(group) >= k]
         return clustered_share([[pass_at_k(len(group), int(sum(group)), k)] for group in tasks], sum(map(len, tasks)))
 
     @property
     def cost(self) -> float | None:
-        """What the tokens cost, None without prices."""
-        if self.prices is None:
-            return None
-        prompt, completion, cached = self._tokens()
-        return self.prices.cost(prompt, completion, cached)
+        """What the tokens cost; None without prices."""
+        return None if self.prices is None else self.prices.cost(*self._tokens())
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-able types; what is not known is null."""
+        """Return everything as types that JSON has; unknown values are None."""
         counted, scores = self.counted, self.scores
         prompt, completion, cached = self._tokens()
         steps = sum(score.steps for score in scores)
@@ -221,12 +208,10 @@ class Evaluation:
         }
 
     def table(self) -> str:
-        """The result as text."""
         data = self.to_dict()
-        said = f"{data['episodes']} of {data['asked']} episodes, {data['tasks']} tasks"
+        lines = [f"{data['episodes']} of {data['asked']} episodes, {data['tasks']} tasks"]
         if self.samples > 1:
-            said += f" x {self.samples} samples"
-        lines = [said]
+            lines[0] += f" x {self.samples} samples"
         if self.errors:
             lines[0] += f"; {self.errors} ended with an error and are not counted (--retry-errors plays them again)"
             kinds = Counter(score.error for score in self.scores if score.stop_reason is StopReason.ERROR)
@@ -264,8 +249,7 @@ class Evaluation:
 
 def _by_task(scores: Iterable[EpisodeScore], name: str) -> list[list[float]]:
     scores = list(scores)
-    values = [{"success": s.success, "reward": s.reward, "score": s.score}[name] for s in scores]
-    return grouped(values, [score.index for score in scores])
+    return grouped([getattr(score, name) for score in scores], [score.index for score in scores])
 
 
 def _tasks_with(scores: Iterable[EpisodeScore], k: int) -> int:
@@ -282,5 +266,5 @@ def _number(value: float | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text from servers and tasks on one line, where it can do nothing to a terminal."""
+    """Return text from servers and tasks on one line, safe to print to a terminal."""
     return plain(text).replace("\n", " ")

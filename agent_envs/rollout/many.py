@@ -93,10 +93,8 @@ def run_episodes(
 
     tasks = [EpisodeTask(policy, *each) for each in zip(episode_seeds, episode_options, strict=True)]
     with tqdm(total=n, disable=not progress, unit="episode") as bar:
-        play_tasks(
-            make_env, tasks, take, concurrency=min(n, concurrency), step_timeout=step_timeout,
-            episode_timeout=episode_timeout,
-        )  # fmt: skip
+        limits = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
+        play_tasks(make_env, tasks, take, concurrency=min(n, concurrency), **limits)
     return [episode for episode in episodes if episode is not None]
 
 
@@ -112,14 +110,12 @@ def play_tasks(
     """Play episodes, up to `concurrency` at once, and hand each over as it ends.
 
     Args:
-        make_env: Makes an environment in its wrappers. Environments are reused from episode to episode and replaced
-            after an error or a time-out. The first is made at once, and its errors are raised.
+        make_env: Makes an environment; they are reused as by `run_episodes`. The first is made at once, and its errors
+            are raised.
         tasks: The episodes to play, read one at a time as slots become free.
         take: Gets the number of the task, its episode and the seconds it took, always from the same thread; an
             exception in it ends everything.
-        concurrency: Episodes played at the same time, each in a thread.
-        step_timeout: Seconds one step may take.
-        episode_timeout: Seconds an episode may take.
+        concurrency, step_timeout, episode_timeout: As for `run_episodes`.
     """
     first_env = make_env()
     order = enumerate(tasks)

@@ -64,9 +64,6 @@ async def arun_episode(
     Args:
         env: The environment. After a time-out or a cancellation, do not use it again: the abandoned thread closes it
             when it returns. In every other case it stays open.
-        policy: Chooses the actions.
-        seed: Seed of the reset, or None.
-        options: Options of the reset.
         step_timeout: Seconds one step may take, the policy's action included; the reset counts as a step.
         episode_timeout: Seconds the whole episode may take.
         episode_id: The episode's name; a random one by default.

@@ -12,8 +12,15 @@ import argparse
 
 import pytest
 
-from agent_envs.cli.env_arguments import EnvChoice, add_env_arguments, chosen_env
-from agent_envs.cli.policy_arguments import POLICIES, add_policy_arguments, chosen_policy, policy_settings
+from agent_envs.cli.arguments import (
+    POLICIES,
+    EnvChoice,
+    add_env_arguments,
+    add_policy_arguments,
+    chosen_env,
+    chosen_policy,
+    policy_settings,
+)
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 

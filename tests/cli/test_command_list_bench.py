@@ -81,8 +81,8 @@ def test_bench_tables(said, monkeypatch):
     options = ("--env-kwargs", '{"render_mode": "ansi"}', "--wrapper", "TextGame", "--json")
     (row,) = json.loads(said("bench", "--env", "FrozenLake-v1", *options))
     assert row["policy"] == "random"
-    assert "--envs must be at least 1" in said("bench", "--env", "all", "--envs", "0", expected=2)
-    assert "--seed must be at least 0" in said("bench", "--env", "all", "--seed", "-1", expected=2)
+    assert "--envs must be an integer of at least 1" in said("bench", "--env", "all", "--envs", "0", expected=2)
+    assert "--seed must be an integer of at least 0" in said("bench", "--env", "all", "--seed", "-1", expected=2)
     assert "Did you mean" in said("bench", "--env", "AgentR1/GSM8KTools-v0", expected=2)
 
 

@@ -199,7 +199,7 @@ def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
         play(settings={"policy": "other"})
     with pytest.raises(ConfigError, match="env_kwargs was"):
         play(env_kwargs={"split": "test"})
-    from agent_envs.episodes.log import EpisodeLog
+    from agent_envs.episodes.run_folder import EpisodeLog
 
     with EpisodeLog(tmp_path / "other", {}), pytest.raises(ConfigError, match="another process is using"):
         EpisodeLog(tmp_path / "other", {})
@@ -431,14 +431,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*lake, "--policy", "random", "--n", "20", "--samples", "2", "--quiet"]) == 0  # no split, no task count
     assert "pass@2" in capsys.readouterr().out
     for argv, message in (
-        (["--n", "0"], "n must be at least 1"),
+        (["--n", "0"], "n must be an integer of at least 1"),
         (["--n", "3", "--all"], "give only one of --n, --all and --indices"),
         (["--indices", "3-x"], "--indices must be numbers and ranges"),
         (["--split", "tset"], "tset"),
         (["--price-in", "1", "--prices", "p.json"], "give either --prices or --price-in"),
-        (["--price-in", "-1"], "prices are numbers of at least 0"),
-        (["--price-out", "nan"], "prices are numbers of at least 0"),
-        (["--give-up-after", "-1"], "give_up_after must be at least 1"),
+        (["--price-in", "-1"], "prices must be numbers of at least 0"),
+        (["--price-out", "nan"], "prices must be numbers of at least 0"),
+        (["--give-up-after", "-1"], "give_up_after must be an integer of at least 1"),
     ):
         assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--quiet", *argv]) == 2
         assert message in capsys.readouterr().err

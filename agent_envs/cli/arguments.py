@@ -1,7 +1,7 @@
-"""The arguments that choose a policy, the same in every command.
+"""The arguments that choose an environment and a policy, the same in every command.
 
-    parser: add_policy_arguments(parser)
-    run:    policy = chosen_policy(arguments, seed=0)
+    parser: add_env_arguments(parser), add_policy_arguments(parser)
+    run:    env = chosen_env(arguments).make(); policy = chosen_policy(arguments, seed=0)
 
 A policy is a row of `POLICIES`: the options it reads, and a function that makes it and imports what it needs. Without
 `--policy`, a checkpoint or a folder runs in this process, and any other model is expected behind a server.
@@ -12,13 +12,87 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import gymnasium as gym
 
 from agent_envs.checks import json_object, shown
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.policy import Policy
+from agent_envs.wrapping.specs import make_text_env, parse_wrapper
 
-__all__ = ["POLICIES", "PolicyKind", "add_policy_arguments", "chosen_policies", "chosen_policy", "policy_settings"]
+__all__ = [
+    "POLICIES",
+    "EnvChoice",
+    "PolicyKind",
+    "add_env_arguments",
+    "add_policy_arguments",
+    "chosen_env",
+    "chosen_policies",
+    "chosen_policy",
+    "policy_settings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvChoice:
+    """An environment as a command line names it; its three parts are arguments of `run_episodes`."""
+
+    env_id: str
+    """What `gymnasium.make` takes: "Id" or "module:Id"."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment, among them `split` and `data` if they were given."""
+    wrappers: tuple[str, ...] = ()
+    """Wrapper specs, innermost first."""
+
+    def make(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """Make the environment in its wrappers; `kwargs` take precedence.
+
+        Raises:
+            ConfigError: There is no such environment, it rejects the arguments, or it is not a text environment.
+        """
+        return make_text_env(self.env_id, {**self.env_kwargs, **kwargs}, self.wrappers)
+
+
+def add_env_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    env: str | None = None,
+    split: str = "the environment's own, train",
+    data: str = "generated",
+) -> None:
+    """Add `--env`, `--split`, `--data`, `--env-kwargs` and `--wrapper`.
+
+    The defaults of the first three are shown by `--help`; without one, `--env` is required.
+    """
+    add = parser.add_argument_group("environment").add_argument
+    default = "" if env is None else f" (default: {env})"
+    add(
+        "--env", metavar="ID", required=env is None,
+        help=f"an environment, such as AgentR1/GSM8KTool-v0, or your own as module:ID{default}",
+    )  # fmt: skip
+    add("--split", help=f"split to take tasks from (default: {split})")
+    add("--data", help=f"generated, official or a path to released files (default: {data})")
+    add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
+    add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
+
+
+def chosen_env(arguments: argparse.Namespace) -> EnvChoice:
+    """Return the environment that parsed arguments name, without making it.
+
+    Raises:
+        ConfigError: `--env-kwargs` or a `--wrapper` cannot be read.
+    """
+    kwargs = json_object("--env-kwargs", arguments.env_kwargs)
+    for name in ("split", "data"):
+        if name in kwargs:
+            raise ConfigError(f"--env-kwargs holds {name!r}; use --{name}")
+        if vars(arguments)[name] is not None:
+            kwargs[name] = vars(arguments)[name]
+    for spec in arguments.wrapper:
+        parse_wrapper(spec)
+    return EnvChoice(arguments.env, kwargs, tuple(arguments.wrapper))
 
 
 class PolicyKind(NamedTuple):
@@ -29,9 +103,7 @@ class PolicyKind(NamedTuple):
     options: tuple[str, ...]
     """Names of the options it reads; any other one is rejected."""
     needs: tuple[str, ...]
-    """Names of the options it requires."""
     help: str
-    """Its description in `--help`."""
     seeded: bool = True
     """Whether its draws depend on its seed and the task only, so that each sample of a task needs its own seed."""
 
@@ -126,11 +198,7 @@ _HARMLESS = frozenset({"timeout", "stream", "stall_timeout", "max_retries", "max
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--policy` and the options of all policies.
-
-    Args:
-        parser: A command's parser.
-    """
+    """Add `--policy` and the options of all policies."""
     group = parser.add_argument_group(
         "policy", "what chooses the actions; the server's key is read from OPENAI_API_KEY"
     )
@@ -140,10 +208,9 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="NAME", help=f"{kinds} ({default})")
     add("--model", help="name of the model on the server, or a Hugging Face folder or name")
     add(
-        "--checkpoint",
-        metavar="DIR",
+        "--checkpoint", metavar="DIR",
         help="instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
-    )
+    )  # fmt: skip
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
     add(
         "--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's; 1 in this process)"
@@ -153,10 +220,9 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-tokens", type=int, metavar="N", help="most tokens of a response")
     add("--context-length", type=int, metavar="N", help="in this process: most tokens of prompt and response together")
     add(
-        "--tool-mode",
-        choices=("native", "text"),
+        "--tool-mode", choices=("native", "text"),
         help="send tools as tools= of the request, or describe them in the prompt",
-    )
+    )  # fmt: skip
     add("--logprobs", action="store_true", default=None, help="record log-probabilities of the sampled tokens")
     add("--token-ids", action="store_true", default=None, help="record the tokens themselves (vLLM, SGLang)")
     add("--keep-reasoning", action="store_true", default=None, help="keep what the server returns as reasoning")
@@ -171,17 +237,15 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", help="transformers: cpu, cuda:1 or the like (default: a GPU if there is one)")
     add("--dtype", help="in this process: type of the weights, such as bfloat16")
     add(
-        "--template-kwargs",
-        metavar="JSON",
+        "--template-kwargs", metavar="JSON",
         help='in this process: arguments of the chat template, such as {"enable_thinking": false}',
-    )
+    )  # fmt: skip
     add("--engine", metavar="JSON", help='vllm: further arguments of the engine, such as {"tensor_parallel_size": 2}')
     add("--best-of", type=int, metavar="N", help="sample N candidates for every action and play the best")
     add(
-        "--best-by",
-        choices=("majority", "logprob", "reward"),
+        "--best-by", choices=("majority", "logprob", "reward"),
         help="how to choose it (default: majority; reward cheats)",
-    )
+    )  # fmt: skip
     add("--demo-noise", type=float, metavar="P", help="expert: share of actions that are wrong on purpose")
 
 
@@ -197,11 +261,7 @@ def _best(policy: Policy, arguments: argparse.Namespace) -> Policy:
 
 
 def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
-    """Make the policy that parsed arguments name.
-
-    Args:
-        arguments: Arguments of a parser with `add_policy_arguments`.
-        seed: Seed of a policy that draws.
+    """Make the policy that parsed arguments name; `seed` is that of a policy that draws.
 
     Raises:
         ConfigError: There is no such policy, it needs a missing option, or it does not read one that is given.
@@ -212,16 +272,7 @@ def chosen_policy(arguments: argparse.Namespace, *, seed: int = 0) -> Policy:
 
 
 def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 0) -> list[Policy]:
-    """Make the policy of each sample of a task: the same one, or one with its own seed if it draws.
-
-    Args:
-        arguments: Arguments of a parser with `add_policy_arguments`.
-        samples: Episodes per task.
-        seed: Seed of a policy that draws; sample i has seed + i.
-
-    Raises:
-        ConfigError: As for `chosen_policy`.
-    """
+    """Make the policy of each sample of a task as `chosen_policy` does: the same one, or with seed + i if it draws."""
     _, kind, options = _chosen(arguments)
     policy: Any = kind.make(dict(options), seed)
     seeded = [policy.with_seed(seed + sample) if kind.seeded else policy for sample in range(samples)]
@@ -229,11 +280,7 @@ def chosen_policies(arguments: argparse.Namespace, samples: int, *, seed: int = 
 
 
 def policy_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that a policy's answers depend on: its kind and options, without time-outs and the like.
-
-    Raises:
-        ConfigError: As for `chosen_policy`.
-    """
+    """Return the settings that a policy's answers depend on: its kind and options, without time-outs and the like."""
     name, _, options = _chosen(arguments)
     settings = {"policy": name, **{name: v for name, v in options.items() if name not in _HARMLESS}}
     if "request" in settings:
