@@ -25,14 +25,13 @@ __all__ = ["StepColumns", "step_columns"]
 
 @dataclass(frozen=True)
 class StepColumns:
-    """The columns of a batch."""
+    """What a batch is trained with."""
 
     columns: dict[str, torch.Tensor]
     """Columns for the workers, each over all response tokens of the batch."""
     rewards: torch.Tensor
     """Reward of each step less its KL, shape [steps]."""
     metrics: dict[str, float]
-    """Metrics to log."""
 
 
 def step_columns(
@@ -47,11 +46,9 @@ def step_columns(
     """Return the columns that a batch is trained with.
 
     Args:
-        table: The batch's steps.
         given: ``old_log_probs``, and optionally ``rollout_log_probs``, ``ref_log_prob`` and ``values``, each over all
             response tokens of the batch, shape [size].
         size: Number of response tokens.
-        objective: How to turn steps into a loss.
         actor_batch: Mini-batch of each row in the actor's update, int64, shape [rows].
         critic_batch: The same for the critic's.
         baselines: Return of each prompt group's greedy episode, if the estimator compares with one.
@@ -73,8 +70,8 @@ def step_columns(
             "process rewards change the returns of episodes, but not of the greedy episodes they are compared with"
         )
     if objective.scale is not None:
-        rows, scale_metrics = objective.scale.scale(rows)
-        metrics |= scale_metrics
+        rows, scales = objective.scale.scale(rows)
+        metrics |= scales
     # the released systems log process rewards under critic/
     metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
     metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}

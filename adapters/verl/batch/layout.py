@@ -24,9 +24,8 @@ class Layout:
     order: tuple[int | None, ...]
     """Row numbers, None for a padding row; shape [ranks x mini-batches x rows per part]."""
     ranks: int
-    """Number of data-parallel ranks."""
+    """Data-parallel ranks."""
     mini_batches: int
-    """Number of mini-batches."""
 
     @property
     def rows_per_part(self) -> int:
@@ -62,9 +61,6 @@ def plan_layout(
         ranks: Data-parallel ranks.
         row_multiple: Rows per rank and mini-batch are a multiple of this (a fixed micro-batch size).
         seed: Draws the trajectories of each mini-batch.
-
-    Returns:
-        The layout, with every row exactly once.
     """
     rows_of: dict[Hashable, list[int]] = {}
     for row, name in enumerate(trajectories):
@@ -77,11 +73,8 @@ def plan_layout(
     parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
     per_part = max(len(part) for batch in parts for part in batch)
     per_part = math.ceil(max(per_part, 1) / row_multiple) * row_multiple
-    order: list[int | None] = []
-    for rank in range(ranks):
-        for batch in parts:
-            order += [*batch[rank], *[None] * (per_part - len(batch[rank]))]
-    return Layout(tuple(order), ranks, count)
+    by_rank = [batch[rank] for rank in range(ranks) for batch in parts]
+    return Layout(tuple(row for part in by_rank for row in [*part, *[None] * (per_part - len(part))]), ranks, count)
 
 
 def _split(rows: list[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:

@@ -2,9 +2,8 @@
 
 verl's own losses (verl/workers/utils/losses.py) average over the rows and tokens of a batch, padding included. Here the
 driver has given every response token its weight and its step, so merged rows, one row per step, padding rows and any
-split into micro-batches and ranks give the same sum.
-
-verl adds up micro-batches and averages over data-parallel ranks, so everything is multiplied by the number of ranks.
+split into micro-batches and ranks give the same sum. verl adds up micro-batches and averages over data-parallel ranks,
+so everything is multiplied by the number of ranks.
 Metrics travel as totals with their counts (``collect`` divides).
 """
 
@@ -43,12 +42,10 @@ _TOTAL, _COUNT = "|total", "|count"
 
 def loss_options(actor: Any) -> LossOptions:
     """Return the clips of verl's actor configuration; ``clip_ratio`` stands for a side that is not set."""
-    both = float(actor.clip_ratio)
-    low, high = actor.get("clip_ratio_low"), actor.get("clip_ratio_high")
-    c = actor.get("clip_ratio_c")
+    low, high, c = (actor.get(f"clip_ratio_{name}") for name in ("low", "high", "c"))
     return LossOptions(
-        clip_ratio_low=both if low is None else float(low),
-        clip_ratio_high=both if high is None else float(high),
+        clip_ratio_low=float(actor.clip_ratio if low is None else low),
+        clip_ratio_high=float(actor.clip_ratio if high is None else high),
         clip_ratio_c=None if c is None else float(c),
     )
 
@@ -56,17 +53,10 @@ def loss_options(actor: Any) -> LossOptions:
 def actor_loss(
     config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None, *, options: LossOptions
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return the policy's loss on a micro-batch: ``policy_loss.loss_mode``, entropy and KL to the reference.
+    """Return the policy's loss on a micro-batch and its metrics: ``loss_mode``, entropy, KL to the reference.
 
-    Args:
-        config: verl's ``ActorConfig``.
-        model_output: ``log_probs`` and optionally ``entropy``, jagged [rows, tokens].
-        data: The micro-batch.
-        dp_group: As verl passes it.
-        options: Clips of the loss.
-
-    Returns:
-        The loss and its metrics.
+    ``config`` is verl's ``ActorConfig``; ``model_output`` has ``log_probs`` and optionally ``entropy``, jagged [rows,
+    tokens].
     """
     weights = flat(data[POLICY_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
@@ -100,16 +90,9 @@ def actor_loss(
 def critic_loss(
     config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return the critic's loss on a micro-batch.
+    """Return the critic's loss on a micro-batch and its metrics.
 
-    Args:
-        config: verl's ``CriticConfig``.
-        model_output: ``values``, jagged [rows, tokens].
-        data: The micro-batch.
-        dp_group: As verl passes it.
-
-    Returns:
-        The loss and its metrics.
+    ``config`` is verl's ``CriticConfig``; ``model_output`` has ``values``, jagged [rows, tokens].
     """
     weights = flat(data[VALUE_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)
@@ -123,9 +106,8 @@ def critic_loss(
 def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
     """Return verl's metrics of an update as plain numbers, over all its mini-batches.
 
-    Args:
-        output: By name: one number per mini-batch, or one number.
-        role: ``actor`` or ``critic``, prepended to names that lack it.
+    ``output`` has by name one number per mini-batch, or one number; ``role`` (``actor`` or ``critic``) is prepended to
+    names that lack it.
     """
     out: dict[str, float] = {}
     for name, value in output.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,8 @@ def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
     if not len(values):
         return {}
     x = np.asarray(values, dtype=float)
-    return {
-        f"{name}/mean": float(x.mean()),
-        f"{name}/std": float(x.std()),
-        f"{name}/max": float(x.max()),
-        f"{name}/min": float(x.min()),
-    }
+    return {f"{name}/mean": float(x.mean()), f"{name}/std": float(x.std()), f"{name}/max": float(x.max()),
+            f"{name}/min": float(x.min())}  # fmt: skip
 
 
 def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -43,19 +40,8 @@ def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, floa
         f"{prefix}/episodes": float(len(records)),
         f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
     }
-    for reason in StopReason:
-        count = sum(r["stop_reason"] == reason.value for r in records)
-        out[f"{prefix}/stop/{reason.value}"] = count / max(len(records), 1)
-    return out
-
-
-def _by_family(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Success by family, if the environment names one, and by split, if several were played."""
-    out = {}
-    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
-        out[f"val/{score.metric}/success"] = score.success
-        out[f"val/{score.metric}/episodes"] = float(score.episodes)
-    return out
+    reasons = Counter(r["stop_reason"] for r in records)
+    return out | {f"{prefix}/stop/{r.value}": reasons[r.value] / max(len(records), 1) for r in StopReason}
 
 
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -74,7 +60,10 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def step_metrics(
     rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int, *, most_prompt: int, most_response: int
 ) -> dict[str, float]:
-    """Return metrics of a training batch's rows and steps.
+    """Return lengths per step, the shares that have the maximum length, and what merging saved.
+
+    ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the merged
+    rows process.
 
     Args:
         rows: The agent loop's records of the rows, padding included.
@@ -82,10 +71,6 @@ def step_metrics(
         trained: Tokens with a weight in the policy's loss.
         most_prompt: Maximum tokens of a prompt.
         most_response: Maximum tokens of a response.
-
-    Returns:
-        Lengths per step, with the shares that have the maximum length; and what merging saved: ``env/merge_factor`` is
-        the number of tokens that one row per step would process over the number that the merged rows process.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
@@ -95,11 +80,9 @@ def step_metrics(
         "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
     }
     real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
-    apart = sum(prompts) + sum(responses)
-    for row, n in real:
-        if row["value_at"] >= 0:  # the row ends with the prompt of the state after the last step and its filler
-            apart += n
     together = sum(n for _, n in real)
+    # a row with value_at ends with the prompt of the state after the last step and its filler
+    apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0)
     return {
         **summarise("prompt_length", prompts),
         "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
@@ -120,9 +103,8 @@ def step_metrics(
 def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float]) -> dict[str, float]:
     """Return metrics under the names that Agent-R1 and its first version log them with, to compare curves.
 
-    Args:
-        rows: The agent loop's records of the rows, padding included.
-        shaped: Return of each trained episode after KL and process rewards.
+    ``rows`` are the agent loop's records, padding included; ``shaped`` has the return of each trained episode after KL
+    and process rewards.
     """
     episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
     records = [row["reward_extra_info"] for row in episodes.values()]
@@ -130,11 +112,12 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     written = [step["end"] - step["start"] for step in steps]
     prompts = sum(step["prompt_tokens"] for step in steps)
+    counts = [r["num_steps"] for r in records]
     out = {
-        **summarise("num_steps", [r["num_steps"] for r in records]),
-        **summarise("num_steps/trajectory", [r["num_steps"] for r in records]),
-        **summarise("turns", [r["num_steps"] for r in records]),
-        **summarise("num_turns", [2 * r["num_steps"] for r in records]),
+        **summarise("num_steps", counts),
+        **summarise("num_steps/trajectory", counts),
+        **summarise("turns", counts),
+        **summarise("num_turns", [2 * n for n in counts]),
         **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
         **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
         **summarise("critic/score/trajectory", [r["return"] for r in records]),
@@ -163,22 +146,20 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
 
 
 def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> dict[str, float]:
-    """Return the metrics of a validation.
+    """Return the metrics of a validation: success with its standard error (binomial), and the episodes' statistics.
 
-    Args:
-        records: One per episode that came back.
-        expected: Number of episodes that were requested; one that did not come back counts as a failure.
-
-    Returns:
-        Success with its standard error (binomial), and the episodes' statistics; `val/ENV/FAMILY/success` if info names
-        families of tasks, and `val/ENV/SPLIT/...` if tasks of several splits were played.
+    There is `val/ENV/FAMILY/success` if info names families of tasks, and `val/ENV/SPLIT/...` if tasks of several
+    splits were played. ``records`` has one per episode that came back; the others of ``expected`` count as failures.
     """
     n = max(expected, len(records), 1)
     success = sum(r["success"] for r in records) / n
-    return {
+    out = {
         "val/success": success,
         "val/success_stderr": math.sqrt(success * (1 - success) / n),
         **_common("val", records),
-        **_by_family(records),
         "val/lost_episodes": float(max(expected - len(records), 0)),
     }
+    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
+        out[f"val/{score.metric}/success"] = score.success
+        out[f"val/{score.metric}/episodes"] = float(score.episodes)
+    return out

@@ -1,8 +1,10 @@
-"""Helpers of the trainer that need none of its state: names and order of rows, columns, checkpoints."""
+"""Helpers of the trainer that need none of its state: names and order of rows, columns, files."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from agent_envs.files import write_text
 __all__ = [
     "LogThen",
     "by_submission",
+    "episode_path",
     "mini_batches",
     "nest",
     "plain",
@@ -25,6 +28,7 @@ __all__ = [
     "row_offsets",
     "take_baselines",
     "with_fields",
+    "write_lines",
 ]
 
 
@@ -36,7 +40,6 @@ class LogThen:
         self.after = after
 
     def log(self, *args: Any, **kwargs: Any) -> None:
-        """Log, then call the function."""
         self.logger.log(*args, **kwargs)
         self.after()
 
@@ -69,9 +72,8 @@ def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
 def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
     """Return the indices of the rows sorted by prompt as submitted, session and output.
 
-    Args:
-        keys: verl's row names, "{uid}_{session}_{output}", shape [rows].
-        prompts: Position of each prompt's uid, which is random. Rows of an unknown one come last.
+    ``keys`` are verl's row names, "{uid}_{session}_{output}", shape [rows]; ``prompts`` has the position of each
+    prompt's uid, which is random. Rows of an unknown one come last.
 
     >>> by_submission(["b_0_10", "b_0_2", "a_0_0"], {"a": 1, "b": 0})
     [1, 0, 2]
@@ -86,9 +88,7 @@ def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
 
 def row_offsets(column: torch.Tensor) -> torch.Tensor:
     """Return where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
-    if column.is_nested:
-        return column.offsets()
-    return torch.arange(len(column) + 1) * column.shape[1]
+    return column.offsets() if column.is_nested else torch.arange(len(column) + 1) * column.shape[1]
 
 
 def nest(column: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
@@ -110,47 +110,42 @@ def repair_tracker(folder: Path) -> None:
     if not tracker.exists() or tracker.read_text().strip().isdigit():
         return
     complete = [int(p.parent.name.rsplit("_", 1)[1]) for p in folder.glob("global_step_*/data.pt")]
-    if not complete:
+    if complete:
+        write_text(tracker, str(max(complete)))
+    else:
         tracker.unlink()
-        return
-    write_text(tracker, str(max(complete)))
+
+
+def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
+    """Return the file of a step's episodes, such as ``train-000007.jsonl``: one episode per line."""
+    return Path(folder) / f"{phase}-{step:06d}.jsonl"
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines to a file, which appears whole or not at all; a step that is played again replaces it."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
     """Remove the greedy episodes from a batch and from TransferQueue, and return the rest.
 
-    Args:
-        batch: Rows named "{uid}_{session}_{output}".
-        session: Number of the greedy session of every prompt.
-        returns: Filled with the greedy returns by uid; episodes that failed have none.
+    ``session`` is the number of every prompt's greedy session; ``returns`` gets its returns by uid, none for episodes
+    that failed.
     """
-    greedy = [i for i, key in enumerate(batch.keys) if key.rsplit("_", 2)[1] == str(session)]
+    greedy = {key: None for key in batch.keys if key.rsplit("_", 2)[1] == str(session)}
     if not greedy:
         return batch
-    keys = [batch.keys[i] for i in greedy]
+    keys = list(greedy)
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
     for key, value in zip(keys, list(data["extra_fields"]), strict=True):
         fields = plain(value)
         if not fields["error"]:
             returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
     tq.kv_clear(keys=keys, partition_id=batch.partition_id)
-    kept = sorted(set(range(len(batch.keys))) - set(greedy))
-    return KVBatchMeta(
-        keys=[batch.keys[i] for i in kept],
-        tags=[batch.tags[i] for i in kept],
-        partition_id=batch.partition_id,
-        fields=batch.fields,
-        extra_info=batch.extra_info,
-    )
+    return batch.select_keys([key for key in batch.keys if key not in greedy])
 
 
 def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
     """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
     tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
-    return KVBatchMeta(
-        keys=batch.keys,
-        tags=batch.tags,
-        partition_id=batch.partition_id,
-        fields=[*tokens, *columns],
-        extra_info=batch.extra_info,
-    )
+    return dataclasses.replace(batch, fields=[*tokens, *columns])

@@ -90,19 +90,16 @@ def step_table(
         offsets: Where each row's response tokens begin and end among all of them, shape [rows + 1].
         prompts: Position of each prompt as submitted.
 
-    Returns:
-        Steps sorted by prompt, session and index. Rows that are not trained have none.
-
     Raises:
         DataError: A step has no tokens or lies outside its row, or a reward is not finite; names the episode.
     """
     found = []
     final_at: dict[str, int] = {}
     for row, (fields, uid) in enumerate(zip(extra, uids, strict=True)):
-        begin, end = int(offsets[row]), int(offsets[row + 1])
-        name = fields["trajectory"]
         if fields["kind"] not in ("step", "value"):
             continue
+        begin, end = int(offsets[row]), int(offsets[row + 1])
+        name = fields["trajectory"]
         if fields["value_at"] >= 0:
             final_at[name] = begin + fields["value_at"]
         for step in fields["steps"]:
@@ -111,8 +108,7 @@ def step_table(
                 raise DataError(f"episode {name}: step {step['index']} has no tokens, or tokens outside its row")
             if not abs(step["reward"]) < float("inf"):
                 raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
-            session = int(name.rpartition("_")[2])
-            key = (prompts.get(uid, len(prompts)), uid, session, step["index"])
+            key = (prompts.get(uid, len(prompts)), uid, int(name.rpartition("_")[2]), step["index"])
             found.append((key, row, name, uid, step, start, stop))
     found.sort(key=lambda item: item[0])
     numbers = {name: i for i, name in enumerate(dict.fromkeys(item[2] for item in found))}
@@ -146,11 +142,7 @@ def step_table(
 
 
 def flat(column: torch.Tensor) -> torch.Tensor:
-    """Return the values of a column, shape [tokens]: a jagged one, or one tensor if all rows have the same length.
-
-    >>> flat(torch.tensor([[1, 2], [3, 4]])).tolist()
-    [1, 2, 3, 4]
-    """
+    """Return the values of a column, shape [tokens]: a jagged one, or one tensor if all rows have the same length."""
     if not column.is_nested:
         return column.reshape(-1)
     return torch.cat(column.unbind()) if column.lengths() is not None else column.values()
@@ -159,12 +151,8 @@ def flat(column: torch.Tensor) -> torch.Tensor:
 def response_index(sequence_offsets: torch.Tensor, response_lengths: torch.Tensor) -> torch.Tensor:
     """Return the index of a model's output for each response token: one position before it.
 
-    Args:
-        sequence_offsets: Where each row begins and ends among all tokens, shape [rows + 1].
-        response_lengths: Shape [rows].
-
-    Returns:
-        Positions, shape [response tokens].
+    ``sequence_offsets`` says where each row begins and ends among all tokens, shape [rows + 1]; ``response_lengths``
+    has shape [rows], the result [response tokens].
 
     >>> response_index(torch.tensor([0, 5, 8]), torch.tensor([2, 1])).tolist()
     [2, 3, 6]

@@ -2,11 +2,9 @@
 
 What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
-- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own
-  reward, where verl gives every row the last one's (v1/agent_loop_tq.py:174).
-- Mini-batches count trajectories: a batch is always cut into ``train_batch_size / ppo_mini_batch_size``
-  mini-batches of whole trajectories (``layout``), so the number of updates does not depend on how long
-  episodes are. The rows of a trajectory stay in one mini-batch, but may be on different data-parallel ranks.
+- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own reward, where
+  verl gives every row the last one's (v1/agent_loop_tq.py:174).
+- Mini-batches hold whole trajectories and their number is fixed (``layout``).
 - Each token's weight in the losses is computed here, for the whole batch (``columns``); the workers add up
   (``losses``). Padding, broken episodes and tokens the policy did not write have weight 0.
 - The estimator ``remax`` plays one more episode per prompt, greedily, which is never trained on.
@@ -15,6 +13,7 @@ What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -33,7 +32,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-from verl.workers.config import ActorConfig, CriticConfig
 
 from agent_envs.adapters.estimators import GroupsSeen, check_episodes
 from agent_envs.adapters.losses import RatioWatch, policy_loss
@@ -59,6 +57,7 @@ from agent_envs.adapters.verl.batch.metrics import (
 from agent_envs.adapters.verl.batch.rows import (
     LogThen,
     by_submission,
+    episode_path,
     mini_batches,
     nest,
     plain,
@@ -67,10 +66,10 @@ from agent_envs.adapters.verl.batch.rows import (
     row_offsets,
     take_baselines,
     with_fields,
+    write_lines,
 )
 from agent_envs.adapters.verl.batch.table import StepTable, flat, step_table
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.rollout.episode_files import episode_path, write_lines
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import write_text
@@ -137,14 +136,12 @@ class EnvTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         super()._setup()
-        actor_config: ActorConfig = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        self.actor_rollout_wg.set_loss_fn(partial(actor_loss, config=actor_config, options=self.loss_options))
+        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
+        self.actor_rollout_wg.set_loss_fn(partial(actor_loss, config=actor, options=self.loss_options))
         if self.use_critic:
-            critic_config: CriticConfig = omega_conf_to_dataclass(self.config.critic)
-            self.critic_wg.set_loss_fn(partial(critic_loss, config=critic_config))
+            self.critic_wg.set_loss_fn(partial(critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
 
     def on_step_begin(self) -> None:
-        """Forget the last step's prompts."""
         super().on_step_begin()
         self.prompts.clear()
         self.baselines.clear()
@@ -163,13 +160,11 @@ class EnvTrainer(PPOTrainerSync):
         """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
         if self.objective.estimator.needs_baseline:
             batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
-        rows = by_submission(batch.keys, self.prompts)
-        batch.keys, batch.tags = [batch.keys[i] for i in rows], [batch.tags[i] for i in rows]
+        batch.reorder(by_submission(batch.keys, self.prompts))
         ranks = max(self._dispatch_info()) + 1
-        lengths = [tag["seq_len"] for tag in batch.tags]
         self.layout = plan_layout(
             [key.rsplit("_", 1)[0] for key in batch.keys],
-            lengths,
+            [tag["seq_len"] for tag in batch.tags],
             mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
             ranks=ranks,
             row_multiple=row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
@@ -179,14 +174,8 @@ class EnvTrainer(PPOTrainerSync):
         keys, tags = self._padding_rows(batch, missing)
         spare = iter(range(len(batch), len(batch) + missing))
         order = [next(spare) if row is None else row for row in self.layout.order]
-        all_keys, all_tags = [*batch.keys, *keys], [*batch.tags, *tags]
-        out = KVBatchMeta(
-            keys=[all_keys[i] for i in order],
-            tags=[all_tags[i] for i in order],
-            partition_id=batch.partition_id,
-            fields=batch.fields,
-            extra_info=batch.extra_info,
-        )
+        out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
+        out.reorder(order)
         part = len(order) // ranks
         partitions = [list(range(r * part, (r + 1) * part)) for r in range(ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
@@ -221,7 +210,6 @@ class EnvTrainer(PPOTrainerSync):
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Compute the columns of the update; see ``step_columns``."""
         assert self.layout is not None
         names = ["response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "extra_fields", "uid"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -263,14 +251,12 @@ class EnvTrainer(PPOTrainerSync):
         }
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Update the critic."""
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
         output = self.critic_wg.train_mini_batch(with_fields(batch, "values", "returns", VALUE_WEIGHTS)).get()
         metrics.update(collect(output["metrics"], "critic"))
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Update the actor."""
         actor = self.config.actor_rollout_ref.actor
         batch.extra_info.update(
             {
@@ -295,9 +281,7 @@ class EnvTrainer(PPOTrainerSync):
         self, batch: KVBatchMeta, extra: list[dict], table: StepTable, result: StepColumns
     ) -> dict[str, float]:
         records = {fields["trajectory"]: fields["reward_extra_info"] for fields in extra if fields["kind"] != "padding"}
-        broken = {fields["trajectory"] for fields in extra if fields["kind"] == "masked"}
         shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
-        processed = [tag["seq_len"] for tag in batch.tags]
         nothing = check_episodes(
             [int(r["num_steps"]) for r in records.values()], [int(r["response_tokens"]) for r in records.values()]
         )
@@ -306,22 +290,18 @@ class EnvTrainer(PPOTrainerSync):
             **training_metrics(list(records.values())),
             **step_metrics(
                 extra,
-                processed,
+                [tag["seq_len"] for tag in batch.tags],
                 int((result.columns[POLICY_WEIGHTS] != 0).sum()),
                 most_prompt=int(self.config.data.max_prompt_length),
                 most_response=int(self.config.data.max_response_length),
             ),
             **summarise("critic/rewards", shaped.tolist()),
             **released_metrics(extra, shaped.tolist()),
-            "env/masked_episodes": float(len(broken)),
+            "env/masked_episodes": float(len({f["trajectory"] for f in extra if f["kind"] == "masked"})),
         }
 
     def _fail_if_all_broken(self, extra: list[dict]) -> None:
-        """Stop if every episode of a batch failed: the environment is broken.
-
-        Raises:
-            BackendError: Every episode ended with an error; has the first traceback.
-        """
+        """Stop with the first traceback if every episode of a batch failed: the environment is broken."""
         errors = [fields["error"] for fields in extra if fields["error"]]
         if errors and all(fields["kind"] != "step" for fields in extra):
             raise BackendError(f"every episode of step {self.global_steps} failed; the first one:\n{errors[0]}")
@@ -335,13 +315,8 @@ class EnvTrainer(PPOTrainerSync):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         """Add verl's metrics over real rows, except for those of steps and episodes."""
-        real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
-        rows = KVBatchMeta(
-            keys=[batch.keys[i] for i in real],
-            tags=[batch.tags[i] for i in real],
-            partition_id=batch.partition_id,
-            extra_info=batch.extra_info,
-        )
+        tags = zip(batch.keys, batch.tags, strict=True)
+        rows = batch.select_keys([key for key, tag in tags if not tag.get("is_padding", False)])
         ours = dict(metrics)
         super()._compute_metrics(rows, metrics, timing_raw, global_steps, epoch)
         metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
@@ -357,13 +332,11 @@ class EnvTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """Return verl's validation metrics and success over whole episodes; verl passes one record per episode."""
         infos = dict(reward_extra_infos_dict)
-        lines = [line for line in infos.pop("episode", []) if line]
-        self._write_lines("validation", lines)
+        self._write_lines("validation", [line for line in infos.pop("episode", []) if line])
         out = super()._val_metrics_update(data_sources, sample_uids, infos, sample_turns, expected_acc_counts)
         names = [name for name in infos if name != "reward"]
         records = [dict(zip(names, values, strict=True)) for values in zip(*(infos[n] for n in names), strict=True)]
-        expected = sum((expected_acc_counts or {}).values())
-        return {**out, **validation_metrics(records, expected)}
+        return {**out, **validation_metrics(records, sum((expected_acc_counts or {}).values()))}
 
     def on_train_begin(self) -> None:
         """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""

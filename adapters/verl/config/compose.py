@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs import checks
-from agent_envs.adapters.estimators import get_estimator
-from agent_envs.adapters.verl.config.checking import check_config
+from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
+from agent_envs.adapters.verl.config.objective import check_config
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 
 __all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
 DEFAULT_HARDWARE = "h100-4"
-"""Hardware of a preset's name with three parts; most of the published runs had four GPUs."""
+"""Of a preset named with three parts; most of the published runs had four GPUs."""
 
 _FOLDER = Path(__file__).parent
 _PARTS = ("model", "task", "algorithm", "hardware")
@@ -52,17 +52,13 @@ class RunConfig:
     """One run as asked for, with every default filled in."""
 
     env: str
-    """Id of the environment."""
     algo: str
     """Name of the algorithm, or ``module:name`` of an estimator."""
     preset: str
-    """As on the command line."""
     steps: int
-    """Training steps."""
     data: str
     """``generated``, ``official`` or an absolute path."""
     split: str
-    """Split to train on."""
     env_kwargs: dict[str, Any]
     """Arguments of the environment besides split and data."""
     demo_env_kwargs: dict[str, Any]
@@ -110,7 +106,6 @@ class Composed:
     """A run with all its settings, checked."""
 
     run: RunConfig
-    """The run as asked for."""
     cpu: bool
     """Whether it runs without a GPU."""
     validation_tasks: int
@@ -121,11 +116,7 @@ class Composed:
     """All settings, the run's own among them, with their references."""
 
     def verl(self, *, validate_first: bool = True) -> Any:
-        """Return verl's configuration, every reference resolved.
-
-        Args:
-            validate_first: Whether to validate before the first step.
-        """
+        """Return verl's configuration, every reference resolved."""
         from omegaconf import OmegaConf
 
         config = copy.deepcopy(self.unresolved)
@@ -137,18 +128,12 @@ class Composed:
 
 
 def group_names(group: str) -> list[str]:
-    """Return the names of the files in a group.
-
-    >>> "alfworld" in group_names("task")
-    True
-    """
+    """Return the names of the files in a group."""
     return sorted(path.stem for path in (_FOLDER / group).glob("*.yaml"))
 
 
 def algorithms() -> list[str]:
     """Return the names that ``--algo`` takes besides ``module:name``."""
-    from agent_envs.adapters.estimators import ESTIMATORS
-
     return sorted({*ESTIMATORS, *group_names("algorithm")})
 
 
@@ -188,7 +173,7 @@ def compose_run(
     for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
         if share is not None:
             checks.number(name, share, minimum=0, maximum=1)
-    arguments = {} if env_kwargs is None else checks.json_object("--env-kwargs", env_kwargs)
+    arguments = checks.json_object("--env-kwargs", env_kwargs)
     for name in ("split", "data"):
         if name in arguments:
             raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
@@ -203,10 +188,8 @@ def compose_run(
     if model is not None and warm_start:
         raise ConfigError("--warm-start is for the tiny model made without --model; leave one of them out")
     data = data or preset_run.data
-    on_any, on_generated = (
-        dict(kwargs.get(env, {})) for kwargs in (preset_run.env_kwargs, preset_run.generated_env_kwargs)
-    )
-    demo_kwargs = {**on_any, **on_generated, **arguments}
+    on_any = preset_run.env_kwargs.get(env, {})
+    demo_kwargs = {**on_any, **preset_run.generated_env_kwargs.get(env, {}), **arguments}
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     run = RunConfig(
@@ -231,15 +214,8 @@ def compose_run(
         overrides=tuple(overrides),
     )
     folder = run.out.resolve()
-    preset_run.update(
-        env=env,
-        model=model,
-        model_path=run.model or str(folder / "model"),
-        steps=run.steps,
-        seed=seed,
-        out=str(folder),
-        name=run.out.name,
-    )
+    preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
+    preset_run.model_path = run.model or str(folder / "model")
     _complete(config)
     composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, _differences(config, run), config)
     with _verl_errors():
@@ -260,7 +236,7 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
         raise ConfigError(f"a preset is written MODEL/TASK/ALGORITHM or {'/'.join(_PARTS).upper()}, got {preset!r}")
     model, task, algo, hardware = words
     models = model.split("+")
-    for group, word in (*(("model", word) for word in models), ("task", task), ("hardware", hardware)):
+    for group, word in (*(("model", name) for name in models), ("task", task), ("hardware", hardware)):
         checks.choice(f"the {group} of a preset", word, group_names(group))
     checks.choice("the algorithm of a preset", algo, algorithms())
     return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], algo
@@ -268,11 +244,9 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
 
 def _agreed(option: str, given: str | None, preset_value: str | None, preset: str) -> str | None:
     """An option's value or the preset's, which must not contradict each other."""
-    if given is not None and preset_value is not None and given != preset_value:
-        raise ConfigError(
-            f"preset {preset!r} is for {preset_value!r}, but {option} is {given!r}; leave one of them out"
-        )
-    return given if given is not None else preset_value
+    if given is None or preset_value is None or given == preset_value:
+        return preset_value if given is None else given
+    raise ConfigError(f"preset {preset!r} is for {preset_value!r}, but {option} is {given!r}; leave one of them out")
 
 
 def _override(override: str) -> str:
@@ -294,7 +268,7 @@ def _compose(overrides: Sequence[str]) -> Any:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    for name, resolver in (("by_algorithm", _by_algorithm), ("larger", _larger), ("quotient", _quotient)):
+    for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     folder = Path(spec.submodule_search_locations[0]).resolve() / "trainer" / "config"
     path = str(folder).replace("\\", "\\\\").replace("'", "\\'")
@@ -319,14 +293,11 @@ def _by_algorithm(cases: Mapping[str, Any], *, _root_: Any) -> Any:
     return cases[run.algo if run.algo in cases else "critic" if run.critic else "group"]
 
 
-def _larger(first: int | None, second: int) -> int:
-    """``${larger:X,Y}``; null counts as nothing."""
-    return max(first or 0, second)
-
-
-def _quotient(dividend: int, divisor: int) -> int:
-    """``${quotient:X,Y}``: X // Y."""
-    return dividend // divisor
+_RESOLVERS = {
+    "by_algorithm": _by_algorithm,
+    "larger": lambda first, second: max(first or 0, second),  # null counts as nothing
+    "quotient": lambda dividend, divisor: dividend // divisor,
+}
 
 
 def _complete(config: Any) -> None:
@@ -339,10 +310,9 @@ def _complete(config: Any) -> None:
             if OmegaConf.select(config, key) is None:
                 OmegaConf.update(config, key, "sdpa", force_add=True)
     rollout, data = config.actor_rollout_ref.rollout, config.data
-    if rollout.max_model_len is None:  # bounded by the longest prompt and response, not by the model's own context
-        lengths = data.max_prompt_length, data.max_response_length
-        if all(isinstance(length, int) for length in lengths):
-            rollout.max_model_len = sum(lengths)
+    lengths = data.max_prompt_length, data.max_response_length
+    if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):
+        rollout.max_model_len = sum(lengths)  # the longest prompt and response, not the model's own context
 
 
 def _differences(config: Any, run: RunConfig) -> tuple[Difference, ...]:
@@ -353,8 +323,8 @@ def _differences(config: Any, run: RunConfig) -> tuple[Difference, ...]:
             return run.env_kwargs[key.removeprefix("env.")]
         return OmegaConf.select(config, key.removeprefix("+") if "." in key else f"run.{key}")
 
-    found = []
-    for key, entry in config.published.items():
-        if "value" in entry and entry.value != ours(key):
-            found.append(Difference(key, entry.value, ours(key), entry.get("why", "set on the command line")))
-    return tuple(found)
+    return tuple(
+        Difference(key, entry.value, ours(key), entry.get("why", "set on the command line"))
+        for key, entry in config.published.items()
+        if "value" in entry and entry.value != ours(key)
+    )

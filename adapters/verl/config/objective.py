@@ -1,5 +1,7 @@
 """How a run turns steps into a loss: estimator, rewards, weighting, KL and correction, read from verl's configuration.
 
+``check_config`` finds, before anything is started, what would otherwise fail only after a minute in another process.
+
 verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); those that verl does not
 have are under ``agentr1``:
 
@@ -16,16 +18,17 @@ every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
-from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller
-from agent_envs.checks import boolean, choice, number, shown
+from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller, policy_loss
+from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = ["SETTINGS", "Objective", "read_objective"]
+__all__ = ["SETTINGS", "Objective", "check_config", "read_objective"]
 
 _FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
 _OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
@@ -38,6 +41,7 @@ _DEFAULTS = {
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
 _ELSEWHERE = ("episode_timeout", "episodes_dir", "merge", "poll_interval", "seed", "step_timeout")
+_LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
 """Every name under ``agentr1``."""
 
@@ -47,9 +51,7 @@ class Objective:
     """How a run turns steps into a loss."""
 
     estimator: Estimator
-    """Computes advantages and returns."""
     options: EstimatorOptions = field(default_factory=EstimatorOptions)
-    """The estimator's settings."""
     weighting: str = "trajectory"
     """What a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``."""
     process: ProcessRewards = field(default_factory=ProcessRewards)
@@ -65,10 +67,8 @@ class Objective:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: the KL's coefficient and the scale of the rewards."""
-        return {
-            "kl": None if self.kl is None else self.kl.value,
-            "scale": None if self.scale is None else self.scale.state_dict(),
-        }
+        kl, scale = self.kl, self.scale
+        return {"kl": None if kl is None else kl.value, "scale": None if scale is None else scale.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -79,10 +79,7 @@ class Objective:
 
 
 def read_objective(config: Any) -> Objective:
-    """Return the objective of a run.
-
-    Args:
-        config: verl's configuration, every reference resolved.
+    """Return the objective of a run from verl's configuration, every reference resolved.
 
     Raises:
         ConfigError: A setting that does not exist, or a value that does not fit.
@@ -152,3 +149,45 @@ def _check_type(name: str, value: Any) -> None:
             raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")
         for component, weight in value.items():
             number(f"{full}.{component}", weight)
+
+
+def check_config(config: Any) -> None:
+    """Check a configuration whose references are all resolved.
+
+    Raises:
+        ConfigError: A value that does not fit.
+    """
+    actor, critic = config.actor_rollout_ref.actor, config.critic
+    choice("model_engine", config.model_engine, ["dp"])
+    for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
+        integer(f"data.{name}", config.data[name], minimum=1)
+    integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)
+    _check_mini_batch("actor_rollout_ref.actor", actor, config)
+    _check_loggers(config.trainer.logger)
+    estimator = read_objective(config).estimator
+    if estimator.needs_critic:
+        if critic.enable is not True:
+            raise ConfigError(
+                f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}"
+            )
+        _check_mini_batch("critic", critic, config)
+    policy_loss(str(actor.policy_loss.loss_mode))
+
+
+def _check_mini_batch(name: str, model: Any, config: Any) -> None:
+    size, total = (
+        integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1),
+        config.data.train_batch_size,
+    )
+    if total % size:
+        raise ConfigError(f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}")
+
+
+def _check_loggers(loggers: Any) -> None:
+    names = [loggers] if isinstance(loggers, str) else list(loggers)
+    if "file" not in names:
+        raise ConfigError(f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {names}")
+    for name in names:
+        choice("trainer.logger", name, _LOGGERS)
+        if name not in ("console", "file") and importlib.util.find_spec(name) is None:  # the others are packages
+            raise ConfigError(f"trainer.logger {name!r} needs the package {name}: pip install {name}")

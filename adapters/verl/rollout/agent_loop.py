@@ -8,11 +8,15 @@ A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) a
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import threading
 import time
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +26,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME
-from agent_envs.adapters.verl.rollout.env_pool import EnvPool
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ContextLengthExceeded, EmptyGeneration
@@ -32,11 +35,47 @@ from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.rollout.one import arun_episode
+from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput", "ServerActor", "ServerPolicy"]
+__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "EnvPool", "RowOutput", "ServerActor", "ServerPolicy"]
 
 AGENT_LOOP_NAME = "agentr1_env"
 """Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
+
+
+class EnvPool:
+    """Environments that are made once and reused, one per concurrent episode."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[gym.Env[Any, str]]] = defaultdict(list)
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    async def acquire(
+        self, env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]
+    ) -> tuple[str, gym.Env[Any, str]]:
+        """Return a free environment, or a new one made in a thread, and the key to release it with."""
+        import agent_envs  # noqa: F401  registers the ids, which this process may not have imported yet
+
+        key = json.dumps([env_id, kwargs, wrappers], sort_keys=True)
+        with self._lock:
+            if self._free[key]:
+                return key, self._free[key].pop()
+        return key, await asyncio.to_thread(make_text_env, env_id, kwargs, wrappers)
+
+    def release(self, key: str, env: gym.Env[Any, str]) -> None:
+        """Return an environment to the pool."""
+        with self._lock:
+            self._free[key].append(env)
+
+    def close(self) -> None:
+        """Close every free environment."""
+        with self._lock:
+            envs = [env for free in self._free.values() for env in free]
+            self._free.clear()
+        for env in envs:
+            env.close()
+
 
 _pool = EnvPool()
 # Builders, and the tokens that end a response. verl makes one agent loop per episode, so a process shares them.
@@ -80,11 +119,8 @@ class ServerActor:
         out = await policy.server.generate(policy.request_id, prompt_ids=prompt_ids, sampling_params=params)
         self.returned_at = time.monotonic()
         self.generate_seconds.append(self.returned_at - start)
-        self.versions += [
-            v
-            for v in (out.extra_fields.get("min_global_steps"), out.extra_fields.get("max_global_steps"))
-            if v is not None
-        ]
+        versions = (out.extra_fields.get(f"{end}_global_steps") for end in ("min", "max"))
+        self.versions += [version for version in versions if version is not None]
         response_ids = [int(token) for token in out.token_ids]
         if not response_ids:
             raise EmptyGeneration(f"the server returned no token at step {step}")
@@ -98,6 +134,7 @@ class ServerActor:
             self.env_seconds.append(time.monotonic() - self.returned_at)
 
 
+@dataclass(eq=False)
 class ServerPolicy:
     """The policy of one episode.
 
@@ -112,29 +149,17 @@ class ServerPolicy:
         template_kwargs: Further arguments of the chat template.
     """
 
-    def __init__(
-        self,
-        server: Any,
-        tokenizer: Any,
-        sampling_params: Mapping[str, Any],
-        *,
-        prompt_length: int,
-        response_length: int,
-        max_model_len: int,
-        seed: str | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.server = server
-        self.tokenizer = tokenizer
-        self.sampling_params = dict(sampling_params)
-        self.prompt_length = prompt_length
-        self.response_length = response_length
-        self.max_model_len = max_model_len
-        self.seed = seed
-        self.template_kwargs = dict(template_kwargs or {})
-        self.request_id = uuid4().hex
-        self.actor: ServerActor | None = None
-        self.ends = frozenset[int]()  # tokens that end a response
+    server: Any
+    tokenizer: Any
+    sampling_params: Mapping[str, Any]
+    prompt_length: int
+    response_length: int
+    max_model_len: int
+    seed: str | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    request_id: str = field(init=False, default_factory=lambda: uuid4().hex)
+    actor: ServerActor | None = field(init=False, default=None)
+    ends: frozenset[int] = field(init=False, default=frozenset())  # tokens that end a response
 
     def start(self, env: gym.Env[Any, str]) -> ServerActor:
         """Return the actor of this episode."""
@@ -157,9 +182,7 @@ class RowOutput(AgentLoopOutput):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what verl stores, with ``step_ids`` as a column of its own."""
-        output = super().as_dict()
-        output["step_ids"] = torch.tensor(output["step_ids"], dtype=torch.int64)
-        return output
+        return {**super().as_dict(), "step_ids": torch.tensor(self.step_ids, dtype=torch.int64)}
 
 
 class EnvAgentLoop(AgentLoopBase):
@@ -169,10 +192,7 @@ class EnvAgentLoop(AgentLoopBase):
         """Play and return one output per row: merged steps, or one step each with ``agentr1.merge=False``.
 
         If the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
-
-        Args:
-            sampling_params: How to sample.
-            kwargs: The row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
+        ``kwargs`` are the row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
         """
         extra = kwargs.get("extra_info") or {}
         rollout = self.rollout_config
@@ -193,7 +213,7 @@ class EnvAgentLoop(AgentLoopBase):
             response_length=rollout.response_length,
             max_model_len=rollout.get("max_model_len") or rollout.prompt_length + rollout.response_length,
             seed=name if rollout.get("name") == ROLLOUT_NAME else None,
-            template_kwargs=self.apply_chat_template_kwargs,
+            template_kwargs=dict(self.apply_chat_template_kwargs or {}),
         )
         index, seed = extra.get("index"), extra.get("seed")
         started = time.monotonic()
@@ -207,7 +227,14 @@ class EnvAgentLoop(AgentLoopBase):
             episode_id=f"{uid}_{session}",
             group_id=uid,
         )
-        timing = _timing(policy.actor, time.monotonic() - started)
+        total, actor = time.monotonic() - started, policy.actor
+        if actor is not None:
+            actor.note_env_time()
+        timing = {
+            "generate_sequences": actor.generate_seconds if actor else [],
+            "tool_calls": actor.env_seconds if actor else [],
+            "total": total,
+        }
         filler = self.tokenizer.eos_token_id
         rows = (
             [baseline_row(filler)]
@@ -220,7 +247,8 @@ class EnvAgentLoop(AgentLoopBase):
                 anchors=phase == "train" and estimator.needs_anchors,
             )
         )
-        return self._outputs(rows, episode, policy.actor, phase, timing, default_version=max(int(step) - 1, 0))
+        versions = (actor.versions if actor else None) or [max(int(step) - 1, 0)]
+        return self._outputs(rows, episode, phase, timing, versions)
 
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
         """Play the episode; if the environment cannot be made, return one that failed before its first step."""
@@ -253,35 +281,27 @@ class EnvAgentLoop(AgentLoopBase):
 
     def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
-        settings, actor = self.config.get("agentr1") or {}, policy.actor
+        actor = policy.actor
         if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
             return None
-        if not settings.get("bootstrap_truncated", True):
+        if not (self.config.get("agentr1") or {}).get("bootstrap_truncated", True):
             return None
         if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
             return None
         # the next prompt may be built already: it was too long, or the response was empty
-        conversation, built = actor.conversation, actor.prompts > len(episode.steps)
-        if not built:
-            conversation.observe(episode.final_observation, episode.steps[-1].info)
-        prompt = conversation.prompt_ids
+        if actor.prompts <= len(episode.steps):
+            actor.conversation.observe(episode.final_observation, episode.steps[-1].info)
+        prompt = actor.conversation.prompt_ids
         return prompt if len(prompt) < policy.max_model_len else None
 
     def _outputs(
-        self,
-        rows: list[Row],
-        episode: Episode,
-        actor: ServerActor | None,
-        phase: str,
-        timing: dict[str, Any],
-        default_version: int,
+        self, rows: list[Row], episode: Episode, phase: str, timing: dict[str, Any], versions: list[int]
     ) -> list[AgentLoopOutput]:
         record = episode_record(episode)
         line = episode.to_json()
         # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
         # episode's; the step's own reward is in extra_fields
         record["episode"] = line if phase == "validation" else ""
-        versions = actor.versions if actor is not None and actor.versions else [default_version]
         return [
             RowOutput(
                 prompt_ids=row.tokens.prompt_ids,
@@ -304,14 +324,3 @@ class EnvAgentLoop(AgentLoopBase):
             )
             for i, row in enumerate(rows)
         ]
-
-
-def _timing(actor: ServerActor | None, total: float) -> dict[str, Any]:
-    """Seconds of an episode: per step in the generation server and in the environment, and in total."""
-    if actor is not None:
-        actor.note_env_time()
-    return {
-        "generate_sequences": list(actor.generate_seconds) if actor else [],
-        "tool_calls": list(actor.env_seconds) if actor else [],
-        "total": total,
-    }

@@ -41,7 +41,6 @@ class CPURolloutServer:
             trust_remote_code=trust_remote_code,
         )
         self.server = CPUServer(engine)
-        self.global_steps: int | None = None
 
     async def get_address(self) -> str:
         """Return a name for the load balancer; there is no socket."""
@@ -73,37 +72,19 @@ class CPURolloutServer:
         )
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:
-        """Replace the weights by the trainer's; ``global_steps`` is their version."""
         await self.server.load_weights(weights, global_steps)
 
     async def clear_kv_cache(self) -> None:
-        """Clear cached keys and values."""
         await self.server.clear_cache()
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """End every request with the tokens it has."""
         await self.server.abort()
 
-    async def wake_up(self, tags: Any = None) -> None:
-        """Do nothing: memory is not shared with the trainer."""
+    async def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        """Memory is not shared with the trainer, aborting does not reject later requests, there is no profiler."""
 
-    async def sleep(self) -> None:
-        """Do nothing: memory is not shared with the trainer."""
-
-    async def release_kv_cache(self) -> None:
-        """Do nothing: memory is not shared with the trainer."""
-
-    async def resume_kv_cache(self) -> None:
-        """Do nothing: memory is not shared with the trainer."""
-
-    async def resume_generation(self) -> None:
-        """Do nothing: aborting does not reject later requests."""
-
-    async def start_profile(self, **kwargs: Any) -> None:
-        """Do nothing: there is no profiler."""
-
-    async def stop_profile(self, **kwargs: Any) -> None:
-        """Do nothing: there is no profiler."""
+    wake_up = sleep = release_kv_cache = resume_kv_cache = _nothing
+    resume_generation = start_profile = stop_profile = _nothing
 
 
 class CPUReplica(RolloutReplica):
@@ -113,22 +94,17 @@ class CPUReplica(RolloutReplica):
         """Start the Ray actor."""
         if self.world_size != 1:
             raise BackendError(f"a CPU server is one process, but the parallel size is {self.world_size}")
+        remote_code = bool(self.model_config.get("trust_remote_code", False))
         server = (
             ray.remote(CPURolloutServer)
             .options(name=_actor_name(self.replica_rank), num_cpus=0, max_concurrency=self.max_concurrency)
-            .remote(
-                self.model_config.path,
-                self.config,
-                self.replica_rank,
-                bool(self.model_config.get("trust_remote_code", False)),
-            )
+            .remote(self.model_config.path, self.config, self.replica_rank, remote_code)
         )
         self.servers = [server]
         self._server_handle = server
         self._server_address = await server.get_address.remote()
 
     def rollout_worker_use_gpu(self) -> bool:
-        """Return whether a worker of this replica takes one of Ray's accelerators."""
         return False
 
 
@@ -141,10 +117,10 @@ class CPURollout(BaseRollout):
         self._server: Any = None
 
     async def resume(self, tags: list[str]) -> None:
-        """Do nothing: memory is not shared with the trainer."""
+        """Do nothing, like ``release``: memory is not shared with the trainer."""
 
     async def release(self) -> None:
-        """Do nothing: memory is not shared with the trainer."""
+        pass
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **kwargs: Any

@@ -21,18 +21,13 @@ def load_engine(
     from transformers import AutoTokenizer
 
     model = load_model(model_path, dtype=torch.float32, trust_remote_code=trust_remote_code)
-    stops = stop_token_ids(
-        model, lambda: AutoTokenizer.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    )
+    options = {"trust_remote_code": trust_remote_code}
+    stops = stop_token_ids(model, lambda: AutoTokenizer.from_pretrained(model_path, **options))
     return BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
 
 
 class CPUServer(GenerateServer):
-    """A generation server whose weights can be replaced.
-
-    Args:
-        engine: The engine; from now on only the server's thread touches it.
-    """
+    """A generation server whose weights can be replaced."""
 
     def __init__(self, engine: BatchEngine) -> None:
         super().__init__(engine)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.episodes.record import Episode, Step
+from agent_envs.episodes.record import Episode
 
 __all__ = ["PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
 
@@ -30,7 +30,6 @@ class Row:
     kind: str
     """``step``, ``value``, ``masked`` or ``baseline``."""
     tokens: TokenRow
-    """Prompt, response, and the step that wrote each token."""
     steps: tuple[dict[str, Any], ...]
     """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
     them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
@@ -55,7 +54,7 @@ def episode_rows(
     merge: bool = True,
     anchors: bool = False,
 ) -> list[Row]:
-    """Return the rows of an episode.
+    """Return the rows of an episode, at least one.
 
     Args:
         episode: An episode with the tokens of every step.
@@ -64,17 +63,17 @@ def episode_rows(
             the episode there.
         merge: Whether steps share a row if their prompts allow it; otherwise one row per step.
         anchors: Whether the records contain the states' anchors, which can be long.
-
-    Returns:
-        At least one row.
     """
     broken = episode.stop_reason.broken
     # a scripted action has no tokens, so there is nothing to train
-    played = [i for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids]
+    played = {i: step for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids}
     if not played:
         return [_filler("masked", filler_id)]
-    tokens = [_step_tokens(i, episode.steps[i], trained=not broken) for i in played]
-    last = episode.steps[played[-1]]
+    tokens = [
+        StepTokens(i, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, not broken)
+        for i, step in played.items()
+    ]
+    last = played[max(played)]
     cut = last.truncated and not last.terminated
     if final_prompt_ids is not None and cut and not broken:
         tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
@@ -97,10 +96,6 @@ def baseline_row(filler_id: int) -> Row:
 
 def _filler(kind: str, filler_id: int) -> Row:
     return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
-
-
-def _step_tokens(index: int, step: Step, *, trained: bool) -> StepTokens:
-    return StepTokens(index, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, trained)
 
 
 def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:

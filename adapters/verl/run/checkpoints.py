@@ -60,11 +60,8 @@ def find_actor(path: Path) -> Path:
     """
     if not path.is_dir():
         raise ConfigError(f"no checkpoint: {path} is not a folder")
-    folders = [path, path / "actor"]
-    for steps in (path, path / "checkpoints"):
-        last = _last_step(steps)
-        folders += [] if last is None else [last / "actor"]
-    for folder in folders:
+    last = [_last_step(path), _last_step(path / "checkpoints")]
+    for folder in (path, path / "actor", *(step / "actor" for step in last if step)):
         if _backend(folder) is not None:
             return folder
     raise ConfigError(

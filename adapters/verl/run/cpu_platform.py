@@ -24,19 +24,20 @@ except ImportError as e:
 __all__ = ["PlatformCPU"]
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
+
+
 def _device_module() -> ModuleType:
     module = ModuleType("agent_envs_torch_cpu")
     module.__dict__.update({name: getattr(torch.cpu, name) for name in torch.cpu.__all__})
-
-    def nothing(*args: Any, **kwargs: Any) -> None:
-        return None
 
     def zero(*args: Any, **kwargs: Any) -> int:
         return 0
 
     functions = {
         **dict.fromkeys(
-            ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), nothing
+            ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), _nothing
         ),
         **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), zero),
         "mem_get_info": lambda device=None: (8 << 30, 16 << 30),  # (free, total) bytes: nothing here is sized by it
@@ -53,24 +54,13 @@ def _device_module() -> ModuleType:
     return module
 
 
-_MODULE = _device_module()
-
-
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
     """A machine without an accelerator; used only if ``VERL_PLATFORM=cpu``."""
 
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
-
-    @property
-    def device_module(self) -> Any:
-        return _MODULE
+    device_name = vendor_name = "cpu"
+    device_module = _device_module()
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
 
     def is_available(self) -> bool:
         return True
@@ -84,23 +74,11 @@ class PlatformCPU(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        return None
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        return None
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
         torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        return None
-
-    def empty_cache(self) -> None:
-        return None
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
@@ -115,12 +93,6 @@ class PlatformCPU(PlatformBase):
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
 
-    def profiler_start(self) -> None:
-        return None
-
-    def profiler_stop(self) -> None:
-        return None
-
     def ray_resource_name(self) -> str:
         return "GPU"
 
@@ -129,6 +101,3 @@ class PlatformCPU(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False
-
-    def cudart(self) -> Any:
-        return None

@@ -15,10 +15,7 @@ _TRAIN, _HELD_OUT = "#9aa5b1", "#1f5fa8"
 
 
 def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str) -> None:
-    """Draw the curve from the records of `metrics.jsonl`.
-
-    Args:
-        caption: Where the run started from; shown below the panels.
+    """Draw the curve from the records of `metrics.jsonl`; the caption says where the run started from.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -28,12 +25,9 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     held_out = [(r["step"], _success(r)) for r in records if r.get("val/success") is not None]
     _line(left, records, "env/success", "training episodes")
     if held_out:
-        steps = [step for step, _ in held_out]
-        values = [interval.value for _, interval in held_out]
-        errors = [
-            [max(0.0, i.value - i.low) for _, i in held_out],
-            [max(0.0, i.high - i.value) for _, i in held_out],
-        ]
+        steps, intervals = zip(*held_out, strict=True)
+        values = [i.value for i in intervals]
+        errors = [[max(0.0, i.value - i.low) for i in intervals], [max(0.0, i.high - i.value) for i in intervals]]
         label = "held-out tasks, sampled once (95 % interval)"
         left.errorbar(steps, values, yerr=errors, fmt="o-", capsize=3, color=_HELD_OUT, label=label, zorder=3)
         if steps[0] == 0:

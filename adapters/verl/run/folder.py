@@ -8,34 +8,20 @@ __all__ = ["RunFolder"]
 
 
 class RunFolder:
-    """The files of a run, under its ``--out`` folder.
-
-    Args:
-        out: The folder; an absolute path, since Ray's processes start elsewhere.
-    """
+    """The files of a run, under its ``--out`` folder: an absolute path, since Ray's processes start elsewhere."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.settings = out / "run.json"
-        """The run's settings."""
-        self.model = out / "model"
-        """The tiny model after its warm start."""
-        self.train_rows = out / "data" / "train.parquet"
-        """Rows of the training tasks, for verl's data loader."""
+        self.model = out / "model"  # the tiny model after its warm start
+        self.train_rows = out / "data" / "train.parquet"  # for verl's data loader
         self.validation_rows = out / "data" / "validation.parquet"
-        """Rows of the held-out tasks."""
-        self.episodes = out / "episodes"
-        """Episodes, one file per step and phase."""
+        self.episodes = out / "episodes"  # one file per step and phase
         self.checkpoints = out / "checkpoints"
-        """verl's checkpoints."""
-        self.metrics = out / "metrics.jsonl"
-        """One line per step."""
-        self.curve = out / "curve.png"
-        """Success and reward over steps."""
-        self.log = out / "train.log"
-        """Everything that verl and Ray print."""
-        self.starts = out / "starts"
-        """Of each start, verl's configuration and its own metrics."""
+        self.metrics = out / "metrics.jsonl"  # one line per step
+        self.curve = out / "curve.png"  # success and reward over steps
+        self.log = out / "train.log"  # everything that verl and Ray print
+        self.starts = out / "starts"  # of each start, verl's configuration and its own metrics
 
     def logs(self) -> list[tuple[int, Path]]:
         """Return verl's own metrics of every start in order, each with the step that the start resumed from."""

@@ -54,12 +54,9 @@ def _patch_value_model() -> None:
         from transformers import AutoModelForTokenClassification
 
         return AutoModelForTokenClassification.from_pretrained(
-            local_path,
-            dtype=torch_dtype,
-            config=model_config,
-            attn_implementation=attention,
+            local_path, dtype=torch_dtype, config=model_config, attn_implementation=attention,
             trust_remote_code=trust_remote_code,
-        )
+        )  # fmt: skip
 
     module.load_valuehead_model = load_valuehead_model
 
@@ -91,10 +88,7 @@ def _patch_pinned_memory() -> None:
     import verl.workers.engine.fsdp.transformer_impl as module
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    def unpinned(pin_memory: bool = False) -> CPUOffloadPolicy:
-        return CPUOffloadPolicy(pin_memory=False)
-
-    module.CPUOffloadPolicy = unpinned
+    module.CPUOffloadPolicy = lambda pin_memory=False: CPUOffloadPolicy(pin_memory=False)
 
 
 def _patch_log_probabilities() -> None:

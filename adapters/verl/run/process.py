@@ -41,10 +41,7 @@ def process_environment(*, cpu: bool) -> dict[str, str]:
 
     On a CPU machine ``CUDA_VISIBLE_DEVICES`` must not be set at all.
     """
-    out = {
-        "VERL_USE_EXTERNAL_MODULES": "agent_envs.adapters.verl.run.plugin",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    out = {"VERL_USE_EXTERNAL_MODULES": "agent_envs.adapters.verl.run.plugin", "TOKENIZERS_PARALLELISM": "false"}
     if cpu:
         out |= {
             "VERL_PLATFORM": "cpu",
@@ -117,8 +114,7 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
 
 def _watch(process: subprocess.Popen[bytes], steps: int, metrics: Path, log: Path, resumed_from: int) -> None:
     """Show the progress until the process ends, and copy each step's metrics as they come."""
-    offset = 0
-    shown: dict[str, str] = {}
+    offset, shown = 0, dict[str, str]()
     live = sys.stderr.isatty()  # a clock that ticks is for a terminal, not for a file
     with tqdm(total=steps, initial=resumed_from, desc="starting verl", unit="step") as bar:
         while True:
@@ -173,11 +169,9 @@ def last_error(log: Path, begin: int = 0) -> str:
         file.seek(begin)
         text = file.read().decode("utf-8", "replace")
     lines = [_PREFIX.sub("", line) for line in _COLOUR.sub("", text).splitlines()[-400:]]
+    lines = [line.strip() for line in lines if line.strip()]
     for number in range(len(lines) - 1, -1, -1):
-        kind = lines[number].strip().partition(":")[0]
-        if _ERROR.fullmatch(kind):
-            message = [lines[number].strip()]
-            if message[0].endswith(":"):  # what went wrong is in the next line
-                message += [line.strip() for line in lines[number + 1 :] if line.strip()][:1]
-            return " ".join(message)[:500]
+        if _ERROR.fullmatch(lines[number].partition(":")[0]):
+            end = number + 2 if lines[number].endswith(":") else number + 1  # what went wrong may be in the next line
+            return " ".join(lines[number:end])[:500]
     return "no Python error was printed"

@@ -32,15 +32,12 @@ class Tasks:
     """Which tasks are trained on and which are held out."""
 
     train_split: str
-    """Split to train on."""
     train: tuple[int, ...]
     """Indices to train on, in order; they repeat if the split is smaller than the run."""
     train_pool: tuple[int, ...] | None
     """Indices that training may use; None for the whole split."""
     validation_split: str
-    """Split that is held out."""
     validation: tuple[int, ...]
-    """Held-out indices."""
     unseen: tuple[str, tuple[int, ...]] | None = None
     """A second held-out split with its indices, if the data distinguishes seen from unseen."""
 
@@ -104,24 +101,23 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
 
 def _held_out_splits(config: RunConfig, train_split: str) -> list[tuple[str, int]]:
     """The splits to hold out, with their numbers of tasks."""
-    counts = [(split, _count(config, split)) for split in _SEEN.values()]
-    most = 2
-    if any(count is not None for _, count in counts):
+    if counts := _counts(config, _SEEN.values()):
         train_split = _SEEN.get(train_split, train_split)
-    else:
-        counts, most = [(split, _count(config, split)) for split in _SEEN], 1
-    return [(split, count) for split, count in counts if count is not None and split != train_split][:most]
+        return [item for item in counts if item[0] != train_split]
+    return [item for item in _counts(config, _SEEN) if item[0] != train_split][:1]
 
 
-def _count(config: RunConfig, split: str) -> int | None:
-    """The number of tasks of a split, None if there is no such split."""
-    try:
-        env = make_env(config, split)
-    except ConfigError:
-        return None
-    count = env.unwrapped.num_tasks  # type: ignore[attr-defined]
-    env.close()
-    return count
+def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:
+    """The splits that exist, with their numbers of tasks."""
+    counts = []
+    for split in splits:
+        try:
+            env = make_env(config, split)
+        except ConfigError:
+            continue
+        counts.append((split, env.unwrapped.num_tasks))  # type: ignore[attr-defined]
+        env.close()
+    return counts
 
 
 def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
@@ -142,15 +138,10 @@ def make_rows(
     wrappers: Sequence[str] = (),
     seed: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one row per task index.
+    """Return one row per task index, an index within the split that ``env_kwargs`` names.
 
-    Args:
-        env_id: As for ``gymnasium.make``.
-        indices: Task indices within the split that ``env_kwargs`` names.
-        phase: ``train`` or ``validation``.
-        env_kwargs: Keyword arguments of the environment (``split``, ``data``...), JSON values.
-        wrappers: Specs such as ``FormatReward(weight=0.1)``, innermost first.
-        seed: Seed of every reset, or None.
+    ``phase`` is ``train`` or ``validation``; ``wrappers`` are specs such as ``FormatReward(weight=0.1)``, innermost
+    first; ``seed`` is for every reset.
 
     Raises:
         ConfigError: Another phase, or keyword arguments that JSON cannot hold.

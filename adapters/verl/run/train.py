@@ -65,9 +65,6 @@ def run(arguments: argparse.Namespace) -> str:
 
     Returns:
         What to print at the end: the results and where the files are, or the configuration of a dry run.
-
-    Raises:
-        AgentEnvsError: Bad input, or training that failed; the message says what to do.
     """
     check_version()
     # Set before torch is loaded: its threads then sleep while they wait. Spinning ones make the warm start ten times
@@ -82,10 +79,7 @@ def run(arguments: argparse.Namespace) -> str:
         "env", "algo", "preset", "steps", "data", "split", "env_kwargs", "out", "model", "seed", "warm_start",
         "demo_noise", "val_fraction", "overrides",
     )  # fmt: skip
-    composed = compose_run(
-        **{name: getattr(arguments, name) for name in names},
-        wrappers=arguments.wrapper,
-    )
+    composed = compose_run(**{name: getattr(arguments, name) for name in names}, wrappers=arguments.wrapper)
     if composed.run.model is not None:
         check_model(composed.run.model, fetch=not arguments.dry_run)
     return describe(composed) if arguments.dry_run else train(composed)

@@ -45,23 +45,20 @@ def describe(composed: Composed) -> str:
 
 
 def check_model(model: str, *, fetch: bool) -> None:
-    """Check that a model has what training needs.
-
-    Args:
-        model: A Hugging Face folder or name.
-        fetch: Whether to look at a name on the hub too.
+    """Check that a model, a Hugging Face folder or (with ``fetch``) a name on the hub, has what training needs.
 
     Raises:
         ConfigError: There is no such model, or it has no chat template.
     """
     folder = Path(model)
-    if not folder.is_dir() and (folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2):
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
+        if not any(folder.glob("tokenizer*.json")):
+            raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
+    elif folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2:
         raise ConfigError(f"--model {model}: there is no such folder")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
-    if folder.is_dir() and not any(folder.glob("tokenizer*.json")):
-        raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
-    if not folder.is_dir() and not fetch:
+    elif not fetch:
         return
     from transformers import AutoTokenizer
 
@@ -77,10 +74,7 @@ def check_model(model: str, *, fetch: bool) -> None:
 
 
 def train(composed: Composed) -> str:
-    """Train, or resume a run that was stopped.
-
-    Returns:
-        The results and where the files are, as text.
+    """Train, or resume a run that was stopped; return the results and where the files are, as text.
 
     Raises:
         AgentEnvsError: The folder holds another run, or training failed; the message says what to do.
@@ -172,9 +166,8 @@ def _caption(run: RunConfig) -> str:
     start = f"Step 0 is a tiny model after {run.warm_start} supervised steps on demonstrations{of}"
     if run.demo_noise == 0:
         return f"{start} by the expert."
-    return (
-        f"{start} in which {run.demo_noise:.0%} of the calls are wrong on purpose:\nit knows the format, not the task."
-    )
+    wrong = f"{run.demo_noise:.0%} of the calls are wrong on purpose"
+    return f"{start} in which {wrong}:\nit knows the format, not the task."
 
 
 def _draw(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> None:
@@ -187,8 +180,8 @@ def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> st
     held_out = [r for r in records if r.get("val/success") is not None]
     if held_out:
         first, last = held_out[0], held_out[-1]
-        counts = tuple(int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last))
-        for record, count in ((first, counts[0]), (last, counts[1])):
+        counts = [int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last)]
+        for record, count in zip((first, last), counts, strict=True):
             s = share(record["val/success"] * count, count)
             lines.append(
                 f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out tasks"

@@ -7,14 +7,8 @@ from agent_envs.errors import check_release
 __all__ = ["EXPECTED_VERL", "check_version"]
 
 EXPECTED_VERL = "0.9.1"
-"""The version of verl this adapter works with."""
 
 
 def check_version() -> None:
-    """Check that the installed verl is the supported version.
-
-    Raises:
-        MissingExtraError: verl is not installed.
-        ConfigError: Another version is installed.
-    """
+    """Check that the supported version of verl is installed; see ``check_release`` for what is raised."""
     check_release("verl", EXPECTED_VERL, None, "verl")

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from agent_envs.adapters.verl.batch.columns import step_columns
@@ -75,9 +76,8 @@ def test_metrics_of_rows_do_not_replace_those_of_steps(monkeypatch: pytest.Monke
         metrics.update({**dict.fromkeys(ours, -7.0), **left_to_verl, "env/return/mean": 3.0})
 
     monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", verls_own)
-    monkeypatch.setattr("agent_envs.adapters.verl.batch.trainer.KVBatchMeta", lambda **fields: fields)
     metrics = dict(ours)
-    object.__new__(EnvTrainer)._compute_metrics(Batch(), metrics, {}, 1, 0)
+    object.__new__(EnvTrainer)._compute_metrics(KVBatchMeta(["u_0_0"], [{"seq_len": 4}], "train"), metrics, {}, 1, 0)
     kept = {name: value for name, value in ours.items() if not name.startswith("env/")}
     assert {name: metrics[name] for name in (*kept, *left_to_verl)} == {**kept, **left_to_verl}
 
