@@ -75,7 +75,12 @@ def step_columns(
     # the released systems log process rewards under critic/
     metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
     metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}
-    rows = _less_kl(rows, own, table, objective, metrics)
+    if objective.kl is not None:
+        probabilities = own["old_log_probs"], own["ref_log_prob"]
+        penalty, kl = kl_in_reward(*probabilities, table.step_of, objective.kl_kind, objective.kl.value)
+        metrics |= {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": objective.kl.value}
+        objective.kl.update(kl, len(table.names))
+        rows = rows.with_token_rewards(penalty)
     kept = torch.ones(len(table.tokens), dtype=torch.bool)
     columns: dict[str, torch.Tensor] = {}
     if objective.correction is not None and len(table) and "rollout_log_probs" in own:
@@ -119,24 +124,6 @@ def _value_metrics(values: torch.Tensor, returns: torch.Tensor, learned: torch.T
         "critic/values/min": float(v.min()),
         "critic/vf_explained_var": float(1 - (r - v).var() / (r.var() + 1e-5)),
     }
-
-
-def _less_kl(
-    rows: StepRows,
-    own: Mapping[str, torch.Tensor],
-    table: StepTable,
-    objective: Objective,
-    metrics: dict[str, float],
-) -> StepRows:
-    """The rows with the KL to the reference subtracted from the reward of each token."""
-    if objective.kl is None:
-        return rows
-    penalty, kl = kl_in_reward(
-        own["old_log_probs"], own["ref_log_prob"], table.step_of, objective.kl_kind, objective.kl.value
-    )
-    metrics |= {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": objective.kl.value}
-    objective.kl.update(kl, len(table.names))
-    return rows.with_token_rewards(penalty)
 
 
 def _correct(

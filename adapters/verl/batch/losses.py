@@ -18,17 +18,9 @@ from tensordict import TensorDict
 from verl.utils.metric import AggregationType, Metric
 
 from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
-from agent_envs.adapters.verl.batch.table import flat, response_index
+from agent_envs.adapters.verl.batch.table import flat, response_index, row_offsets
 
-__all__ = [
-    "POLICY_WEIGHTS",
-    "STEP_NUMBERS",
-    "VALUE_WEIGHTS",
-    "actor_loss",
-    "collect",
-    "critic_loss",
-    "loss_options",
-]
+__all__ = ["POLICY_WEIGHTS", "STEP_NUMBERS", "VALUE_WEIGHTS", "actor_loss", "collect", "critic_loss", "loss_options"]
 
 STEP_NUMBERS = "step_numbers"
 """Column: the step of the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
@@ -75,15 +67,13 @@ def actor_loss(
     )
     sums = {"pg_loss": loss}
     if model_output.get("entropy") is not None:
-        entropy, tallies = entropy_loss(flat(model_output["entropy"])[indices], weights)
+        sums["entropy_loss"], tallies = entropy_loss(flat(model_output["entropy"])[indices], weights)
         metrics |= tallies
-        sums["entropy_loss"] = entropy
-        loss = loss - config.entropy_coeff * entropy
+        loss = loss - config.entropy_coeff * sums["entropy_loss"]
     if config.use_kl_loss:
-        kl, tallies = kl_loss(log_probs, column("ref_log_prob"), weights, config.kl_loss_type)
+        sums["kl_loss"], tallies = kl_loss(log_probs, column("ref_log_prob"), weights, config.kl_loss_type)
         metrics |= tallies
-        sums["kl_loss"] = kl
-        loss = loss + config.kl_loss_coef * kl
+        loss = loss + config.kl_loss_coef * sums["kl_loss"]
     return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
 
 
@@ -129,11 +119,8 @@ def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
 
 def _output_indices(data: TensorDict) -> torch.Tensor:
     """Index of the model's output for each response token, shape [response tokens]."""
-    responses = data["responses"]
-    lengths = responses.offsets().diff() if responses.is_nested else torch.full((len(responses),), responses.shape[1])
-    ids = data["input_ids"]
-    offsets = ids.offsets() if ids.is_nested else torch.arange(len(ids) + 1) * ids.shape[1]
-    return response_index(offsets.to(lengths.device), lengths)
+    lengths = row_offsets(data["responses"]).diff()
+    return response_index(row_offsets(data["input_ids"]).to(lengths.device), lengths)
 
 
 def _reported(

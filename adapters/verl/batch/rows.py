@@ -25,7 +25,6 @@ __all__ = [
     "plain",
     "repair_tracker",
     "row_multiple",
-    "row_offsets",
     "take_baselines",
     "with_fields",
     "write_lines",
@@ -84,11 +83,6 @@ def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
         return prompts.get(uid, len(prompts)), uid, int(session), int(output)
 
     return sorted(range(len(keys)), key=key)
-
-
-def row_offsets(column: torch.Tensor) -> torch.Tensor:
-    """Return where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
-    return column.offsets() if column.is_nested else torch.arange(len(column) + 1) * column.shape[1]
 
 
 def nest(column: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

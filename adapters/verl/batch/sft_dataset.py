@@ -40,8 +40,11 @@ class DemonstrationDataset(MultiTurnSFTDataset):
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `position_ids`, `loss_mask` and, for padded rows, `attention_mask`; shape [tokens]."""
-        builder = self._builder(self.tools[item] if self.tools is not None else None)
-        ids, spans = encode_conversation(self.messages[item], builder, self._openings[item])
+        tools = None if self.tools is None else self.tools[item]
+        key = json.dumps(tools)
+        if key not in self._builders:
+            self._builders[key] = PromptBuilder(self.tokenizer, tools, self.apply_chat_template_kwargs)
+        ids, spans = encode_conversation(self.messages[item], self._builders[key], self._openings[item])
         mask = torch.zeros(len(ids), dtype=torch.int64)
         for start, end in spans:
             mask[start:end] = 1
@@ -58,15 +61,6 @@ class DemonstrationDataset(MultiTurnSFTDataset):
         if self.pad_mode == "no_padding":
             return row
         row["attention_mask"] = torch.ones_like(tokens)
+        filler = {"input_ids": self.tokenizer.pad_token_id or 0}
         missing = self.max_length - len(tokens)
-        filler = self.tokenizer.pad_token_id or 0
-        return {
-            name: torch.nn.functional.pad(column, (0, missing), value=filler if name == "input_ids" else 0)
-            for name, column in row.items()
-        }
-
-    def _builder(self, tools: Any) -> PromptBuilder:
-        key = json.dumps(tools)
-        if key not in self._builders:
-            self._builders[key] = PromptBuilder(self.tokenizer, tools, self.apply_chat_template_kwargs)
-        return self._builders[key]
+        return {name: torch.nn.functional.pad(x, (0, missing), value=filler.get(name, 0)) for name, x in row.items()}

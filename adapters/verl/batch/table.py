@@ -15,7 +15,7 @@ import torch
 
 from agent_envs.errors import DataError
 
-__all__ = ["StepTable", "flat", "response_index", "step_table"]
+__all__ = ["StepTable", "flat", "response_index", "row_offsets", "step_table"]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,7 @@ class StepTable:
 
 
 def step_table(
-    extra: Sequence[Mapping[str, Any]],
-    uids: Sequence[str],
-    offsets: torch.Tensor,
-    prompts: Mapping[str, int],
+    extra: Sequence[Mapping[str, Any]], uids: Sequence[str], offsets: torch.Tensor, prompts: Mapping[str, int]
 ) -> StepTable:
     """Return the trained steps of a batch's rows.
 
@@ -129,8 +126,7 @@ def step_table(
         start=start,
         length=length,
         final=torch.tensor(
-            [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)],
-            dtype=torch.int64,
+            [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)], dtype=torch.int64
         ),
         names=tuple(numbers),
         groups=tuple(groups),
@@ -146,6 +142,11 @@ def flat(column: torch.Tensor) -> torch.Tensor:
     if not column.is_nested:
         return column.reshape(-1)
     return torch.cat(column.unbind()) if column.lengths() is not None else column.values()
+
+
+def row_offsets(column: torch.Tensor) -> torch.Tensor:
+    """Return where each row of a column begins and ends among all its tokens, shape [rows + 1]."""
+    return column.offsets() if column.is_nested else torch.arange(len(column) + 1) * column.shape[1]
 
 
 def response_index(sequence_offsets: torch.Tensor, response_lengths: torch.Tensor) -> torch.Tensor:

@@ -35,17 +35,9 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.estimators import GroupsSeen, check_episodes
 from agent_envs.adapters.losses import RatioWatch, policy_loss
+from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.losses import (
-    POLICY_WEIGHTS,
-    STEP_NUMBERS,
-    VALUE_WEIGHTS,
-    actor_loss,
-    collect,
-    critic_loss,
-    loss_options,
-)
 from agent_envs.adapters.verl.batch.metrics import (
     PER_STEP,
     released_metrics,
@@ -54,21 +46,7 @@ from agent_envs.adapters.verl.batch.metrics import (
     training_metrics,
     validation_metrics,
 )
-from agent_envs.adapters.verl.batch.rows import (
-    LogThen,
-    by_submission,
-    episode_path,
-    mini_batches,
-    nest,
-    plain,
-    repair_tracker,
-    row_multiple,
-    row_offsets,
-    take_baselines,
-    with_fields,
-    write_lines,
-)
-from agent_envs.adapters.verl.batch.table import StepTable, flat, step_table
+from agent_envs.adapters.verl.batch.table import StepTable, flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING
 from agent_envs.errors import BackendError, ConfigError
@@ -108,20 +86,20 @@ class EnvTrainer(PPOTrainerSync):
             raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole trajectories")
         if is_distillation_enabled(config.get("distillation")):
             raise ConfigError(
-                "the agentr1_sync trainer does not support distillation; use trainer.v1.trainer_mode=sync"
+                f"the {TRAINER_MODE} trainer does not support distillation; use trainer.v1.trainer_mode=sync"
             )
         if self.objective.estimator.needs_critic and config.critic.enable is False:
             raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
         self.loss = str(actor.policy_loss.loss_mode)
         policy_loss(self.loss)
-        self.loss_options = loss_options(actor)
+        self.loss_options = losses.loss_options(actor)
         self.watch = RatioWatch(self.loss)
         self.seen = GroupsSeen()
-        self.actor_mini_batches = mini_batches("actor_rollout_ref.actor", actor, config)
+        self.actor_mini_batches = rows.mini_batches("actor_rollout_ref.actor", actor, config)
         self.critic_mini_batches = 1
         super().__init__(config)
         if self.use_critic:
-            self.critic_mini_batches = mini_batches("critic", config.critic, config)
+            self.critic_mini_batches = rows.mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
         self.writes_weights = False  # whether rollout correction adds weights to the batch
         self.prompts: dict[str, int] = {}  # this step's uids in the order they were submitted
@@ -137,9 +115,9 @@ class EnvTrainer(PPOTrainerSync):
     def _setup(self) -> None:
         super()._setup()
         actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        self.actor_rollout_wg.set_loss_fn(partial(actor_loss, config=actor, options=self.loss_options))
+        self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
         if self.use_critic:
-            self.critic_wg.set_loss_fn(partial(critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
+            self.critic_wg.set_loss_fn(partial(losses.critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
@@ -159,15 +137,15 @@ class EnvTrainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
         if self.objective.estimator.needs_baseline:
-            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
-        batch.reorder(by_submission(batch.keys, self.prompts))
+            batch = rows.take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
+        batch.reorder(rows.by_submission(batch.keys, self.prompts))
         ranks = max(self._dispatch_info()) + 1
         self.layout = plan_layout(
             [key.rsplit("_", 1)[0] for key in batch.keys],
             [tag["seq_len"] for tag in batch.tags],
             mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
             ranks=ranks,
-            row_multiple=row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
+            row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
             seed=self.global_steps,
         )
         missing = sum(row is None for row in self.layout.order)
@@ -176,8 +154,7 @@ class EnvTrainer(PPOTrainerSync):
         order = [next(spare) if row is None else row for row in self.layout.order]
         out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
         out.reorder(order)
-        part = len(order) // ranks
-        partitions = [list(range(r * part, (r + 1) * part)) for r in range(ranks)]
+        partitions = [part.tolist() for part in torch.arange(len(order)).chunk(ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
         return out
 
@@ -196,7 +173,7 @@ class EnvTrainer(PPOTrainerSync):
         name = f"pad{self.global_steps}"
         sample["uid"] = name
         sample["step_ids"] = torch.tensor([-1])
-        sample["extra_fields"] = {**plain(sample["extra_fields"]), **PADDING, "episode": "", "error": ""}
+        sample["extra_fields"] = {**rows.plain(sample["extra_fields"]), **PADDING, "episode": "", "error": ""}
         keys = [f"{name}_{i}_0" for i in range(count)]
         tags = [dict(tag) for _ in keys]
         fields = list_of_dict_to_tensordict([dict(sample) for _ in keys])
@@ -213,7 +190,7 @@ class EnvTrainer(PPOTrainerSync):
         assert self.layout is not None
         names = ["response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "extra_fields", "uid"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        extra = [plain(fields) for fields in data.pop("extra_fields").tolist()]
+        extra = [rows.plain(fields) for fields in data.pop("extra_fields").tolist()]
         uids = [str(uid) for uid in data.pop("uid").tolist()]
         offsets = row_offsets(data["response_mask"])
         self._write_lines("train", [fields["episode"] for fields in extra if fields["episode"]])
@@ -233,17 +210,17 @@ class EnvTrainer(PPOTrainerSync):
         metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
         metrics.update(self._batch_metrics(batch, extra, table, result))
         self.writes_weights = "rollout_is_weights" in result.columns
-        output = {name: nest(column, offsets) for name, column in result.columns.items()}
+        output = {name: rows.nest(column, offsets) for name, column in result.columns.items()}
         return tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
         )
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None
-        rows = len(self.layout.order) // math.gcd(wanted, self.layout.mini_batches)
+        size = len(self.layout.order) // math.gcd(wanted, self.layout.mini_batches)
         return {
-            "global_batch_size": rows,
-            "mini_batch_size": rows,
+            "global_batch_size": size,
+            "mini_batch_size": size,
             "epochs": config.ppo_epochs,
             "seed": config.data_loader_seed,
             "dataloader_kwargs": {"shuffle": False},
@@ -252,8 +229,10 @@ class EnvTrainer(PPOTrainerSync):
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
-        output = self.critic_wg.train_mini_batch(with_fields(batch, "values", "returns", VALUE_WEIGHTS)).get()
-        metrics.update(collect(output["metrics"], "critic"))
+        output = self.critic_wg.train_mini_batch(
+            rows.with_fields(batch, "values", "returns", losses.VALUE_WEIGHTS)
+        ).get()
+        metrics.update(losses.collect(output["metrics"], "critic"))
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -266,13 +245,13 @@ class EnvTrainer(PPOTrainerSync):
                 **self._update_info(actor, self.actor_mini_batches),
             }
         )
-        columns = ["old_log_probs", "advantages", POLICY_WEIGHTS, STEP_NUMBERS]
+        columns = ["old_log_probs", "advantages", losses.POLICY_WEIGHTS, losses.STEP_NUMBERS]
         if self.use_reference_policy:
             columns.append("ref_log_prob")
         if self.writes_weights:
             columns.append("rollout_is_weights")
-        output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
-        metrics.update(collect(output["metrics"], "actor"))
+        output = self.actor_rollout_wg.update_actor(rows.with_fields(batch, *columns))
+        metrics.update(losses.collect(output["metrics"], "actor"))
         if "actor/ratio/moved" in metrics and (notice := self.watch.update(metrics["actor/ratio/moved"])):
             logger.warning(notice)
         return batch
@@ -291,7 +270,7 @@ class EnvTrainer(PPOTrainerSync):
             **step_metrics(
                 extra,
                 [tag["seq_len"] for tag in batch.tags],
-                int((result.columns[POLICY_WEIGHTS] != 0).sum()),
+                int((result.columns[losses.POLICY_WEIGHTS] != 0).sum()),
                 most_prompt=int(self.config.data.max_prompt_length),
                 most_response=int(self.config.data.max_response_length),
             ),
@@ -309,16 +288,16 @@ class EnvTrainer(PPOTrainerSync):
     def _write_lines(self, phase: str, lines: list[str]) -> None:
         folder = self.settings.get("episodes_dir")
         if folder and lines:
-            write_lines(episode_path(folder, phase, self.global_steps), lines)
+            rows.write_lines(rows.episode_path(folder, phase, self.global_steps), lines)
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         """Add verl's metrics over real rows, except for those of steps and episodes."""
         tags = zip(batch.keys, batch.tags, strict=True)
-        rows = batch.select_keys([key for key, tag in tags if not tag.get("is_padding", False)])
+        real = batch.select_keys([key for key, tag in tags if not tag.get("is_padding", False)])
         ours = dict(metrics)
-        super()._compute_metrics(rows, metrics, timing_raw, global_steps, epoch)
+        super()._compute_metrics(real, metrics, timing_raw, global_steps, epoch)
         metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
         metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
 
@@ -334,14 +313,14 @@ class EnvTrainer(PPOTrainerSync):
         infos = dict(reward_extra_infos_dict)
         self._write_lines("validation", [line for line in infos.pop("episode", []) if line])
         out = super()._val_metrics_update(data_sources, sample_uids, infos, sample_turns, expected_acc_counts)
-        names = [name for name in infos if name != "reward"]
-        records = [dict(zip(names, values, strict=True)) for values in zip(*(infos[n] for n in names), strict=True)]
+        infos.pop("reward", None)
+        records = [dict(zip(infos, values, strict=True)) for values in zip(*infos.values(), strict=True)]
         return {**out, **validation_metrics(records, sum((expected_acc_counts or {}).values()))}
 
     def on_train_begin(self) -> None:
         """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""
         super().on_train_begin()
-        self.logger: Any = LogThen(self.logger, self._save_if_due)
+        self.logger: Any = rows.LogThen(self.logger, self._save_if_due)
 
     def _save_checkpoint(self) -> None:
         self.checkpoint_due = True
@@ -355,7 +334,7 @@ class EnvTrainer(PPOTrainerSync):
             self.checkpoint_manager.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> Any:
-        repair_tracker(Path(self.config.trainer.default_local_dir))
+        rows.repair_tracker(Path(self.config.trainer.default_local_dir))
         loaded = super()._load_checkpoint()
         state = self._state_file()
         if self.global_steps and state.exists():

@@ -29,7 +29,6 @@ DEFAULT_HARDWARE = "h100-4"
 
 _FOLDER = Path(__file__).parent
 _PARTS = ("model", "task", "algorithm", "hardware")
-_ENGINE_MODELS = ("actor_rollout_ref.model", "critic.model")
 
 # What the command itself decides; another value would leave a run that cannot be finished or resumed. verl's means over
 # rows would be read by nobody: the losses have weights of their own.
@@ -82,9 +81,7 @@ class RunConfig:
 
     def settings(self) -> dict[str, Any]:
         """Everything that must be the same for a run to be resumed: all but its length and its place."""
-        values = asdict(self)
-        del values["steps"], values["out"]
-        return values
+        return {name: value for name, value in asdict(self).items() if name not in ("steps", "out")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +302,7 @@ def _complete(config: Any) -> None:
     from omegaconf import OmegaConf
 
     if not config.run.cpu and importlib.util.find_spec("flash_attn") is None:
-        for model in _ENGINE_MODELS:  # verl asks for FlashAttention 2 by default
+        for model in ("actor_rollout_ref.model", "critic.model"):  # verl asks for FlashAttention 2 by default
             key = f"{model}.override_config.attn_implementation"
             if OmegaConf.select(config, key) is None:
                 OmegaConf.update(config, key, "sdpa", force_add=True)

@@ -281,12 +281,11 @@ class EnvAgentLoop(AgentLoopBase):
 
     def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
-        actor = policy.actor
+        actor, settings = policy.actor, self.config.get("agentr1") or {}
         if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
             return None
-        if not (self.config.get("agentr1") or {}).get("bootstrap_truncated", True):
-            return None
-        if not get_estimator(str(self.config.algorithm.adv_estimator)).needs_critic:
+        estimator = get_estimator(str(self.config.algorithm.adv_estimator))
+        if not estimator.needs_critic or not settings.get("bootstrap_truncated", True):
             return None
         # the next prompt may be built already: it was too long, or the response was empty
         if actor.prompts <= len(episode.steps):

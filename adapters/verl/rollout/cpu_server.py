@@ -42,7 +42,6 @@ class CPUServer(GenerateServer):
         await self._run(lambda: self._batch_engine.load_weights(weights, version))
 
     async def clear_cache(self) -> None:
-        """Clear cached keys and values."""
         await self._run(self._batch_engine.clear_cache)
 
     async def abort(self) -> None:

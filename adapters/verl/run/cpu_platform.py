@@ -32,14 +32,12 @@ def _device_module() -> ModuleType:
     module = ModuleType("agent_envs_torch_cpu")
     module.__dict__.update({name: getattr(torch.cpu, name) for name in torch.cpu.__all__})
 
-    def zero(*args: Any, **kwargs: Any) -> int:
-        return 0
-
+    sizes = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
     functions = {
         **dict.fromkeys(
             ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), _nothing
         ),
-        **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), zero),
+        **dict.fromkeys(sizes, lambda device=None: 0),
         "mem_get_info": lambda device=None: (8 << 30, 16 << 30),  # (free, total) bytes: nothing here is sized by it
         "is_available": lambda: True,
         "current_device": lambda: torch.device("cpu"),

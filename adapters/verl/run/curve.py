@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.figures import from_zero, new_figure, save, whole_steps
-from agent_envs.episodes.statistics import Interval, share
+from agent_envs.episodes.statistics import share
 
 __all__ = ["draw_curve"]
 
@@ -22,10 +22,11 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
     """
     figure = new_figure(10, 4.6)
     left, right = figure.subplots(1, 2)
-    held_out = [(r["step"], _success(r)) for r in records if r.get("val/success") is not None]
+    held_out = [r for r in records if r.get("val/success") is not None]
     _line(left, records, "env/success", "training episodes")
     if held_out:
-        steps, intervals = zip(*held_out, strict=True)
+        steps = [r["step"] for r in held_out]
+        intervals = [share(r["val/success"] * int(r["val/episodes"]), int(r["val/episodes"])) for r in held_out]
         values = [i.value for i in intervals]
         errors = [[max(0.0, i.value - i.low) for i in intervals], [max(0.0, i.high - i.value) for i in intervals]]
         label = "held-out tasks, sampled once (95 % interval)"
@@ -50,8 +51,3 @@ def _line(axes: Any, records: Sequence[Mapping[str, Any]], key: str, label: str,
     points = [(r["step"], r[key]) for r in records if r.get(key) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), label=label, **{"color": _TRAIN, **style})
-
-
-def _success(record: Mapping[str, Any]) -> Interval:
-    trials = int(record["val/episodes"])
-    return share(record["val/success"] * trials, trials)

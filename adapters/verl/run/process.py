@@ -55,12 +55,7 @@ def process_environment(*, cpu: bool) -> dict[str, str]:
 def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cpu: bool) -> None:
     """Run verl in a process of its own until it ends, showing the progress on standard error.
 
-    Args:
-        config: verl's configuration; what verl gets is written beside `log`.
-        folder: Where the run's files are.
-        log: Where verl's file logger writes this start's metrics.
-        resumed_from: The step of the checkpoint it resumes from.
-        cpu: Whether it runs without a GPU.
+    verl's file logger writes this start's metrics to ``log``; the configuration that verl gets is written beside it.
 
     Raises:
         BackendError: verl failed; the message has its last error.

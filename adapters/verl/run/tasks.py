@@ -34,8 +34,6 @@ class Tasks:
     train_split: str
     train: tuple[int, ...]
     """Indices to train on, in order; they repeat if the split is smaller than the run."""
-    train_pool: tuple[int, ...] | None
-    """Indices that training may use; None for the whole split."""
     validation_split: str
     validation: tuple[int, ...]
     unseen: tuple[str, tuple[int, ...]] | None = None
@@ -72,7 +70,7 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
     count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
     env.close()
     held_out = [] if split == "all" else _held_out_splits(config, split)
-    pool: np.ndarray | None = None
+    pool = np.arange(count)
     if held_out:
         validation_split, validation_count = held_out[0]
         validation = np.random.default_rng(0).permutation(validation_count)
@@ -91,8 +89,7 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
         unseen = name, tuple(np.random.default_rng(0).permutation(unseen_count)[:from_unseen].tolist())
     return Tasks(
         train_split=split,
-        train=tuple(_passes(np.arange(count) if pool is None else pool, config.steps * tasks_per_step, config.seed)),
-        train_pool=None if pool is None else tuple(pool.tolist()),
+        train=tuple(_passes(pool, config.steps * tasks_per_step, config.seed)),
         validation_split=validation_split,
         validation=tuple(validation[: validation_tasks - from_unseen].tolist()),
         unseen=unseen,

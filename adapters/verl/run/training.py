@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -190,10 +191,7 @@ def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> st
         lines.append(
             f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
         )
-        lines += [
-            f"{name.removeprefix('val/').removesuffix('/success')}: success {last[name]:.3f}"
-            for name in sorted(last)
-            if name.startswith("val/") and name.endswith("/success") and name != "val/success"
-        ]
+        matches = (re.fullmatch("val/(.+)/success", name) for name in sorted(last))
+        lines += [f"{match[1]}: success {last[match[0]]:.3f}" for match in matches if match]
     files = folder.curve, folder.metrics, folder.episodes, folder.checkpoints, folder.log
     return "\n".join([*lines, *map(str, files)])
