@@ -115,7 +115,7 @@ def format_number(value: Number) -> str:
     return f"{rounded:f}" if rounded.adjusted() >= -9 else f"{rounded:E}"
 
 
-def _terminating(value: Fraction) -> str | None:
+def _terminating(value: Number) -> str | None:
     """Return the exact decimal form of a fraction, or None if that takes more than 20 digits."""
     rest, twos, fives = value.denominator, 0, 0
     while rest % 2 == 0:
