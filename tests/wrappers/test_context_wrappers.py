@@ -163,7 +163,10 @@ STACKS = {
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     """A folder with a small tokenizer that has a chat template."""
-    tiny = pytest.importorskip("agent_envs.adapters.tiny.tokenizer")
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny import tokenizer as tiny
+
     folder = tmp_path_factory.mktemp("tokenizer")
     tiny.build_tokenizer(["The quick brown fox 0123456789 é中😀"] * 20).save_pretrained(folder)
     return str(folder)

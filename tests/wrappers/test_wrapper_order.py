@@ -79,7 +79,10 @@ def test_mistakes_are_refused_with_the_right_order(env_id, specs, message):
 
 
 def test_a_budget_is_outermost(tmp_path):
-    tiny = pytest.importorskip("agent_envs.adapters.tiny.tokenizer")
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny import tokenizer as tiny
+
     tiny.build_tokenizer(["a"]).save_pretrained(tmp_path)
     budget = f"TokenBudget(n=5000, tokenizer={str(tmp_path)!r})"
     for name, inner in (("SlidingWindow", "SlidingWindow"), ("Summarize", SUMMARY)):
