@@ -110,9 +110,9 @@ def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:
     for split in splits:
         try:
             env = make_env(config, split)
+            counts.append((split, env.unwrapped.num_tasks))  # type: ignore[attr-defined]
         except ConfigError:
             continue
-        counts.append((split, env.unwrapped.num_tasks))  # type: ignore[attr-defined]
         env.close()
     return counts
 
