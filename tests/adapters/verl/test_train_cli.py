@@ -321,3 +321,11 @@ def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeyp
     tracking.finish()
     assert list((tmp_path / "tensorboard").iterdir())
     assert json.loads((tmp_path / "log.jsonl").read_text())["data"] == {"env/success": 0.5}
+
+
+def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir):
+    """ALFWorld notices a missing split only when its games are opened, not when the environment is made."""
+    games = str(data_dir / "alfworld" / "json_2.1.1")
+    tasks = _tasks(_compose(env="AgentR1/ALFWorld-v0", data=games, split="valid_train", val_fraction=0.2, steps=2))
+    assert tasks.train_split == tasks.validation_split == "valid_train" and tasks.unseen is None
+    assert tasks.validation and not set(tasks.train) & set(tasks.validation)
