@@ -49,7 +49,11 @@ def build_worker(
         micro_tokens: Most tokens of a micro-batch.
         learning_rate: Of the optimiser.
         total_steps: Steps of its schedule.
+
+    A value model's head is drawn, the same one each time: with some heads a gradient all but vanishes, and what is
+    left of it differs by rounding.
     """
+    torch.manual_seed(0)
     model = HFModelConfig(
         path=model_path,
         use_remove_padding=packing,

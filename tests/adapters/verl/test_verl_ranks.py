@@ -25,7 +25,6 @@ def main(rank, ranks, model_path, out):
 
     torch.set_num_threads(1)
     actor = build_worker(model_path, "language_model")
-    torch.manual_seed(0)  # the critic's head is drawn; each rank draws the same
     critic = build_worker(model_path, "value_model")
     results = {}
     for contexts, merge, (estimator, loss, weighting) in CASES:
