@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs import errors
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError
+from agent_envs.checks import integer
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError, first_line
 from agent_envs.text import plain
 
 __all__ = [
@@ -33,6 +34,7 @@ MAX_ADDRESS = 1 << 16
 """Most characters of a WebSocket's address, which holds the environment's arguments."""
 
 _LONGEST = 4000  # characters of an error message
+_LARGEST = 2**128 - 1  # the two numbers of a PCG64 generator have 128 bits
 
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
@@ -128,14 +130,19 @@ def generator_from(state: Any) -> np.random.Generator:
     >>> generator_from(generator_state(np.random.default_rng(3))).integers(100)
     np.int64(81)
     """
-    bits = np.random.PCG64(0)
+    bits = np.random.PCG64()
     try:
+        if state["bit_generator"] != "PCG64":
+            raise ConfigError("it is another generator")
+        inner = {name: integer(name, state["state"][name], minimum=0, maximum=_LARGEST) for name in ("state", "inc")}
+        if inner["inc"] % 2 == 0:
+            raise ConfigError("inc must be odd")  # with an even one NumPy's numbers repeat, and it waits for others
         bits.state = {
             "bit_generator": "PCG64",
-            "state": {"state": int(state["state"]["state"]), "inc": int(state["state"]["inc"])},
-            "has_uint32": int(state["has_uint32"]),
-            "uinteger": int(state["uinteger"]),
+            "state": inner,
+            "has_uint32": integer("has_uint32", state["has_uint32"], minimum=0, maximum=1),
+            "uinteger": integer("uinteger", state["uinteger"], minimum=0, maximum=2**32 - 1),
         }
-    except (KeyError, TypeError, ValueError, OverflowError) as e:
-        raise ConfigError(f"expected the state of a PCG64 generator, got {state!r:.200}") from e
+    except (KeyError, TypeError, ConfigError) as e:
+        raise ConfigError(f"expected the state of a PCG64 generator, got {state!r:.200} ({first_line(e)})") from e
     return np.random.Generator(bits)

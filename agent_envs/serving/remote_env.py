@@ -175,7 +175,7 @@ class RemoteEnv(TextEnv):
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that makes mistakes."""
         data = self._ask_in_episode("demo_action", {"rng": generator_state(rng), "noise": noise})
-        rng.bit_generator.state = generator_from(data.get("demo_rng")).bit_generator.state
+        rng.bit_generator.state = self._generator(data.get("demo_rng")).bit_generator.state
         return _text(data)
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
@@ -287,8 +287,14 @@ class RemoteEnv(TextEnv):
                 self._lost = True
                 _close_all(self._open)
         if "rng" in answer:
-            self._np_random = generator_from(answer["rng"])
+            self._np_random = self._generator(answer["rng"])
         return answer
+
+    def _generator(self, state: object) -> np.random.Generator:
+        try:
+            return generator_from(state)
+        except ConfigError as e:
+            raise BackendReplyError(f"{self._url}: {e}") from e
 
     def _read_observation(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         observed = data.get("observation")
