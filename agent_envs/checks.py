@@ -11,21 +11,31 @@ agent_envs.errors.ConfigError: layout must be one of 'merged', 'steps', got 'mer
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import inspect
 import json
 import math
 import numbers
 import operator
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = ["boolean", "choice", "integer", "json_object", "load_function", "number", "path_suffix", "shown", "string"]
+__all__ = [
+    "argument_names", "boolean", "checked_init", "choice", "integer", "json_object", "load_function",
+    "naming_arguments", "number", "path_suffix", "shown", "string",
+]  # fmt: skip
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., None])
+
+_REFUSAL = re.compile(r"got (?:an unexpected|multiple values for) keyword argument '(\w+)'")
 
 _SHOWN = 100  # characters of a rejected value in an error
 
@@ -137,6 +147,61 @@ def json_object(name: str, text: str | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{name} must be a JSON object, got {shown(text)}")
     return found
+
+
+def argument_names(taker: Callable[..., Any]) -> list[str]:
+    """Return the names of the keyword arguments that a class or a function takes, without the environment to wrap.
+
+    `**kwargs` of a constructor are those of its base class, less what the class settles itself (its attribute
+    `settled_arguments`).
+
+    >>> argument_names(load_function)
+    ['name', 'what']
+    """
+    settled: set[str] = {"self", "env"}
+    constructors = [taker]
+    if isinstance(taker, type):
+        constructors = [vars(base)["__init__"] for base in taker.__mro__ if "__init__" in vars(base)]
+        settled.update(name for base in taker.__mro__ for name in vars(base).get("settled_arguments", ()))
+    names: set[str] = set()
+    for function in constructors:
+        parameters = inspect.signature(function).parameters.values()
+        names.update(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break
+    return sorted(names - settled)
+
+
+@contextmanager
+def naming_arguments(name: str, taker: Callable[..., Any], given: Collection[str]) -> Iterator[None]:
+    """Within the block, Python's refusal of a given argument becomes an error with the names that `taker` takes.
+
+    >>> with naming_arguments("shown", shown, {"valu": 1}):
+    ...     shown(valu=1)
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: shown does not take 'valu'. Did you mean 'value'? There are: 'value'.
+    """
+    try:
+        yield
+    except TypeError as e:
+        found = _REFUSAL.search(str(e))
+        taken = argument_names(taker) if found and found[1] in given else None
+        if not found or taken is None or found[1] in taken:
+            raise
+        names = did_you_mean(found[1], taken) if taken else " It takes no arguments."
+        raise ConfigError(f"{name} does not take {found[1]!r}.{names}") from e
+
+
+def checked_init(init: F) -> F:
+    """Return a constructor that refuses unknown keyword arguments as `naming_arguments` does."""
+
+    @functools.wraps(init)
+    def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        with naming_arguments(type(self).__name__, type(self), kwargs):
+            init(self, *args, **kwargs)
+
+    return checked  # type: ignore[return-value]
 
 
 def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., Any]:

@@ -6,11 +6,13 @@ Entry points are strings that Gymnasium resolves, so that importing this module 
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 
 __all__ = ["ENV_IDS", "env_name", "make_env", "register_envs"]
@@ -69,6 +71,11 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     except ModuleNotFoundError as e:
         raise ConfigError(f"unknown environment {name!r}: {first_line(e)}") from e
     except TypeError as e:
+        entry_point = gym.spec(env_id).entry_point if isinstance(env_id, str) else env_id.entry_point
+        if entry_point is not None:
+            creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+            with suppress(TypeError), naming_arguments(name, creator, kwargs):
+                raise
         raise ConfigError(f"{name} does not take these arguments: {first_line(e)}") from e
     except (gym.error.Error, ValueError) as e:
         if isinstance(e, ValueError) or name.rpartition(":")[2] in gym.registry:

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.checks import load_function
+from agent_envs.checks import load_function, naming_arguments
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.registration import make_env
 from agent_envs.wrapping.order import check_stock
@@ -88,7 +88,8 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
         else:
             wrapper, arguments = parse_wrapper(spec)
             try:
-                env = wrapper(env, **arguments)
+                with naming_arguments(spec.partition("(")[0].strip(), wrapper, arguments):
+                    env = wrapper(env, **arguments)
             except (AssertionError, ConfigError, TypeError, ValueError) as e:
                 about = "" if str(e).startswith(wrapper.__name__) else f"wrapper {spec!r}: "
                 raise ConfigError(f"{about}{e}") from e

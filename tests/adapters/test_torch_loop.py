@@ -487,7 +487,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
         (["--tasks", "0"], "tasks must be an integer of at least 1, got 0"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "--split, --eval-split"),
-        (["--env-kwargs", '{"levle": 1}'], "AgentR1/GSM8K-v0 does not take these arguments"),
+        (["--env-kwargs", '{"levle": 1}'], "GSM8KEnv does not take 'levle'. Did you mean 'level'?"),
         (["--split", "tset"], "got 'tset'. Did you mean 'test'?"),
         (["--env", "AgentR1/Nothing-v0"], "unknown environment 'AgentR1/Nothing-v0'"),
         (["--device", "cuda:99"], "there is no device 'cuda:99' here"),

@@ -275,7 +275,7 @@ def test_rows_name_their_task_and_may_change_the_split():
             make("Test/Jorney-v0")
         with pytest.raises(ConfigError, match="unknown environment 'no_such:Mine-v0': No module named 'no_such'"):
             make("no_such:Mine-v0")
-        with pytest.raises(ConfigError, match="does not take these arguments.*levle"):
+        with pytest.raises(ConfigError, match="does not take 'levle'. Did you mean 'level'"):
             make(GSM, env_kwargs={"levle": 1})
         with pytest.raises(ConfigError, match="not a text environment.*TextGame"):
             make("CartPole-v1")

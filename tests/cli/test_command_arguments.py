@@ -50,7 +50,7 @@ def test_only_what_was_given_reaches_the_environment() -> None:
         ("AgentR1/GSM9KTool-v0", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("no_such_module:Mine-v0", {}, "unknown environment 'no_such_module:Mine-v0'"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
-        ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take these arguments: .*'colour'"),
+        ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take 'colour'. There are: 'data', .*'tool_timeout'"),
         ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be one of"),
     ],
 )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 
 import gymnasium as gym
 import pytest
 
 import agent_envs
 from agent_envs.branching import tried
+from agent_envs.errors import ConfigError
+from agent_envs.registration import make_env
 from agent_envs.testing import ContractError, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrappers, parse_wrapper
+from agent_envs.wrapping.specs import WRAPPERS
 
 
 @pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
@@ -37,6 +42,64 @@ def test_available_actions_can_be_taken_and_the_prompt_state_is_plain_data(env_i
                 assert not env.step(action.replace("...", "red"))[4]["invalid_action"]
         if env.step(env.unwrapped.expert_action())[2]:
             break
+
+
+@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+def test_an_unknown_argument_is_refused_with_the_names_that_are_taken(env_id):
+    for wrong, near in (("splt", "split"), ("reender_mode", "render_mode"), ("tools", None), ("levels_", None)):
+        hint = f" Did you mean '{near}'" if near else ""
+        with pytest.raises(ConfigError, match=f"Env does not take '{wrong}'.{hint}") as raised:
+            gym.make(env_id, **{wrong: 1})
+        with pytest.raises(ConfigError, match=re.escape(str(raised.value))):
+            agent_envs.make_vec(env_id, 2, **{wrong: 1})
+    names = re.findall(r"'(\w+)'", str(raised.value).partition("There are:")[2])
+    constructors = [base.__init__ for base in type(gym.make(env_id).unwrapped).__mro__]
+    defaults = {n: p.default for init in constructors for n, p in inspect.signature(init).parameters.items()}
+    assert {"split", "data", "render_mode"} < set(names)
+    for name in names:  # each of them is taken
+        gym.make(env_id, **{name: defaults[name]})
+
+
+def test_arguments_are_refused_wherever_they_are_given():
+    class Closed(SayEnv):
+        def __init__(self, colour="red"):
+            super().__init__()
+
+    class Popping(SayEnv):
+        def __init__(self, **kwargs):
+            self.colour = kwargs.pop("colour")
+            super().__init__(**kwargs)
+
+    class Broken(SayEnv):
+        def __init__(self, colour="red"):
+            sorted([], colour=colour)
+
+    assert Popping(colour="red", split="test").split == "test"
+    with pytest.raises(ConfigError, match="^Popping does not take 'size'"):
+        Popping(colour="red", size=1)
+    with pytest.raises(ConfigError, match="^SayEnv does not take 'splt'. Did you mean 'split'"):
+        SayEnv(splt="test")
+    with pytest.raises(
+        ConfigError, match="^Closed does not take 'color'. Did you mean 'colour'. There are: 'colour'.$"
+    ):
+        Closed(color="red")
+    with pytest.raises(TypeError, match="sort"):  # not the user's mistake
+        Broken(colour="red")
+    with pytest.raises(ConfigError, match="^RemoteEnv does not take 'ur'. Did you mean 'url'"):
+        gym.make("AgentR1/Remote-v0", ur="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="^CartPole-v1 does not take 'rendermode'. Did you mean 'render_mode'"):
+        make_env("CartPole-v1", rendermode="ansi")
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_an_unknown_argument_of_a_wrapper_is_refused_with_the_names_that_it_takes(name):
+    wrapper = getattr(agent_envs.wrappers, name)
+    with pytest.raises(ConfigError, match=f"^{name} does not take 'penlty'. ") as raised:
+        wrapper(SayEnv(), penlty=1)
+    with pytest.raises(ConfigError, match=re.escape(str(raised.value))):
+        apply_wrappers(SayEnv(), [f"{name}(penlty=1)"])
+    taken = re.findall(r"'(\w+)'", str(raised.value).partition("There are:")[2])
+    assert taken == sorted(inspect.signature(wrapper).parameters.keys() - {"env"})
 
 
 class Tasks:
@@ -153,7 +216,7 @@ def test_instructions_are_shown_once():
         ("FormatReward(0.1)", "Name\\(key=value"),
         ("FormatReward(weight=__import__('os'))", "must be a literal"),
         ("FormatReward(**{})", "Name\\(key=value"),
-        ("FormatReward(wait=1)", "unexpected keyword"),
+        ("FormatReward(wait=1)", "FormatReward does not take 'wait'. Did you mean 'weight'. There are: 'weight'"),
         ("no_such_module:Wrapper", "wrapper no_such_module:Wrapper cannot be loaded"),
         ("(", "a wrapper is written"),
         ("", "a wrapper is written"),

@@ -228,6 +228,7 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     """
 
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
+    settled_arguments = ("tools",)
 
     def __init__(self, *, tool: str = "calculator", step_limit: int | None = None, **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)

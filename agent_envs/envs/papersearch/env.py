@@ -153,6 +153,7 @@ class PaperSearchEnv(ToolEnv):
 
     instructions = INSTRUCTIONS
     reset_options = ("index", "question")
+    settled_arguments = ("tools", "max_parallel_calls")
     prompt_templates = {"papersearch": papersearch_prompt}  # noqa: RUF012
 
     def __init__(

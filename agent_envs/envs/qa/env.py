@@ -50,6 +50,7 @@ class QAEnv(ToolEnv):
     dataset: ClassVar[str]  # the name of the data set in `agentr1 prepare`
     default_hops: ClassVar[int | str]  # the number of articles that generated questions need
     reset_options = ("index", "question")
+    settled_arguments = ("tools", "max_parallel_calls")
     prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
 
     def __init__(
