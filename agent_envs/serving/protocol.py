@@ -134,7 +134,9 @@ def generator_from(state: Any) -> np.random.Generator:
     try:
         if state["bit_generator"] != "PCG64":
             raise ConfigError("it is another generator")
-        inner: Any = {name: integer(name, state["state"][name], minimum=0, maximum=_LARGEST) for name in ("state", "inc")}
+        inner: Any = {
+            name: integer(name, state["state"][name], minimum=0, maximum=_LARGEST) for name in ("state", "inc")
+        }
         if inner["inc"] % 2 == 0:
             raise ConfigError("inc must be odd")  # with an even one NumPy's numbers repeat, and it waits for others
         bits.state = {
