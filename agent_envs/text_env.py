@@ -282,7 +282,7 @@ class TextEnv(gym.Env[str, str]):
                 f"The text has {len(action)} characters; at most {MAX_ACTION_LENGTH} are read.", invalid_action=True
             )
         else:
-            outcome = self.act(clean_text(action))
+            outcome = self.act(action if action.isascii() else clean_text(action))
         self._over = outcome.terminated
         self._observation = self._fit(outcome.observation)
         self._transcript += (action, self._observation)
@@ -348,13 +348,10 @@ class TextEnv(gym.Env[str, str]):
 
     def _play(self, index: int, task: Any) -> None:
         """Make a task the current one."""
+        tasks = self.tasks
         self._index, self._task = index, task
-        self._task_info = {
-            "task_id": task.task_id,
-            "split": self.tasks.split,
-            "index": index,
-            "source": self.tasks.name if index >= 0 else "question",
-        }
+        source = tasks.name if index >= 0 else "question"
+        self._task_info = {"task_id": task.task_id, "split": tasks.split, "index": index, "source": source}
 
     def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
         """Return the index that the options ask for, or None to draw one; a subclass may read more options."""
@@ -368,7 +365,8 @@ class TextEnv(gym.Env[str, str]):
         return int(index)
 
     def _fit(self, observation: str) -> str:
-        observation = clean_text(observation)
+        if not observation.isascii():
+            observation = clean_text(observation)
         limit = self.observation_space.max_length  # type: ignore[attr-defined]
         if len(observation) <= limit:
             return observation

@@ -20,8 +20,7 @@ from agent_envs.parsers.reasoning import ReasoningParser
 __all__ = ["HermesParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_BEGIN = re.compile(r"<tool_call>\s*")
-_END = re.compile(r"\s*</tool_call>")
+_SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
 
 
@@ -38,23 +37,24 @@ class HermesParser(ReasoningParser):
     name = "hermes"
 
     def _read(self, text: str) -> ParsedAction:
-        if _OPEN not in text:
+        start = text.find(_OPEN)
+        if start < 0:
             if _CLOSE in text:
                 return ParsedAction("", (ParseFailure(f"{_CLOSE} without {_OPEN} before it", text),))
             return ParsedAction(text)
-        outside = ""
+        outside, position = "", 0
         calls: list[ToolCall | ParseFailure] = []
-        position = 0
-        while (tag := _BEGIN.search(text, position)) is not None:
-            start, end = tag.span()
+        while start >= 0:
             if start > position:
                 outside += text[position:start].replace(_CLOSE, "")
             if len(calls) == MAX_CALLS:
                 calls.append(too_many())
                 return ParsedAction(outside.strip(), tuple(calls))
-            call, position = _read_call(text, start, end)
+            call, position = _read_call(text, start)
             calls.append(call)
-        outside += text[position:].replace(_CLOSE, "")
+            start = text.find(_OPEN, position)
+        if position < len(text):
+            outside += text[position:].replace(_CLOSE, "")
         return ParsedAction(outside.strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
@@ -65,17 +65,20 @@ class HermesParser(ReasoningParser):
         return f'{_OPEN}{{"name": <tool>, "arguments": {{...}}}}{_CLOSE}'
 
 
-def _read_call(text: str, start: int, json_start: int) -> tuple[ToolCall | ParseFailure, int]:
-    """Return the call whose tag is at ``start`` and whose JSON is at ``json_start``, and where it ends."""
+def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
+    """Return the call whose tag is at ``start``, and the position after it."""
     begin = start + len(_OPEN)
+    json_start = text.find("{", begin)
+    if json_start < 0 or text[begin:json_start].strip():
+        json_start = _SPACE.match(text, begin).end()  # type: ignore[union-attr]
     try:
-        value, end = _DECODER.raw_decode(text, json_start)
-        tag = _END.match(text, end)
+        value, json_end = _DECODER.raw_decode(text, json_start)
     except (ValueError, RecursionError):
-        tag = None
-    if tag is not None:
-        end = tag.end()
-        return check_call(value, text[begin : end - len(_CLOSE)]), end
+        pass
+    else:
+        end = text.find(_CLOSE, json_end)
+        if end >= 0 and not text[json_end:end].strip():
+            return check_call(value, text[begin:end]), end + len(_CLOSE)
     end, following = text.find(_CLOSE, begin), text.find(_OPEN, begin)
     if end < 0 or 0 <= following < end:
         end = following if following >= 0 else len(text)

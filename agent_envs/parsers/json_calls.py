@@ -90,8 +90,7 @@ def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | Pa
     name = value.get("name")
     if not isinstance(name, str) or not name:
         return ParseFailure(f'the tool call has no name: expected {{"name": ..., "{key}": {{...}}}}', raw)
-    other = "parameters" if key == "arguments" else "arguments"
-    arguments = value[key] if key in value else value.get(other, {})
+    arguments = value[key] if key in value else value.get("parameters" if key == "arguments" else "arguments", {})
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

@@ -36,7 +36,12 @@ class ToolResult:
 
     def to_info(self) -> dict[str, Any]:
         """Return the result as an entry of ``info["tool_results"]``."""
-        return {"name": self.name, "content": clean_text(self.content), "error": self.error}
+        content = self.content
+        return {
+            "name": self.name,
+            "content": content if content.isascii() else clean_text(content),
+            "error": self.error,
+        }
 
 
 class ToolRegistry:
@@ -136,8 +141,12 @@ class ToolRegistry:
             return _invalid("", call.error)
         name, arguments = call.name, call.arguments
         types = self._flat.get(name)
-        if types is not None and _fits(arguments, types):
-            return arguments
+        if types is not None and len(arguments) == len(types):
+            for key, kind in types.items():
+                if type(arguments.get(key)) is not kind:
+                    break
+            else:
+                return arguments  # they certainly fit; jsonschema judges all others, which takes ten times as long
         if name not in self._tools:
             return _invalid(name, f"there is no tool {name[:100]!r}.{did_you_mean(name[:100], self.names)}")
         try:
@@ -253,16 +262,6 @@ def _flat_types(schema: Mapping[str, Any]) -> dict[str, type] | None:
             return None
         types[name] = _SIMPLE_TYPES[inner["type"]]
     return types
-
-
-def _fits(arguments: Mapping[str, Any], types: Mapping[str, type]) -> bool:
-    """Whether arguments certainly fit. jsonschema judges all others, which takes ten times as long."""
-    if len(arguments) != len(types):
-        return False
-    for name, kind in types.items():  # noqa: SIM110  a loop is twice as fast as all()
-        if type(arguments.get(name)) is not kind:
-            return False
-    return True
 
 
 def _with_integers(value: Any, schema: Any) -> Any:
