@@ -5,6 +5,7 @@ from agent_envs.wrappers.augment import Augment
 from agent_envs.wrappers.chat_messages import ChatMessages
 from agent_envs.wrappers.format_reward import FormatReward
 from agent_envs.wrappers.malformed_calls import MalformedCalls
+from agent_envs.wrappers.numbered_actions import NumberedActions
 from agent_envs.wrappers.prepend_instructions import PrependInstructions
 from agent_envs.wrappers.rebuild_prompt import RebuildPrompt
 from agent_envs.wrappers.record_episodes import RecordEpisodes
@@ -24,6 +25,7 @@ __all__ = [
     "FormatReward",
     "InvalidActionPenalty",
     "MalformedCalls",
+    "NumberedActions",
     "PrependInstructions",
     "RebuildPrompt",
     "RecordEpisodes",

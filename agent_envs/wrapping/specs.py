@@ -23,6 +23,7 @@ WRAPPERS = (
     "FormatReward",
     "InvalidActionPenalty",
     "MalformedCalls",
+    "NumberedActions",
     "PrependInstructions",
     "RebuildPrompt",
     "RecordEpisodes",
