@@ -346,6 +346,16 @@ class TextEnv(gym.Env[str, str]):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out of a pickle what ``open_tasks`` opened; a subclass leaves out what else it opened there."""
+        return {**vars(self), "_tasks": None, "_task": None if self._index >= 0 else self._task}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the tasks of an episode again."""
+        vars(self).update(state)
+        if self._task_info:
+            self._play(self._index, self.tasks[self._index] if self._index >= 0 else self._task)
+
     def _play(self, index: int, task: Any) -> None:
         """Make a task the current one."""
         tasks = self.tasks

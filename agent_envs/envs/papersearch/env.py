@@ -209,6 +209,9 @@ class PaperSearchEnv(ToolEnv):
             return query_rows(self.data, self.split)
         return generated_queries(self.split, self.papers, self.hidden)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"registry": ToolRegistry()}
+
     def _open_backend(self) -> PaperBackend:
         """Return the backend, which all environments of the process share."""
         if not isinstance(self.backend, str):

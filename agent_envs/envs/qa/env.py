@@ -125,6 +125,9 @@ class QAEnv(ToolEnv):
             self.registry = ToolRegistry([search])
         return tasks
 
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"registry": ToolRegistry()}
+
     def _open_retriever(self) -> Retriever:
         """Return the retriever, which all environments of the process share."""
         if self.retriever is not None and self.retriever not in ENGINES:

@@ -184,6 +184,17 @@ class WebShopEnv(TextEnv):
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
         return tasks
 
+    def __getstate__(self) -> dict[str, Any]:
+        opened = {"_site": None, "_played": None, "_page": None, "_page_folder": None}
+        temporary = self._page_folder is not None
+        return super().__getstate__() | opened | ({"page_file": None} if temporary else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.state is not None:
+            index = self._select_goal(int(self.state.name))
+            self._play(index, self.tasks[index])
+
     @property
     def tasks(self) -> WebShopTasks:
         """The goals of the split, or of the split of the goal that is being played."""
