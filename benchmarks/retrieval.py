@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from agent_envs.retrieval import BM25Retriever, HTTPRetriever, SearchServer, StaticRetriever
+from agent_envs.retrieval import BM25Retriever, HTTPRetriever, StaticRetriever
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 
 WORDS_PER_DOCUMENT = 80
@@ -192,10 +192,12 @@ class _SlowRetriever(StaticRetriever):
 
 
 def _serve(pipe: Any) -> None:
+    from agent_envs.serving import SearchServer
+
     rows = [{"id": str(i), "text": "Some text. " * 50} for i in range(3)]
     with SearchServer(_SlowRetriever({}, rows, default=["0", "1", "2"]), port=0) as server:
         pipe.send(server.url)
-        server.serve_forever()
+        pipe.recv()  # for ever
 
 
 def _threads(count: int, job: Callable[[], None]) -> float:

@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> str:
         for signum in signals:  # a second one ends the process at once
             loop.remove_signal_handler(signum)
         print("stopping; running steps may finish", file=sys.stderr, flush=True)
-        await server.stop(grace)
+        await server.shut_down(grace)
 
     try:
         asyncio.run(serve())

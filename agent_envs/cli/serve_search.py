@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING
 
-from agent_envs.checks import integer
+from agent_envs.files import allow_open_files
+
+if TYPE_CHECKING:
+    from agent_envs.retrieval import Retriever
+    from agent_envs.serving.search import SearchServer
 
 __all__ = ["add_arguments", "run"]
 
@@ -14,6 +20,7 @@ examples:
   agentr1 serve-search wiki-index
   curl -d '{"queries": ["tallest lighthouse"], "topk": 3}' http://127.0.0.1:8000/retrieve
   agentr1 play --env AgentR1/HotpotQA-v0 --env-kwargs '{"retriever": "http://127.0.0.1:8000"}'
+  AGENT_ENVS_TOKEN=... agentr1 serve-search wiki-index --host 0.0.0.0      # clients: AGENT_ENVS_SEARCH_TOKEN=...
 """
 
 
@@ -23,17 +30,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("index", metavar="INDEX", help="folder of an index, or a corpus, which is indexed first")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
     add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
+    add(
+        "--token-file", metavar="FILE",
+        help="file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
+    )  # fmt: skip
     add("--max-k", type=int, default=1000, help="most results per query (default: %(default)s)")
+    add(
+        "--max-requests", type=int, default=64, metavar="N",
+        help="requests that are worked on at once; four times as many may wait (default: %(default)s)",
+    )  # fmt: skip
+    add(
+        "--request-timeout", type=float, default=30.0, metavar="SECONDS",
+        help="seconds that the searches of a request may take (default: %(default)g)",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> str:
-    from agent_envs.retrieval import SearchServer, open_retriever
+    from agent_envs.retrieval import StaticRetriever, open_retriever
+    from agent_envs.serving.access import read_token
+    from agent_envs.serving.search import SearchServer
 
-    integer("--max-k", arguments.max_k, minimum=1)
+    def server_of(retriever: Retriever) -> SearchServer:
+        return SearchServer(
+            retriever, arguments.host, arguments.port, token=read_token(arguments.token_file), max_k=arguments.max_k,
+            max_requests=arguments.max_requests, seconds=arguments.request_timeout,
+        )  # fmt: skip
+
+    server_of(StaticRetriever({}))  # before an index of gigabytes is read
     retriever = open_retriever(arguments.index, progress=True)
     retriever.search("warm up", 1)
-    with SearchServer(retriever, arguments.host, arguments.port, max_k=arguments.max_k) as server:
+    allow_open_files()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with server_of(retriever) as server:
         print(f"serving {arguments.index} at {server.url}", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
+        stop.wait()
     return "stopped"

@@ -24,6 +24,7 @@ from agent_envs.recording.replies import (
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
 from agent_envs.serving.access import holds_token
+from agent_envs.serving.listener import read_body
 
 try:
     import aiohttp
@@ -79,7 +80,7 @@ class CallRecorder:
         if name is None:
             ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
             return error_reply(400, f"the request does not name its episode: {ways}")
-        body = _body(await request.read())
+        body = _body(await read_body(request))
         index = request.headers.get("X-Task-Index")
         if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
             raise ConfigError(f"X-Task-Index must be an integer of at least 0, got {index!r:.80}")
@@ -103,7 +104,7 @@ class CallRecorder:
         generates = request.method == "POST" and tail.split("/")[0] in _UNRECORDED
         if generates and _episode_name(request) is not None:
             return error_reply(404, f"only /v1/chat/completions is recorded, not /v1/{tail}: use chat completions")
-        data = await request.read()
+        data = await read_body(request)
         try:
             async with self._upstream.request(
                 request.method, tail, self._passed_on(request), params=request.query, data=data or None

@@ -17,8 +17,7 @@ from agent_envs.recording.replies import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
 from agent_envs.recording.verdict import EpisodeVerdict
-from agent_envs.serving.access import AccessError, check_access, check_binding
-from agent_envs.threads import LoopThread
+from agent_envs.serving.listener import BackgroundServer, Listener, read_body
 
 try:
     from aiohttp import web
@@ -33,7 +32,7 @@ _CLOSE_WAIT = 5.0
 _POLL = 0.2  # seconds between two looks of `wait`
 
 
-class RecordingServer:
+class RecordingServer(BackgroundServer):
     """Passes chat completions on to a server and records each as a step of the episode that the request names.
 
     It runs in a thread from ``start`` (or ``with``) to ``close``.
@@ -59,6 +58,8 @@ class RecordingServer:
         ConfigError: An argument does not fit, such as an address beyond this machine without a token.
     """
 
+    extra = "record"
+
     def __init__(
         self,
         upstream: str,
@@ -75,13 +76,15 @@ class RecordingServer:
         max_request: int = 64 << 20,
         keep_open: bool = False,
     ) -> None:
-        check_release("aiohttp", "3.11", "4", "record")
-        check_binding(host, token)
+        check_release("aiohttp", "3.11", "4", self.extra)
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds not in (None, math.inf):
                 number(name, seconds, above=0)
         integer("max_request", max_request, minimum=1)
-        self._host, self._port, self._token, self._max_request = host, port, token, max_request
+        self.listener = Listener(
+            host, port, token, _refusal, max_body=max_request, token_header="X-Record-Token", stalled_seconds=600.0
+        )
+        self._max_request = max_request
         self._timeout, self._keep_open = episode_timeout, keep_open
         self._upstream = Upstream(upstream, call_timeout, upstream_key)
         retokenizer = None
@@ -91,24 +94,21 @@ class RecordingServer:
             retokenizer = Retokenizer(tokenizer)
         self.store = EpisodeStore(folder, env_id)
         self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
-        self._thread: LoopThread | None = None
-        self._runner: web.AppRunner
         self._flushing: asyncio.Task[None]
         self._stopping = False
-        self.url = ""
-        """Address with its ``/v1``, once the server runs."""
 
-    def start(self) -> RecordingServer:
-        """Start listening; a ConfigError if the address cannot be used."""
-        thread = LoopThread("agent_envs-record")
+    @property
+    def url(self) -> str:
+        """The address of the server, with its ``/v1``."""
+        return f"{self.listener.url}/v1"
+
+    def start(self) -> None:
+        """Serve in a thread; a ConfigError if the address cannot be used."""
         try:
-            thread.submit(self._open()).result()
+            super().start()
         except BaseException:
-            thread.stop()
             self.store.close()
             raise
-        self._thread = thread
-        return self
 
     def wait(self) -> None:
         """Wait for `stop`."""
@@ -119,25 +119,15 @@ class RecordingServer:
         """Make `wait` return; safe in a signal's handler."""
         self._stopping = True
 
-    def close(self) -> None:
+    def close(self, grace: float = 5.0) -> None:
         """Give running calls some seconds, finish the open episodes (or keep them open), and stop."""
         self.stop()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.submit(self._shut_down()).result()
-            finally:
-                thread.stop()
+        super().close(grace)
         self.store.close()
 
-    def __enter__(self) -> RecordingServer:
-        return self.start()
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
-
-    async def _open(self) -> None:
-        app = web.Application(client_max_size=self._max_request, middlewares=[self._guard])
+    async def open(self) -> None:
+        """Start listening, on the running loop; a ConfigError if the address does not work."""
+        app = self.listener.application(self._with_errors)
         route = app.router
         route.add_get("/health", self._health)
         route.add_get("/episodes", self._list)
@@ -147,22 +137,18 @@ class RecordingServer:
             route.add_post(prefix + "/v1/chat/completions", self._calls.chat)
             route.add_route("*", prefix + "/v1/{tail:.*}", self._calls.other)
         await self._upstream.open()
-        # A client that leaves cancels its call, and with it the one to the model's server.
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_WAIT)
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._port, backlog=1024).start()
-        except (OSError, OverflowError) as e:
-            await self._runner.cleanup()
+            # A client that leaves cancels its call, and with it the one to the model's server.
+            await self.listener.open(app, handler_cancellation=True, shutdown_timeout=_CLOSE_WAIT)
+        except ConfigError:
             await self._upstream.close()
-            raise ConfigError(f"cannot listen on {self._host}:{self._port}: {e}") from e
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{host}:{self._runner.addresses[0][1]}/v1"
+            raise
         self._flushing = asyncio.create_task(self._finish_idle())
 
-    async def _shut_down(self) -> None:
+    async def shut_down(self, grace: float = _CLOSE_WAIT) -> None:
+        """Stop, and finish the open episodes unless they stay open."""
         self._flushing.cancel()
-        await self._runner.cleanup()
+        await self.listener.close()
         await self._upstream.close()
         if not self._keep_open:
             error = "the recorder was stopped before the episode's reward came"
@@ -189,18 +175,10 @@ class RecordingServer:
         except (OSError, DataError) as e:
             _log.error("episode %r stays open because it cannot be written: %s", episode.episode_id, e)
 
-    @web.middleware
-    async def _guard(self, request: Any, handler: Any) -> Any:
-        """Check the client's token, and turn errors into the form that OpenAI's clients read."""
+    async def _with_errors(self, request: Any, handler: Any) -> Any:
+        """Turn errors into the form that OpenAI's clients read."""
         try:
-            headers = request.headers
-            if self._token is not None and "X-Record-Token" in headers:
-                headers = {"Authorization": f"Bearer {headers['X-Record-Token']}"}
-            if request.path != "/health":
-                check_access(headers, self._token)
             return await handler(request)
-        except AccessError as e:
-            return error_reply(e.status, f"{e} (or X-Record-Token: TOKEN)" if e.status == 401 else str(e))
         except web.HTTPRequestEntityTooLarge:
             return error_reply(413, f"the request has more than {self._max_request} bytes")
         except web.HTTPException as e:
@@ -236,7 +214,7 @@ class RecordingServer:
     async def _reward(self, request: Any) -> Any:
         name = request.match_info["episode"]
         try:
-            body = json.loads(await request.read())
+            body = json.loads(await read_body(request))
         except (ValueError, RecursionError) as e:
             raise ConfigError(f"the request is not JSON: {e}") from e
         verdict = EpisodeVerdict.from_dict(body)
@@ -254,3 +232,7 @@ class RecordingServer:
         record = await asyncio.shield(asyncio.to_thread(self.store.finish, episode, verdict))
         result = {"reward": record.reward, "stop_reason": record.stop_reason.value}
         return web.json_response({"episode_id": name, "ended": True, "steps": len(record.steps), **result})
+
+
+def _refusal(status: int, message: str) -> web.StreamResponse:
+    return error_reply(status, f"{message} (or X-Record-Token: TOKEN)" if status == 401 else message)

@@ -37,7 +37,8 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     """Return the retriever for a source; the same one each time, until the source changes.
 
     Args:
-        source: "http://..." (a search server), the folder of an index (BM25 or Lucene), or a corpus: a .jsonl file or a
+        source: "http://..." (a search server, which gets the token in the environment variable AGENT_ENVS_SEARCH_TOKEN,
+            if there is one), the folder of an index (BM25 or Lucene), or a corpus: a .jsonl file or a
             folder of them. Every process indexes a corpus anew, in a temporary folder; build the index of a large one
             once with `agentr1 index`.
         progress: Whether to show a progress bar while a corpus is indexed.
@@ -48,7 +49,9 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     if "://" in text:
         if not text.startswith(("http://", "https://")):
             raise ConfigError(f"cannot open {text!r}: expected http://, https:// or a path")
-        return open_once(text, lambda: HTTPRetriever(text))
+        token = os.environ.get("AGENT_ENVS_SEARCH_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        return open_once((text, token), lambda: HTTPRetriever(text, headers=headers))
     try:
         path = Path(text).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""Access to a server: clients send a token, or the server is for this machine alone and not for web pages."""
+"""Who is answered by this package's servers: clients that send a token, or this machine alone and no web pages."""
 
 from __future__ import annotations
 
@@ -85,20 +85,22 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
 
     With a token, the request has to bring it: `Authorization: Bearer TOKEN`, or as the password of `Basic`, as clients
     send it for `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the danger is a web
-    page in a browser: the request's Host has to name this machine (that of a page whose name was pointed here does not)
-    and its Origin, if any, too. Otherwise it raises an AccessError.
+    page in a browser: the request's Host has to name this machine (that of a page whose name was pointed here does
+    not). With or without one, a page's Origin has to name this machine or the server: a browser adds the password that
+    it remembers to requests of any page. Otherwise it raises an AccessError.
 
     >>> check_access({"Host": "localhost:8000"}, None)
     >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")
     """
+    host = f"//{headers.get('Host', '')}"
     if token is not None:
         if not holds_token(headers.get("Authorization", ""), token):
             raise AccessError(401, "expected the server's token: Authorization: Bearer TOKEN")
-        return
-    if not _names_this_machine(f"//{headers.get('Host', '')}"):
+    elif not _names_this_machine(host):
         raise AccessError(403, "expected a Host of this machine, such as localhost; the server has no token")
     origin = headers.get("Origin")
-    if origin is not None and not _names_this_machine(origin):
+    own = {_host(host)} - {""} if token is not None else set()
+    if origin is not None and not _names_this_machine(origin) and _host(origin) not in own:
         raise AccessError(403, "requests from web pages of other machines are refused")
 
 
@@ -116,9 +118,16 @@ def holds_token(authorization: str, token: str) -> bool:
     return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
-def _names_this_machine(url: str) -> bool:
+def _host(url: str) -> str:
     try:
-        host = urlsplit(url).hostname or ""
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _names_this_machine(url: str) -> bool:
+    host = _host(url)
+    try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

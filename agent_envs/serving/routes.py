@@ -13,7 +13,7 @@ from typing import Any
 from agent_envs._version import __version__
 from agent_envs.checks import number
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, MissingExtraError
-from agent_envs.serving.access import AccessError, check_access
+from agent_envs.serving.listener import Listener, read_body
 from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, traceback_text
 from agent_envs.serving.served_env import environment_metadata, schemas
 from agent_envs.serving.session import Session
@@ -24,11 +24,10 @@ try:
 except ImportError as e:
     raise MissingExtraError("aiohttp", extra="serve") from e
 
-__all__ = ["application"]
+__all__ = ["application", "refusal"]
 
 _log = logging.getLogger(__name__)
 _MAX_UNANSWERED = 8  # messages of one client, which should wait for each answer
-_BODY_SECONDS = 30.0
 _FAREWELL_SECONDS = 3.0
 _HTTP_IDLE = 300.0  # seconds; nothing else shows that a client without a connection is gone
 _STATUS = {
@@ -44,10 +43,10 @@ _REFUSALS = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(sessions: Sessions, *, token: str | None, ping: float | None) -> web.Application:
-    """Return the application that serves sessions to clients with the token, with `ping` seconds between pings."""
-    routes = _Routes(sessions, token, ping)
-    app = web.Application(middlewares=[routes.guard], client_max_size=sessions.state.max_message)
+def application(sessions: Sessions, listener: Listener, ping: float | None) -> web.Application:
+    """Return the application that serves sessions, with `ping` seconds between pings."""
+    routes = _Routes(sessions, listener, ping)
+    app = listener.application(routes.with_errors)
     app.router.add_get("/", routes.overview)
     app.router.add_get("/health", routes.health)
     for name in ("", *sessions.envs):
@@ -74,20 +73,14 @@ class _HTTPError(Exception):
 class _Routes:
     """The handlers."""
 
-    def __init__(self, sessions: Sessions, token: str | None, ping: float | None) -> None:
-        self._sessions, self._token, self._ping = sessions, token, ping
+    def __init__(self, sessions: Sessions, listener: Listener, ping: float | None) -> None:
+        self._sessions, self._listener, self._ping = sessions, listener, ping
         self._by_id: dict[str, Session] = {}  # sessions of clients without a WebSocket
 
-    @web.middleware
-    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check the client's access, and turn every error into a JSON object."""
+    async def with_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn every error into a JSON object."""
         try:
-            if request.path != "/health":
-                check_access(request.headers, self._token)
             return await handler(request)
-        except AccessError as e:
-            headers = {"WWW-Authenticate": 'Bearer, Basic realm="agentr1"'} if e.status == 401 else {}
-            return _json({"detail": str(e)}, e.status, headers)
         except _HTTPError as e:
             headers = {"Retry-After": "1"} if e.status == 503 else {}
             return _json({"detail": e.data["message"], **e.data}, e.status, headers)
@@ -154,7 +147,7 @@ class _Routes:
             heartbeat=self._ping, max_msg_size=sessions.state.max_message, compress=False, timeout=1.0
         )
         await ws.prepare(request)
-        client = _WebSocketClient(sessions, ws, request.transport)
+        client = _WebSocketClient(sessions, self._listener, ws, request)
         client.session = sessions.enter(name, client_kwargs, client.end)
         try:
             await client.listen()
@@ -260,8 +253,8 @@ class _WebSocketClient:
 
     session: Session
 
-    def __init__(self, sessions: Sessions, ws: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
-        self._sessions, self._ws, self._transport = sessions, ws, transport
+    def __init__(self, sessions: Sessions, listener: Listener, ws: web.WebSocketResponse, request: web.Request) -> None:
+        self._sessions, self._listener, self._ws, self._request = sessions, listener, ws, request
         self._inbox: deque[str | bytes] = deque()
         self._answering: asyncio.Task[None] | None = None
 
@@ -299,6 +292,8 @@ class _WebSocketClient:
                     await ws.close()
                     return
                 await ws.send_str(answer.text)
+                if not self._inbox:
+                    self._listener.answered(self._request)
         except ConnectionError:
             pass  # the client is gone, as `listen` notices too
         finally:
@@ -319,8 +314,13 @@ class _WebSocketClient:
         except (ConnectionError, RuntimeError):
             pass
         except TimeoutError:
-            if self._transport is not None:
-                self._transport.abort()
+            if self._request.transport is not None:
+                self._request.transport.abort()
+
+
+def refusal(status: int, message: str) -> web.Response:
+    """Return the answer to a request that is not allowed."""
+    return _json({"detail": message}, status)
 
 
 def _refusal(code: str) -> _HTTPError:
@@ -329,11 +329,7 @@ def _refusal(code: str) -> _HTTPError:
 
 async def _body(request: web.Request) -> dict[str, Any]:
     """Return the JSON object in a request's body, an empty one if there is no body."""
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            raw = await request.read()
-    except TimeoutError as e:
-        raise web.HTTPRequestTimeout from e
+    raw = await read_body(request)
     body = decode(raw) if raw.strip() else {}
     if not isinstance(body, dict):
         raise ConfigError(f"expected a JSON object, got {type(body).__name__}")

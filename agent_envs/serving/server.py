@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from agent_envs.checks import integer, number
 from agent_envs.errors import ConfigError, check_release
-from agent_envs.serving.access import check_binding
+from agent_envs.serving.listener import BackgroundServer, Listener
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.state import ServerState
 from agent_envs.serving.workers import Sessions
-from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EnvServer"]
 
 
-class EnvServer:
+class EnvServer(BackgroundServer):
     """Serves environments to many clients at once, each with an episode of its own.
 
     Args:
@@ -74,8 +73,7 @@ class EnvServer:
                 number(name, seconds, above=0)
         if len({served_env.name for served_env in envs}) < len(envs):
             raise ConfigError("each environment can be served once; start another server for other arguments")
-        check_binding(host, token)
-        self.host, self.port = host, port
+        self.listener = Listener(host, port, token, _refusal, max_body=max_message)
         self.state = ServerState(max_episodes, max_message)
         self.sessions = Sessions(
             {served_env.name: served_env for served_env in envs},
@@ -84,71 +82,35 @@ class EnvServer:
             step_timeout=step_timeout,
             idle_timeout=idle_timeout,
         )
-        self._token, self._ping = token, ping
-        self._runner: web.AppRunner
-        self._thread: LoopThread | None = None
+        self._ping = ping if math.isfinite(ping) else None
 
     @property
-    def url(self) -> str:
-        """The address that the server listens on."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self.listener.port
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if an environment or the address does not work."""
         check_release("aiohttp", "3.11", "4", "serve")
-        from aiohttp import web
-
         from agent_envs.serving.routes import application
 
         await self.sessions.start()
-        app = application(self.sessions, token=self._token, ping=self._ping if math.isfinite(self._ping) else None)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=75.0,
-            max_line_size=MAX_ADDRESS,
+        await self.listener.open(
+            application(self.sessions, self.listener, self._ping),
+            shutdown_timeout=2.0, keepalive_timeout=75.0, max_line_size=MAX_ADDRESS,
         )  # fmt: skip
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
-        except (OSError, OverflowError) as e:
-            await self._runner.cleanup()
-            raise ConfigError(f"cannot listen on {self.host}:{self.port}: {e}") from e
-        self.port = self._runner.addresses[0][1]
         self.sessions.watch()
 
-    async def stop(self, grace: float = 30.0) -> None:
+    async def shut_down(self, grace: float = 30.0) -> None:
         """Stop: refuse connections and messages, give running steps `grace` seconds, close the episodes."""
         self.sessions.stopping = True
-        for site in list(self._runner.sites):
-            await site.stop()
+        self.listener.refuse()
         await self.sessions.finish(grace)
-        await self._runner.cleanup()
+        await self.listener.close()
         await self.sessions.close()
 
-    def start(self) -> None:
-        """Serve in a thread until `close`; a ConfigError as in `open`, or if the server is already running."""
-        if self._thread is not None:
-            raise ConfigError(f"the server is already running, at {self.url}")
-        thread = LoopThread("agent_envs-server")
-        try:
-            thread.submit(self.open()).result()
-        except BaseException:
-            thread.stop()
-            raise
-        self._thread = thread
 
-    def close(self, grace: float = 30.0) -> None:
-        """Stop the thread that `start` began; running steps get `grace` seconds."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.submit(self.stop(grace)).result()
-            finally:
-                thread.stop()
+def _refusal(status: int, message: str) -> web.StreamResponse:
+    from agent_envs.serving.routes import refusal
 
-    def __enter__(self) -> EnvServer:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    return refusal(status, message)

@@ -29,7 +29,7 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
 from agent_envs.parsers import PARSERS
-from agent_envs.retrieval import BM25Retriever, SearchServer, StaticRetriever
+from agent_envs.retrieval import BM25Retriever, StaticRetriever
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 
 HOTPOT, WIKI, MUSIQUE = "AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0"
@@ -296,8 +296,10 @@ def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path)
     )
     index = BM25Retriever.build(DOCUMENTS, tmp_path / "index")
     static = StaticRetriever({}, DOCUMENTS, default=["1", "2"])
+    pytest.importorskip("aiohttp")
+    from agent_envs.serving import SearchServer
+
     with SearchServer(index, port=0) as server:
-        server.start()
         sources: list[dict[str, Any]] = [
             {"corpus": str(passages)}, {"corpus": passages}, {"corpus": str(contents)},
             {"corpus": str(tmp_path / "index")}, {"retriever": str(tmp_path / "index")}, {"retriever": server.url},

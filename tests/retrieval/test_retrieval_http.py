@@ -21,11 +21,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.retrieval import BM25Retriever, HTTPRetriever, Retriever, SearchServer, StaticRetriever
+from agent_envs.retrieval import BM25Retriever, HTTPRetriever, Retriever, StaticRetriever
 
 ROWS = [
     {"id": "1", "title": "Paris", "text": "The capital of France."},
@@ -34,15 +35,21 @@ ROWS = [
 ]
 
 
+def serving(retriever, **settings):
+    pytest.importorskip("aiohttp")
+    from agent_envs.serving import SearchServer
+
+    return SearchServer(retriever, **{"port": 0, **settings})
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[SearchServer]:
-    with SearchServer(BM25Retriever.build(ROWS), port=0, max_k=50) as running:
-        running.start()
+def server() -> Iterator[Any]:
+    with serving(BM25Retriever.build(ROWS), max_k=50) as running:
         yield running
 
 
 def ask(server, method, path, body=None, headers=None):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.listener.port, timeout=10)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     connection.request(method, path, data, headers or {})
     response = connection.getresponse()
@@ -118,9 +125,11 @@ def test_bad_requests_are_answered(server, method, path, body, status):
 
 
 def test_bodies_without_a_length_or_too_large(server):
-    for head, status in (("", 411), ("Content-Length: 99999999999\r\n", 413), ("Content-Length: -1\r\n", 411)):
-        with socket.create_connection(server.server_address[:2], timeout=10) as raw:
-            raw.sendall(f"POST /search HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+    for head, status in (("", 400), ("Content-Length: -1\r\n", 400), (f"Content-Length: {17 << 20}\r\n", 413)):
+        with socket.create_connection(("127.0.0.1", server.listener.port), timeout=10) as raw:
+            raw.sendall(f"POST /search HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+            if status == 413:
+                raw.sendall(b" " * (17 << 20))
             assert f" {status} ".encode() in raw.recv(1000)
 
 
@@ -129,10 +138,8 @@ def test_a_broken_retriever_is_503_and_then_a_backend_error():
         def search_many(self, queries, k=10):
             raise BackendError("the index is gone")
 
-    with SearchServer(Broken({}), port=0) as broken:
-        broken.start()
-        with pytest.raises(BackendError, match="failed 2 times.*503.*the index is gone"):
-            HTTPRetriever(broken.url, retries=1, backoff=0.01).search("x")
+    with serving(Broken({})) as broken, pytest.raises(BackendError, match="failed 2 times.*503.*the index is gone"):
+        HTTPRetriever(broken.url, retries=1, backoff=0.01).search("x")
 
 
 @contextmanager
@@ -299,7 +306,7 @@ def test_bad_settings(server):
         with pytest.raises(ConfigError):
             HTTPRetriever("http://x", **setting)
     with pytest.raises(ConfigError, match="cannot listen"):
-        SearchServer(StaticRetriever({}), port=server.server_port)
+        serving(StaticRetriever({}), port=server.listener.port).start()
     with pytest.raises(ConfigError):
         HTTPRetriever(server.url).search("x", 0)
 

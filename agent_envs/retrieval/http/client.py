@@ -1,4 +1,4 @@
-"""A client of search servers in two formats: Search-R1's POST /retrieve, and POST /search. See the module `server`."""
+"""A client of search servers in two formats: Search-R1's POST /retrieve, and POST /search (`serving.search`)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,252 @@
+"""Serves a retriever over HTTP: POST /retrieve (as in Search-R1), GET and POST /search, GET /document/ID, GET /health.
+
+    POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}
+        -> {"result": [[{"document": row, "score": 1.5}, ...], ...]}, or the rows alone without return_scores
+    POST /search {"query": "...", "k": 3}, GET /search?query=...&k=3
+        -> {"results": [{"id": "...", "score": 1.5, "document": row}, ...]}
+    GET /health -> {"status": "ok", "documents": 994}
+
+A malformed request is answered with 400, one that is too much work with 413, one that finds the server busy or its
+retriever failing with 503, each with {"error": "..."}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
+from typing import Any
+
+from agent_envs.checks import integer, number
+from agent_envs.errors import AgentEnvsError, ConfigError, MissingExtraError
+from agent_envs.retrieval.corpus import row_contents
+from agent_envs.retrieval.retriever import Hit, Retriever
+from agent_envs.serving.listener import BackgroundServer, Listener, read_body
+from agent_envs.serving.protocol import traceback_text
+from agent_envs.threads import run_in_thread
+
+try:
+    from aiohttp import web
+except ImportError as e:
+    raise MissingExtraError("aiohttp", extra="serve") from e
+
+__all__ = ["SearchServer"]
+
+_log = logging.getLogger(__name__)
+_MAX_BODY = 16 << 20
+_MAX_QUERIES = 4096
+_MAX_CHARACTERS = 1 << 20  # of all queries of a request
+_TOGETHER = 64  # queries between two looks at the clock
+_WAITING = 4  # requests that may wait, for each that runs
+_DEFAULT_K = 3
+
+
+class _StatusError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class SearchServer(BackgroundServer):
+    """Serves a retriever from a thread, from `start` (or `with`) to `close`.
+
+    Args:
+        retriever, host: The retriever, and the address to listen on.
+        port: Port to listen on; 0 takes a free one, see `url`.
+        token: What clients have to send. Required if other machines can reach `host`.
+        max_k: The most results that a query may ask for.
+        max_requests: Requests that are worked on at once, each in a thread; four times as many may wait.
+        seconds: Time for the searches of one request.
+
+    >>> from agent_envs.retrieval import HTTPRetriever, StaticRetriever
+    >>> rows = [{"id": "p1", "text": "Paris is a city."}]
+    >>> with SearchServer(StaticRetriever({"Paris": ["p1"]}, rows), port=0) as server:
+    ...     HTTPRetriever(server.url).search("Paris")
+    [('p1', 1.0)]
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        token: str | None = None,
+        max_k: int = 1000,
+        max_requests: int = 64,
+        seconds: float = 30.0,
+    ) -> None:
+        self.retriever = retriever
+        self._max_k = integer("max_k", max_k, minimum=1)
+        self._max_requests = integer("max_requests", max_requests, minimum=1)
+        self._seconds = number("seconds", seconds, above=0)
+        self.listener = Listener(host, port, token, _refusal, max_body=_MAX_BODY)
+        self._waiting = 0
+
+    async def open(self) -> None:
+        """Start listening, on the running loop; a ConfigError if the address does not work."""
+        self._running = asyncio.Semaphore(self._max_requests)
+        app = self.listener.application(self._with_errors)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/search", self._get_search)
+        app.router.add_get("/document/{id:.*}", self._document)
+        app.router.add_post("/search", self._post_search)
+        app.router.add_post("/retrieve", self._retrieve)
+        await self.listener.open(app, handler_cancellation=True, shutdown_timeout=2.0, keepalive_timeout=60.0)
+
+    async def shut_down(self, grace: float = 2.0) -> None:
+        """Stop listening, and close the connections."""
+        await self.listener.close()
+
+    async def _with_errors(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except _StatusError as e:
+            return _refusal(e.status, str(e))
+        except web.HTTPNotFound:
+            expected = "/health, /search, /retrieve or /document/ID"
+            return _refusal(404, f"unknown path {request.path[:200]}; expected {expected}")
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(413, f"the request is larger than {_MAX_BODY >> 20} MB")
+        except web.HTTPException as e:
+            return _refusal(e.status, e.reason)
+        except ConfigError as e:
+            return _refusal(400, str(e))
+        except AgentEnvsError as e:
+            _log.error("%s: %s", request.path, e)
+            return _refusal(503, str(e))
+        except ConnectionError:
+            raise
+        except Exception as e:  # noqa: BLE001  a retriever may raise anything
+            _log.error(traceback_text("a request"))
+            return _refusal(500, f"{type(e).__name__} in the retriever; the server has logged it")
+
+    async def _health(self, request: web.Request) -> web.Response:
+        size = len(self.retriever) if isinstance(self.retriever, Sized) else None
+        return _json({"status": "ok"} if size is None else {"status": "ok", "documents": size})
+
+    async def _document(self, request: web.Request) -> web.Response:
+        def find() -> dict[str, Any]:
+            try:
+                return self.retriever.document(request.match_info["id"])
+            except ConfigError as e:
+                raise _StatusError(404, str(e)) from e
+
+        return _json(await self._in_thread(find))
+
+    async def _get_search(self, request: web.Request) -> web.Response:
+        params = request.query
+        query = params.get("query", params.get("q"))
+        k = params.get("k") or params.get("topk") or str(_DEFAULT_K)
+        if query is None:
+            raise ConfigError("expected /search?query=TEXT&k=NUMBER")
+        return await self._search(query, int(k) if k.isdecimal() and len(k) < 10 else k)
+
+    async def _post_search(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        query = body.get("query")
+        if not isinstance(query, str):
+            raise ConfigError(f"the query must be a string, got {type(query).__name__}")
+        return await self._search(query, body.get("k", body.get("topk", _DEFAULT_K)))
+
+    async def _search(self, query: str, k: object) -> web.Response:
+        (hits,) = await self._found([query], k, self.retriever.document)
+        return _json({"results": [{"id": doc_id, "score": score, "document": row} for doc_id, score, row in hits]})
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        queries, scores = body.get("queries"), body.get("return_scores", False)
+        if isinstance(queries, str):
+            queries = [queries]
+        if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+            raise ConfigError("'queries' must be a list of strings")
+
+        def row(doc_id: str) -> dict[str, Any]:
+            """Return a document with a string id and `contents`, as clients of /retrieve expect."""
+            found = self.retriever.document(doc_id)
+            return {**found, "id": doc_id, "contents": row_contents(found, doc_id)}
+
+        lists = await self._found(queries, body.get("topk") or _DEFAULT_K, row)
+        return _json({"result": [[{"document": d, "score": s} if scores else d for _, s, d in hits] for hits in lists]})
+
+    async def _found(
+        self, queries: list[str], k: object, document: Callable[[str], dict[str, Any]]
+    ) -> list[list[tuple[str, float, dict[str, Any]]]]:
+        """Return id, score and document of the best k results of each query."""
+        if len(queries) > _MAX_QUERIES:
+            raise _StatusError(413, f"more than {_MAX_QUERIES} queries in one request")
+        if sum(map(len, queries)) > _MAX_CHARACTERS:
+            raise _StatusError(413, f"the queries of one request have more than {_MAX_CHARACTERS} characters")
+        number_of_results = integer("the number of results", k, minimum=1, maximum=self._max_k)
+        abandoned = threading.Event()
+
+        def find() -> list[list[tuple[str, float, dict[str, Any]]]]:
+            end, lists = time.monotonic() + self._seconds, []
+            for some in _parts(queries):
+                if abandoned.is_set() or time.monotonic() > end:
+                    raise _StatusError(413, f"the searches take longer than {self._seconds:g} s: send fewer at once")
+                found: Sequence[Sequence[Hit]] = self.retriever.search_many(some, number_of_results)
+                lists += [[(doc_id, score, document(doc_id)) for doc_id, score in hits] for hits in found]
+            return lists
+
+        try:
+            return await self._in_thread(find)
+        finally:  # also when the client has gone
+            abandoned.set()
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        """Call a function in a thread, when fewer than the most requests are running."""
+        if self._running.locked() and self._waiting >= _WAITING * self._max_requests:
+            raise _StatusError(503, "too many requests are waiting; try again later")
+        self._waiting += 1
+        try:
+            await self._running.acquire()
+        finally:
+            self._waiting -= 1
+        call = asyncio.wrap_future(run_in_thread(function))
+        call.add_done_callback(self._done)  # not when the client goes: the thread still works then
+        return await asyncio.shield(call)
+
+    def _done(self, call: asyncio.Future[Any]) -> None:
+        self._running.release()
+        if not call.cancelled():
+            call.exception()
+
+
+def _parts(queries: list[str]) -> Iterator[list[str]]:
+    """Yield the queries in order, some at a time."""
+    part: list[str] = []
+    characters = 0
+    for query in queries:
+        part.append(query)
+        characters += len(query)
+        if len(part) == _TOGETHER or characters > _MAX_CHARACTERS // _TOGETHER:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await read_body(request))
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"the request is not JSON: {e}") from e
+    if not isinstance(body, dict):
+        raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
+    return body
+
+
+def _refusal(status: int, message: str) -> web.Response:
+    return _json({"error": message}, status, {"Retry-After": "1"} if status == 503 else None)
+
+
+def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=json.dumps(content).encode(), status=status, headers=headers, content_type="application/json"
+    )
