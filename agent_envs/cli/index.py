@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
+
+from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
 
@@ -37,19 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     """Build an index, or resume a build that was stopped, and report its size."""
-    out = Path(arguments.out)
+    out = Path(arguments.out).absolute()
+    if out.exists() and not arguments.force:
+        raise ConfigError(f"--out {arguments.out} already exists; choose another folder, or replace it with --force")
     if arguments.backend == "lucene":
         from agent_envs.retrieval import LuceneRetriever, read_corpus
 
         rows = read_corpus(arguments.source)
         lucene = LuceneRetriever.build(rows, out, arguments.k1, arguments.b, overwrite=arguments.force)
-        return f"{len(lucene)} documents in {out}"
+        return f"{len(lucene)} documents in {arguments.out}"
     from agent_envs.retrieval import BM25Retriever
 
-    if arguments.force:
-        shutil.rmtree(out.with_name(out.name + ".partial"), ignore_errors=True)
     index = BM25Retriever.build_from_file(
         arguments.source, out, arguments.k1, arguments.b, overwrite=arguments.force, progress=not arguments.quiet,
         processes=max(arguments.processes, 0), engine="numpy",
     )  # fmt: skip
-    return f"{len(index)} documents in {out}"
+    return f"{len(index)} documents in {arguments.out}"

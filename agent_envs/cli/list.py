@@ -67,11 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names", nargs="*", metavar="NAME",
         help="part of an id, or your own as module:ID (default: all of this package)",
     )  # fmt: skip
+    add("--env", action="append", default=[], metavar="ID", help="the same as NAME, spelled as in other commands")
     add("--json", action="store_true", help="print a JSON array instead")
 
 
 def run(arguments: argparse.Namespace) -> str:
-    rows = [describe(env_id) for env_id in _chosen(arguments.names)]
+    rows = [describe(env_id) for env_id in _chosen(arguments.names + arguments.env)]
     if arguments.json:
         return json.dumps(rows, indent=1)
     return "\n\n".join(map(_as_text, rows))

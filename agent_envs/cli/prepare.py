@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+
+from agent_envs.checks import choice
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    from agent_envs.datasets.prepare import prepare
+    from agent_envs.datasets.prepare import SOURCES, prepare
 
-    return str(prepare(arguments.task, arguments.source, arguments.out))
+    task = choice("task", arguments.task, SOURCES)
+    if arguments.source is None:  # said before anything that can fail
+        sys.stderr.write(
+            f"{task} comes from {SOURCES[task]}; if you have the files: agentr1 prepare {task} --from PATH\n"
+        )
+    return str(prepare(task, arguments.source, arguments.out))

@@ -27,13 +27,14 @@ from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.errors import BackendError, DataError, MissingExtraError
 
-__all__ = ["prepare_alfworld"]
+__all__ = ["RELEASES", "prepare_alfworld"]
 
+RELEASES = "https://github.com/alfworld/alfworld/releases"
 _FOLDER = "json_2.1.1"
 _MAX_BYTES = 64 << 20  # of one file; games have a few hundred thousand
 _OFFLINE = (
-    "Without a network, download json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from "
-    "https://github.com/alfworld/alfworld/releases on another machine, and pass their folder: "
+    f"Without a network, download json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from {RELEASES} on another machine, "
+    "and pass their folder: "
     "agentr1 prepare alfworld --from FOLDER"
 )
 

@@ -11,8 +11,9 @@ from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
 from agent_envs.errors import DataError
 from agent_envs.tasks import read_rows
 
-__all__ = ["prepare_gsm8k"]
+__all__ = ["HUB", "prepare_gsm8k"]
 
+HUB = "openai/gsm8k"
 OFFICIAL_SPLITS = ("train", "test", "validation")
 
 
@@ -39,7 +40,7 @@ def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path
 
 
 def _hub_splits() -> dict[str, list[tuple[Any, str]]]:
-    splits = fetch_splits("openai/gsm8k", "main", task="gsm8k")
+    splits = fetch_splits(HUB, "main", task="gsm8k")
     return {
         split: [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
         for split, rows in splits.items()

@@ -13,9 +13,9 @@ from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, rea
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
-__all__ = ["prepare_qa", "trainer_rows"]
+__all__ = ["HUB", "prepare_qa", "trainer_rows"]
 
-_HUB = {
+HUB = {
     "hotpotqa": ("hotpotqa/hotpot_qa", "distractor"),
     "2wiki": ("framolfese/2WikiMultihopQA", None),
     "musique": ("dgslibisey/MuSiQue", None),
@@ -55,7 +55,7 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         tasks: dict[str, list[QATask]] = {name: [] for name in splits}
         write_jsonl(folder / "passages.jsonl", passages_of(_collect(splits, tasks)))
         if not any(tasks.values()):
-            raise DataError(f"no row of {from_path or _HUB[dataset][0]} has an answer")
+            raise DataError(f"no row of {from_path or HUB[dataset][0]} has an answer")
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         (folder / "trainer").mkdir()
         for split, answered in tasks.items():
@@ -115,7 +115,7 @@ def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict
 
 
 def _hub_rows(dataset: str) -> dict[str, Iterable[QARow]]:
-    name, config = _HUB[dataset]
+    name, config = HUB[dataset]
     return {
         split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
         for split, rows in fetch_splits(name, config, task=dataset).items()

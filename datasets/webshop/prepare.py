@@ -15,7 +15,7 @@ from agent_envs.datasets.webshop.released_files import find_released
 from agent_envs.errors import DataError
 from agent_envs.files import replacing
 
-__all__ = ["RELEASED", "prepare_webshop"]
+__all__ = ["LINKS", "RELEASED", "prepare_webshop"]
 
 RELEASED = {
     "items_shuffle.json": "1A2whVgOO0euk5O13n2iYDM0bQRkkRduB",
@@ -23,6 +23,8 @@ RELEASED = {
     "items_human_ins.json": "14Kb5SPBk_jfdLZ_CDBNitW98QLDlKR5O",
 }
 """Names of the released files, and their ids on Google Drive as in the original's setup.sh."""
+
+LINKS = ", ".join(f"{name} (https://drive.google.com/uc?id={file_id})" for name, file_id in RELEASED.items())
 
 _URL = "https://drive.usercontent.google.com/download?id={}&export=download&confirm=t"
 _CHUNK = 1 << 20
@@ -71,8 +73,7 @@ def _fetch(name: str, file_id: str, path: Path) -> None:
                     raise OSError(f"only {file.tell()} of {length} bytes arrived")
     except (OSError, ValueError, http.client.HTTPException) as e:
         reason = e.reason if isinstance(e, urllib.error.URLError) else e
-        links = ", ".join(f"{n} (https://drive.google.com/uc?id={i})" for n, i in RELEASED.items())
         raise DataError(
-            f"could not download WebShop's {name} ({reason}). Download the released files {links} into one folder, "
+            f"could not download WebShop's {name} ({reason}). Download the released files {LINKS} into one folder, "
             "then run: agentr1 prepare webshop --from FOLDER"
         ) from e

@@ -11,7 +11,10 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,21 @@ def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsy
 def test_indices_that_name_no_tasks(indices: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", *ENV, "--policy", "expert", f"--indices={indices}"]) == 2
     assert "--indices " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["alfworld", "gsm8k", "hotpotqa", "2wiki", "musique", "papersearch"])
+def test_prepare_says_where_data_comes_from_before_it_needs_a_package(
+    task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", missing)
+    for package in ("pyarrow", "datasets"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert main(["prepare", task, "--out", str(tmp_path / "out")]) == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.match(rf"{task} comes from https://\S+; if you have the files: agentr1 prepare {task} --from PATH", first)
+    assert "is not installed" in last
+    assert main(["prepare", task, "--from", str(tmp_path / "nothing")]) == 2
+    assert "comes from" not in capsys.readouterr().err

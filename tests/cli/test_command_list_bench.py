@@ -56,6 +56,11 @@ def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch,
     assert set(list_command._USED) <= set(agent_envs.ENV_IDS)
 
 
+def test_an_id_may_be_spelled_as_in_other_commands(said):
+    assert said("list", "--env", "AgentR1/GSM8K-v0") == said("list", "AgentR1/GSM8K-v0")
+    assert "Did you mean 'AgentR1/GSM8K-v0'" in said("list", "--env", "AgentR1/GSM9K-v0", expected=2)
+
+
 def test_other_ids_and_words_that_are_in_none(said):
     text = said("list", "FrozenLake-v1", "webshop")
     assert text.startswith("FrozenLake-v1\n") and "AgentR1/WebShop-v0" in text and text.count("  data") == 1

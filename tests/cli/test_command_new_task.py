@@ -10,6 +10,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,9 @@ def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, vari
         ".gitignore", "README.md", "docs/night_shop.md", "night_shop/__init__.py", "night_shop/dataset.py",
         "night_shop/env.py", "pyproject.toml", "tests/test_night_shop.py",
     }  # fmt: skip
+    for page in folder.rglob("*.md"):
+        for label, target in re.findall(r"\[([^]]+)\]\(([^)]+)\)", page.read_text()):
+            assert label == target and (page.parent / target).is_file()
     assert " passed" in _run(folder, "pytest", "-q", "-p", "no:cacheprovider")
     if variant:  # which files there are makes no difference to the trainer
         assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")

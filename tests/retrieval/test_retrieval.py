@@ -453,17 +453,36 @@ def test_open_retriever_is_shared(tmp_path):
         LuceneRetriever.open(tmp_path / "lucene")
 
 
-def test_command_line(tmp_path, capsys):
+def test_command_line(tmp_path, capsys, monkeypatch):
     write_rows(tmp_path / "rows.jsonl", ROWS)
     arguments = ["index", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "index"), "--quiet"]
     assert main(arguments) == 0
     assert "4 documents" in capsys.readouterr().out
     assert main(arguments) == 2
-    assert "already exists" in capsys.readouterr().err
+    assert "already exists; choose another folder, or replace it with --force" in capsys.readouterr().err
     assert main([*arguments, "--force", "--k1", "1.2", "--b", "0.75"]) == 0
     assert BM25Retriever.open(tmp_path / "index").k1 == 1.2
+    monkeypatch.chdir(tmp_path / "index")
+    assert main([*arguments[:3], ".", "--force", "--quiet"]) == 0
+    assert BM25Retriever.open(tmp_path / "index").k1 == 0.9
     assert main(["index", str(tmp_path / "missing"), "--out", str(tmp_path / "other")]) == 2
     assert main(["serve-search", str(tmp_path / "missing")]) == 2
+
+
+def test_a_forced_build_leaves_the_work_of_another_alone(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    arguments = ["index", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "index"), "--quiet", "--force"]
+    with new_folder(tmp_path / "index") as folder:
+        (folder / "begun").write_text("x")
+        assert main(arguments) == 1
+        assert "another process is building" in capsys.readouterr().err
+        assert (folder / "begun").exists()
+    assert main(arguments) == 2 and "is not an index" in capsys.readouterr().err
+    (tmp_path / "index" / "begun").unlink()
+    (tmp_path / "index").rename(tmp_path / "index.partial")
+    (tmp_path / "index.partial" / "left").write_text("from a build that was killed")
+    assert main(arguments) == 0
+    assert not (tmp_path / "index.partial").exists() and not (tmp_path / "index" / "left").exists()
 
 
 def letters(texts):

@@ -169,7 +169,7 @@ class BM25Retriever(Shared):
         processes: int = 2,
         engine: str = "auto",
     ) -> BM25Retriever:
-        """Index a .jsonl file or a folder of them. An interrupted build resumes where it stopped.
+        """Index a .jsonl file or a folder of them. An interrupted build resumes where it stopped, unless `overwrite`.
 
         A corpus that is not small is indexed by helper `processes`; BackendError if one fails. The other arguments and
         errors are those of `build`.
@@ -179,7 +179,7 @@ class BM25Retriever(Shared):
         if sum(size for _, size, _ in files) < _SMALL_CORPUS:
             processes = 0  # it would take as long to start them
         with (
-            new_folder(Path(path), overwrite=overwrite, resume=True) as folder,
+            new_folder(Path(path), overwrite=overwrite, resume=not overwrite) as folder,
             closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder,
         ):
             builder.add_all(read_lines(source, skip=builder.documents), progress=progress)
