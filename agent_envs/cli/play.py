@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
 You see what a policy sees: the instructions, the observation and the available actions. A number takes one of them (you
-are asked for a tool's arguments, or give them at once: "1 12*7"); any other line is your action, word for word.
+are asked for a tool's arguments, or give them at once: "1 12*7"); other lines are your actions, word for word.
 
   /expert  show the expert's action      /undo     take back the last action      /history  show the actions so far
   /new     draw another task             /restart  start this task again          /help     list all commands

@@ -42,6 +42,8 @@ COMMANDS = {
 }
 """The commands, which start with a slash; unambiguous abbreviations work."""
 
+_MEANT = {"?": "help", "hint": "expert", "exit": "quit", **{name: name for name in COMMANDS}}
+"""Words that a person writes for a command; none is an action unless the environment lists it."""
 _SHOWN = 8000  # characters of an observation that are shown at once
 _OVER = "The episode is over: /undo, /restart, /new, /task N or /quit."
 
@@ -116,7 +118,11 @@ class PlaySession:
         if not text:
             self._show_choices()
         elif not text.startswith("/"):
-            self._choose(line)
+            meant = _MEANT.get(text.lower())
+            if meant is None or any(choice.label == text for choice in self._choices):
+                self._choose(line)
+            else:
+                show(f"/{meant}: {COMMANDS[meant]}\n/say {text}: take this as your action")
         else:
             name, _, rest = text[1:].partition(" ")
             matching = [known for known in COMMANDS if known.startswith(name)] if name else ["help"]
@@ -135,6 +141,9 @@ class PlaySession:
         number, _, rest = line.strip().partition(" ")
         chosen = _number(number) - 1
         choice = self._choices[chosen] if 0 <= chosen < len(self._choices) else None
+        if choice is None and self._choices and number.removeprefix("-").isdecimal():
+            show(f"The list goes from 1 to {len(self._choices)}; /say {line.strip()} takes this as your action.")
+            return
         if choice is None or (rest and not choice.arguments):
             self._act(line)
             return
@@ -338,7 +347,7 @@ class PlaySession:
 def _show_help() -> None:
     width = max(map(len, COMMANDS)) + 3
     show("\n".join(f"{'/' + name:<{width}}{about}" for name, about in sorted(COMMANDS.items())))
-    show("A number takes an action from the list; any other line is your action, word for word.")
+    show("A number takes an action from the list; a line that is no command's name is your action, word for word.")
     show("A line that ends in a backslash continues on the next.")
 
 

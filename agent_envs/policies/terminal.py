@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from agent_envs.messages import ToolSpec
 from agent_envs.text import plain
 
-__all__ = ["read_text", "show", "tolerant_streams", "tool_lines"]
+__all__ = ["in_width", "read_text", "show", "tolerant_streams", "tool_lines"]
 
 
 def show(text: str) -> None:
-    """Write untrusted text to standard output, with a line break."""
-    sys.stdout.write(plain(text) + "\n")
+    """Write untrusted text to standard output, with a line break; a terminal's lines are broken between words."""
+    sys.stdout.write(_fitted(plain(text)) + "\n")
     sys.stdout.flush()
+
+
+def _fitted(text: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    return in_width(text, shutil.get_terminal_size().columns)
+
+
+def in_width(text: str, width: int) -> str:
+    """Break lines that are longer than `width` between words; the parts keep the indentation.
+
+    >>> print(in_width("  one two  three\\nfour", 9))
+      one two
+      three
+    four
+    """
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if len(line) > width:
+            indent = line[: min(len(line) - len(line.lstrip()), width // 2)]
+            lines[place] = textwrap.fill(
+                line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+    return "\n".join(lines)
 
 
 def tolerant_streams() -> None:
@@ -34,6 +60,9 @@ def read_text(prompt: str) -> str:
     Raises:
         EOFError: The input has ended.
     """
+    above, _, prompt = _fitted(prompt).rpartition("\n")
+    if above:
+        show(above)
     lines = [_read_line(prompt)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]

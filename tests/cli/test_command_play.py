@@ -120,7 +120,23 @@ def test_numbers_of_any_length_are_words_where_they_are_no_number(play):
     long = "1" * 5000
     said = play(f"/undo {long}", f"/task {long}", "/undo -1", f"1 {long}", long)
     assert said.count("There is nothing to take back.") == 2 and said.count("/task takes the number") == 1
-    assert "The episode is over" in said
+    assert "over" not in said and "The list goes from 1 to 1; /say 111" in said
+
+
+@pytest.mark.parametrize("env_id", [TOOL, "AgentR1/ALFWorld-v0", "AgentR1/WebShop-v0"])
+def test_what_is_no_choice_is_asked_again_and_costs_no_step(env_id, play):
+    said = play(
+        "0", "99", "-1", "99 12*7", "?", "hint", " Hint ", "undo", "exit", "/history", "/say 99", "/undo", env=env_id
+    )
+    assert said.count("The list goes from 1 to ") == 4 and "/say 99 12*7 takes this as your action." in said
+    assert said.count("/help: list these commands") == 1 and said.count("/expert: show the expert's next action") == 2
+    assert "/undo: take back" in said and "/quit: leave" in said and "There are no actions yet." in said
+    assert [int(n) for n in re.findall(r"^(\d+)> /", said, re.MULTILINE)][:2] == [1, 1]
+
+
+def test_words_that_an_environment_offers_are_actions(play):
+    assert "  1    0.000  help" in play("help", "/history", env="AgentR1/ALFWorld-v0")
+    assert "The answer was read as 99." in play("99", env="AgentR1/GSM8K-v0")  # which has no list
 
 
 def test_undo_plays_again_where_there_are_no_snapshots(play):
@@ -223,12 +239,13 @@ def _own_terminal():
 class Terminal:
     """A command at a terminal of its own."""
 
-    def __init__(self, *options, path=sys.path):
+    def __init__(self, *options, path=sys.path, columns=80):
         self.screen, slave = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "agent_envs.cli", "play", *options],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True,
-            preexec_fn=_own_terminal, env={**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(path)},
+            preexec_fn=_own_terminal,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "PYTHONPATH": os.pathsep.join(path)},
         )  # fmt: skip
         os.close(slave)
         self.said = ""
@@ -284,6 +301,20 @@ def test_at_a_terminal_keys_are_edited_completed_and_interrupted(tmp_path):
     assert "\x1b[31m" not in terminal.said and "\\x1b[31mred" in terminal.said
     (episode,) = read_episodes(path)
     assert episode.stop_reason is StopReason.CUT and len(episode.steps) == 1
+
+
+def test_no_word_is_broken_at_the_edge_of_a_terminal():
+    terminal = Terminal("--env", TOOL, "--seed", "0", columns=40)
+    terminal.until("1> ").keys("1\n").until("expression (").keys("1+1\n").until("2> ").keys("\x04")
+    assert terminal.end() == 0
+    lines = terminal.said.replace("\r", "").split("\n")
+    assert max(map(len, lines)) <= 40
+    env = gym.make(TOOL)
+    question, _ = env.reset(seed=0)
+    about = env.unwrapped.tools[0]["function"]["parameters"]["properties"]["expression"]["description"]
+    words = " ".join(terminal.said.split())
+    for text in (question, env.unwrapped.instructions, about):
+        assert " ".join(text.split()) in words
 
 
 def test_ctrl_d_leaves_a_terminal():
