@@ -23,17 +23,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
-    "argument_names", "boolean", "checked_init", "choice", "integer", "json_object", "load_function",
+    "CheckedArguments", "argument_names", "boolean", "choice", "integer", "json_object", "load_function",
     "naming_arguments", "number", "path_suffix", "shown", "string",
 ]  # fmt: skip
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., None])
 
 _REFUSAL = re.compile(r"got (?:an unexpected|multiple values for) keyword argument '(\w+)'")
 
@@ -193,15 +192,24 @@ def naming_arguments(name: str, taker: Callable[..., Any], given: Collection[str
         raise ConfigError(f"{name} does not take {found[1]!r}.{names}") from e
 
 
-def checked_init(init: F) -> F:
-    """Return a constructor that refuses unknown keyword arguments as `naming_arguments` does."""
+class CheckedArguments:
+    """Base of classes whose constructors refuse unknown keyword arguments as `naming_arguments` does."""
 
-    @functools.wraps(init)
-    def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
-        with naming_arguments(type(self).__name__, type(self), kwargs):
-            init(self, *args, **kwargs)
+    settled_arguments: ClassVar[tuple[str, ...]] = ()
+    """Arguments of its base classes that a subclass sets itself and does not take."""
 
-    return checked  # type: ignore[return-value]
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        init = vars(cls).get("__init__")
+        if init is None:
+            return
+
+        @functools.wraps(init)
+        def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
+            with naming_arguments(type(self).__name__, type(self), kwargs):
+                init(self, *args, **kwargs)
+
+        cls.__init__ = checked  # type: ignore[assignment,method-assign]
 
 
 def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import checked_init, choice, shown, string
+from agent_envs.checks import CheckedArguments, choice, shown, string
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.spaces import UnicodeText
@@ -62,7 +62,7 @@ class Snapshot:
     """The task, if it is the user's own question and so in no split."""
 
 
-class TextEnv(gym.Env[str, str]):
+class TextEnv(gym.Env[str, str], CheckedArguments):
     """A task whose observations and actions are text.
 
     A subclass defines where tasks come from (``open_tasks``), how an episode starts (``begin``) and what an action does
@@ -87,17 +87,8 @@ class TextEnv(gym.Env[str, str]):
     prompt_templates: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
     """Functions that turn a `PromptView` into a prompt, by name and the default first; `RebuildPrompt` uses them."""
 
-    settled_arguments: ClassVar[tuple[str, ...]] = ()
-    """Arguments of its base classes that a subclass sets itself and does not take."""
-
     _spec: EnvSpec | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = checked_init(cls.__init__)  # type: ignore[method-assign]
-
-    @checked_init
     def __init__(
         self,
         *,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from agent_envs.checks import checked_init
+from agent_envs.checks import CheckedArguments
 from agent_envs.errors import ConfigError
 from agent_envs.layers import layers
 from agent_envs.spaces import MessagesSpace, UnicodeText
@@ -45,7 +45,7 @@ class Place(enum.IntEnum):
     """Watches what passes."""
 
 
-class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, CheckedArguments):
     """Base of the wrappers of this package: each declares its place, and is refused in a wrong one.
 
     Args:
@@ -62,11 +62,6 @@ class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Whether a stack may have several of them."""
     selects_history: ClassVar[bool] = False
     """Whether it decides which earlier steps are shown: a stack may have one wrapper that does."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = checked_init(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
         _check_order(env, type(self))
