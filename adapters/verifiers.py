@@ -23,6 +23,7 @@ from agent_envs.episodes.record import to_json_types
 from agent_envs.errors import BackendError, MissingExtraError, check_release
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.prompts.conversation import Conversation
+from agent_envs.rewards import total
 from agent_envs.wrapping.specs import make_text_env
 
 try:
@@ -95,7 +96,7 @@ class _EpisodeRubric(vf.Rubric):
         )
 
     async def episode_return(self, state: vf.State) -> float:
-        return float(sum(step["reward"] for step in state["env_steps"]))
+        return total(step["reward"] for step in state["env_steps"])
 
     async def success(self, state: vf.State) -> float:
         return float(_last_info(state).get("success", False))
@@ -237,9 +238,9 @@ def _dataset(maker: _Maker, split: str, count: int) -> Callable[[], Any]:
 
         env = maker.make(split)
         try:
-            total = env.get_wrapper_attr("num_tasks")
+            tasks = env.get_wrapper_attr("num_tasks")
             rows = []
-            for index in range(total if count < 0 else min(count, total)):
+            for index in range(tasks if count < 0 else min(count, tasks)):
                 observation, info = maker.reset(env, index)
                 prompt = maker.conversation(env).observe(observation, info).new
                 rows.append({"prompt": prompt, "answer": "", "info": json.dumps({"split": split, "index": index})})

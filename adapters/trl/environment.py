@@ -15,6 +15,7 @@ import gymnasium as gym
 from agent_envs.adapters.tool_methods import CallableSpec, tool_method
 from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.errors import ConfigError
+from agent_envs.rewards import total
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "episode_reward"]
@@ -184,7 +185,7 @@ def episode_reward(
         for environment, completion in zip(environments, completions, strict=True):
             _finish(environment, completion)
         records = [environment.record for environment in environments]
-        rewards = [None if record.error else float(sum(record.rewards)) for record in records]
+        rewards = [None if record.error else total(record.rewards) for record in records]
         solved = [bool(record.info.get("success", False)) for record in records]
     elif episode_return is not None:
         rewards = [None if r is None else float(r) for r in episode_return]

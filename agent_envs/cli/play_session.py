@@ -21,6 +21,7 @@ from agent_envs.files import JSONLines
 from agent_envs.messages import latest_words, observation_text
 from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.registration import env_name
+from agent_envs.rewards import total
 from agent_envs.text import plain
 
 __all__ = ["COMMANDS", "PlaySession"]
@@ -324,11 +325,11 @@ class PlaySession:
             show(f"[{'; '.join(notes)}]")
 
     def _show_end(self, step: Step) -> None:
-        total = sum(turn.step.reward for turn in self._turns)
+        earned = total(turn.step.reward for turn in self._turns)
         solved = "solved" if step.info.get("success") else "not solved"
         limit = "" if step.terminated else ", the step limit is reached"
         steps = "1 step" if len(self._turns) == 1 else f"{len(self._turns)} steps"
-        show(f"The episode is over after {steps}: {solved}{limit}. Return {total:g}.")
+        show(f"The episode is over after {steps}: {solved}{limit}. Return {earned:g}.")
         show("/undo, /restart, /new, /task N or /quit")
 
     def _show_choices(self, most: int = 60) -> None:

@@ -23,6 +23,7 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
+from agent_envs.rewards import total
 
 __all__ = ["MEASURES", "Configuration", "Measure", "Run", "Spread", "correlation", "group_runs", "read_run", "spread"]
 
@@ -149,7 +150,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             steps = record["steps"]
             try:
                 success = bool(steps[-1]["info"].get("success", False)) if steps else False
-                reward = float(sum(step["reward"] for step in steps))
+                reward = total(step["reward"] for step in steps)
                 sampled = sum(len(step.get("response_ids") or ()) for step in steps)
                 written = sum(len(step["action"]) for step in steps)
             except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
@@ -163,7 +164,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             curves = run.curves.setdefault("held-out" if held_out else "training", {})
             for name in ("success", "reward", "turns"):
                 part = run.episodes[name][begin:]
-                curves.setdefault(name, []).append((int(named["step"]), sum(part) / len(part)))
+                curves.setdefault(name, []).append((int(named["step"]), total(part) / len(part)))
     run.in_tokens = any(tokens)
     run.episodes["length"] = tokens if run.in_tokens else characters
     if without_metrics and not characters:

@@ -11,6 +11,7 @@ from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correla
 from agent_envs.episodes.statistics import Interval, mean, share
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import replacing
+from agent_envs.rewards import total
 
 __all__ = ["FORMATS", "draw_configurations", "from_zero", "new_figure", "plain", "save", "whole_steps"]
 
@@ -185,7 +186,7 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
     >>> _smoothed([0.0, 1.0, 2.0], 2)
     [0.0, 0.5, 1.5]
     """
-    return [sum(part) / len(part) for part in (values[max(0, i + 1 - width) : i + 1] for i in range(len(values)))]
+    return [total(part) / len(part) for part in (values[max(0, i + 1 - width) : i + 1] for i in range(len(values)))]
 
 
 def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> bool:
@@ -194,7 +195,7 @@ def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number
     runs = [run.episodes[measure.name] for run in configuration.runs if run.episodes[measure.name]]
     if not runs:
         return False
-    each = [sum(values) / len(values) for values in runs]
+    each = [total(values) / len(values) for values in runs]
     if len(runs) > 1:
         found = mean(each)
         axes.plot([number + 0.12] * len(each), each, ".", color=color, alpha=0.6)

@@ -24,6 +24,7 @@ from agent_envs.files import replacing
 from agent_envs.messages import ToolCall
 from agent_envs.parsers.detect import parse_recorded
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.rewards import total
 
 __all__ = ["write_view"]
 
@@ -133,7 +134,7 @@ def _shown(record: Mapping[str, Any], decode: Any) -> dict[str, Any]:
         "task": str(record["reset_info"].get("task_id", record["index"])),
         "family": str(last.get("task_family", "")),
         "seed": None if record["seed"] is None else str(record["seed"]),
-        "return": float(sum(step["reward"] for step in steps)),
+        "return": total(step["reward"] for step in steps),
         "score": float(last.get("score", 0.0)),
         "success": int(bool(last.get("success", False))),
         "stop": str(record["stop_reason"]),

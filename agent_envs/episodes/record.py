@@ -15,6 +15,7 @@ import numpy as np
 from agent_envs.errors import DataError
 from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec, latest_words, observation_text
+from agent_envs.rewards import total
 
 __all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
 
@@ -135,7 +136,7 @@ class Episode:
     @property
     def reward(self) -> float:
         """The sum of the steps' rewards (undiscounted return)."""
-        return float(sum(step.reward for step in self.steps))
+        return total(step.reward for step in self.steps)
 
     @property
     def success(self) -> bool:

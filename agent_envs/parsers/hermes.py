@@ -9,11 +9,10 @@ Format: https://github.com/NousResearch/Hermes-Function-Calling; Qwen2.5 and Qwe
 
 from __future__ import annotations
 
-import json
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, too_many, written_json
+from agent_envs.parsers.json_calls import MAX_CALLS, check_call, load_json, read_json, too_many, written_json
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
@@ -21,7 +20,6 @@ __all__ = ["HermesParser"]
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"\s*")
-_DECODER = json.JSONDecoder()
 
 
 class HermesParser(ReasoningParser):
@@ -72,8 +70,8 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
     if json_start < 0 or text[begin:json_start].strip():
         json_start = _SPACE.match(text, begin).end()  # type: ignore[union-attr]
     try:
-        value, json_end = _DECODER.raw_decode(text, json_start)
-    except (ValueError, RecursionError):
+        value, json_end = read_json(text, json_start)
+    except ValueError:
         pass
     else:
         end = text.find(_CLOSE, json_end)
@@ -85,8 +83,8 @@ def _read_call(text: str, start: int) -> tuple[ToolCall | ParseFailure, int]:
         return ParseFailure(f"{_OPEN} is not closed: expected {_CLOSE}", text[start:end]), end
     body = text[begin:end]
     try:
-        json.loads(body)
+        load_json(body)
         reason = "something follows the object"
-    except (ValueError, RecursionError) as e:
-        reason = "nested too deeply" if isinstance(e, RecursionError) else str(e)
+    except ValueError as e:
+        reason = str(e)
     return ParseFailure(f"the tool call is not valid JSON: {reason}", body), end + len(_CLOSE)

@@ -12,8 +12,10 @@ from agent_envs.parsers.parser import ParsedAction
 
 __all__ = [
     "MAX_CALLS",
+    "MAX_DEPTH",
     "argument_types",
     "check_call",
+    "load_json",
     "no_calls",
     "read_json",
     "scan_calls",
@@ -26,7 +28,11 @@ __all__ = [
 MAX_CALLS = 100
 """Maximum number of calls parsed in a text; the rest is one failure, so that parsing takes linear time."""
 
+MAX_DEPTH = 100
+"""Maximum depth of arrays and objects within each other. Python's own limit differs from release to release."""
+
 _DECODER = json.JSONDecoder()
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)  # strings as a whole, and brackets outside of them
 _SPACES = " \t\r\n"
 
 
@@ -40,11 +46,34 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
         start += 1
     try:
         value, end = _DECODER.raw_decode(text, start)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    except (ValueError, RecursionError) as e:
+        if isinstance(e, RecursionError) or _too_deep(text, start, getattr(e, "pos", len(text))):
+            raise ValueError("nested too deeply") from None
+        raise
+    if _too_deep(text, start, end):
+        raise ValueError("nested too deeply")
     while end < len(text) and text[end] in _SPACES:
         end += 1
     return value, end
+
+
+def load_json(text: str) -> Any:
+    """Return the value of a text that is JSON and nothing else. Raises ValueError as `read_json` does."""
+    value, end = read_json(text, 0)
+    if end < len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return value
+
+
+def _too_deep(text: str, start: int, end: int) -> bool:
+    if end - start <= MAX_DEPTH or text.count("[", start, end) + text.count("{", start, end) <= MAX_DEPTH:
+        return False
+    depth = 0
+    for mark in _MARKS.finditer(text, start, end):
+        depth += (mark[0] in "[{") - (mark[0] in "]}")
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def scan_calls(
@@ -93,8 +122,8 @@ def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | Pa
     arguments = value[key] if key in value else value.get("parameters" if key == "arguments" else "arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = load_json(arguments)
+        except ValueError:
             return ParseFailure(f"the {key} are a string that is not valid JSON: expected an object", raw)
     if not isinstance(arguments, dict):
         return ParseFailure(f"the {key} must be a JSON object, got {_kind(arguments)}", raw)
@@ -139,8 +168,8 @@ def typed_argument(text: str, schema: Mapping[str, Any] | None) -> Any:
     if schema is not None and schema.get("type") == "string":
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return load_json(text)
+    except ValueError:
         return text
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_envs.errors import PromptError
+from agent_envs.parsers.json_calls import load_json
 from agent_envs.policies.tokens import load_tokenizer
 
 __all__ = ["Retokenizer"]
@@ -87,6 +87,6 @@ def _call(call: Any) -> Any:
     if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        return {**call, "function": {**function, "arguments": json.loads(function["arguments"] or "{}")}}
+        return {**call, "function": {**function, "arguments": load_json(function["arguments"] or "{}")}}
     except ValueError:
         return call

@@ -12,6 +12,7 @@ from typing import Any
 from agent_envs.checks import boolean, number, string
 from agent_envs.episodes.record import Step, StopReason
 from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.rewards import total
 
 __all__ = ["EpisodeVerdict"]
 
@@ -94,9 +95,9 @@ class EpisodeVerdict:
         if not steps:
             return ()
         steps = [dataclasses.replace(step, reward=value) for step, value in zip(steps, values, strict=True)]
-        total = sum(values)
-        success = total > 0 if self.success is None else self.success
-        score = total if self.score is None else self.score
+        earned = total(values)
+        success = earned > 0 if self.success is None else self.success
+        score = earned if self.score is None else self.score
         terminated = self.stop_reason is StopReason.TERMINATED
         info = {**steps[-1].info, "success": success, "score": score, **self.info}
         last = dataclasses.replace(steps[-1], terminated=terminated, truncated=not terminated, info=info)

@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
+from agent_envs.rewards import total
 from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
 
@@ -72,7 +73,7 @@ def make_goals(
             goals += [synthetic_goal(product, n, ceiling) for n in range(count)]
     if not human:
         counts = Counter(attribute for goal in goals for attribute in goal.attributes)
-        goals = [replace(g, weight=sum(1.0 / counts[a] for a in g.attributes) / len(g.attributes)) for g in goals]
+        goals = [replace(g, weight=total(1.0 / counts[a] for a in g.attributes) / len(g.attributes)) for g in goals]
     shuffle_goals(goals)
     return goals
 

@@ -9,6 +9,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -48,10 +49,12 @@ def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, vari
         for label, target in re.findall(r"\[([^]]+)\]\(([^)]+)\)", page.read_text()):
             assert label == target and (page.parent / target).is_file()
     assert " passed" in _run(folder, "pytest", "-q", "-p", "no:cacheprovider")
-    if variant:  # which files there are makes no difference to the trainer
-        assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
     _run(folder, "ruff", "check", "--no-cache", ".")
     _run(folder, "ruff", "format", "--no-cache", "--check", ".")
+    if variant:  # which files there are makes no difference to the trainer
+        if importlib.util.find_spec("verl") is None:
+            pytest.skip("agentr1 train needs verl")
+        assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
     assert not list(tmp_path.glob(".*")), "nothing temporary is left"
 
 

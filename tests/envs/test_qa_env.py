@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import pickle
 import threading
@@ -315,6 +316,7 @@ def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path)
 
 
 @pytest.mark.lucene
+@pytest.mark.skipif(importlib.util.find_spec("pyserini") is None, reason="pyserini is not installed: make lucene")
 def test_lucene_searches_the_same_corpora(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     passages = tmp_path / "passages.jsonl"

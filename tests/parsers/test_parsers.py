@@ -6,6 +6,7 @@ Behaviours pinned here:
 3. A malformed call is a failure with a reason, beside the calls that could be read.
 4. Any text is read in time in proportion to its length.
 5. Reasoning is told apart in the same way in every format, and a tag within a call's string is part of the string.
+6. JSON has the same maximum depth in every release of Python.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers import PARSERS, Parser, get_parser
+from agent_envs.parsers.json_calls import MAX_DEPTH, load_json
 
 GENERAL = sorted(set(PARSERS) - {"react", "search_r1", "fenced_python"})
 BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -264,3 +266,18 @@ def test_strings_that_look_like_numbers_stay_strings() -> None:
     for name in ("glm", "qwen_coder"):
         parser = _parser(name, call)
         assert _read(parser, parser.format(call)) == [("call", call.arguments)]
+
+
+def test_json_is_nested_a_hundred_deep_at_most_in_every_release_of_python() -> None:
+    for pair in ("[]", "{}"):
+        inner = '"a":' if pair == "{}" else ""
+        deepest = f"{pair[0]}{inner}" * (MAX_DEPTH - 1) + pair + pair[1] * (MAX_DEPTH - 1)
+        assert json.dumps(load_json(deepest), separators=(",", ":")) == deepest
+        for text in (f"{pair[0]}{inner}{deepest}{pair[1]}", pair[0] + inner + deepest, (pair[0] + inner) * 100_000):
+            with pytest.raises(ValueError, match="nested too deeply"):
+                load_json(text)
+    for text in ('["' + "[{" * 200 + '\\"[[", 1]', "[" + "[]," * 200 + "{}]"):  # brackets, but not inside each other
+        load_json(text)
+    deep = '<tool_call>{"name": "f", "arguments": {"a": %s}}</tool_call>' % ("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    (call,) = get_parser("hermes").parse(deep).calls
+    assert call.error == "the tool call is not valid JSON: nested too deeply"

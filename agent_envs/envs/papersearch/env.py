@@ -55,6 +55,7 @@ from agent_envs.retrieval.papers import (
     open_backend,
     open_selector,
 )
+from agent_envs.rewards import total
 from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
@@ -263,7 +264,7 @@ class PaperSearchEnv(ToolEnv):
         state.problems = [result["content"] for result in shown if result["error"]]
         outcome = Outcome(
             join_tool_results(shown),
-            reward=sum(components.values()),
+            reward=total(components.values()),
             invalid_action=any(call.status != OK for call in calls),  # malformed calls have the status ERROR
             components=components,
             extra={"tool_results": shown},
@@ -318,7 +319,7 @@ class PaperSearchEnv(ToolEnv):
             components["f1"] = metrics["f1"]
         return replace(
             outcome,
-            reward=sum(components.values()),
+            reward=total(components.values()),
             terminated=True,
             success=metrics["recall"] >= SUCCESS_RECALL,
             components=components,

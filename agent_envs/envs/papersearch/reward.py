@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from agent_envs.retrieval.papers.paper import title_key
+from agent_envs.rewards import total
 
 __all__ = [
     "CALL_REWARDS",
@@ -61,7 +62,7 @@ def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
         return _REPEATED
     if call.status != OK or not call.scores:
         return 0.0
-    return sum(sorted(call.scores, reverse=True)[:_BEST]) - cost
+    return total(sorted(call.scores, reverse=True)[:_BEST]) - cost
 
 
 def paperscout(call: ScoredCall) -> float:

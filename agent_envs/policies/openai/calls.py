@@ -6,11 +6,11 @@ results in order.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent_envs.messages import Message
+from agent_envs.parsers.json_calls import load_json
 
 __all__ = ["FormatCall", "answer_calls", "call_text"]
 
@@ -24,16 +24,16 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
     Malformed arguments stay as the model wrote them, in the arguments' place; in formats that name each argument, under
     a name that no tool has. The environment then answers what is wrong with them.
 
-    >>> call_text("add", '{"a": 1}', lambda name, arguments: f"{name} {json.dumps(arguments)}")
-    ('add {"a": 1}', True)
-    >>> call_text("add", "[1", lambda name, arguments: f"{name} {json.dumps(arguments)}")
+    >>> call_text("add", '{"a": 1}', lambda name, arguments: f"{name} {arguments}")
+    ("add {'a': 1}", True)
+    >>> call_text("add", "[1", lambda name, arguments: f"{name} {arguments}")
     ('add [1', False)
     """
     if format_call is None:
         return f"{name}({arguments})", False
     try:
-        value = json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError):
+        value = load_json(arguments) if arguments.strip() else {}
+    except ValueError:
         value = None
     if isinstance(value, dict):
         return format_call(name, value), True

@@ -71,7 +71,10 @@ def _share(wanted: Counter[str], found: Counter[str]) -> float:
     if not wanted:
         return 0.0
     norm = _K1 * (1 - _B + _B * found.total() / _AVERAGE_LENGTH)
-    return sum(found[term] / (found[term] + norm) for term in wanted if term in found) / len(wanted)
+    score = 0.0  # not sum(), which rounds differently since Python 3.12
+    for term in wanted:
+        score += found[term] / (found[term] + norm)
+    return score / len(wanted)
 
 
 class CachedSelector(Shared):
