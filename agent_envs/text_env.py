@@ -366,8 +366,7 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         return int(index)
 
     def _fit(self, observation: str) -> str:
-        if not observation.isascii():
-            observation = clean_text(observation)
+        observation = observation if observation.isascii() else clean_text(observation)
         limit = self.observation_space.max_length  # type: ignore[attr-defined]
         if len(observation) <= limit:
             return observation
