@@ -305,7 +305,8 @@ def test_at_a_terminal_keys_are_edited_completed_and_interrupted(tmp_path):
 
 def test_no_word_is_broken_at_the_edge_of_a_terminal():
     terminal = Terminal("--env", TOOL, "--seed", "0", columns=40)
-    terminal.until("1> ").keys("1\n").until("expression (").keys("1+1\n").until("2> ").keys("\x04")
+    asked = terminal.until("1> ").said.index("1> ")
+    terminal.keys("1\n").until("): ", start=asked).keys("1+1\n").until("2> ").keys("\x04")
     assert terminal.end() == 0
     lines = terminal.said.replace("\r", "").split("\n")
     assert max(map(len, lines)) <= 40
