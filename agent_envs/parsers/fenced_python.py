@@ -33,8 +33,8 @@ class FencedPythonParser(ReasoningParser):
         start = _OPEN.search(body)
         if start is None:
             return ParsedAction(body)
-        end = re.compile(rf"^{start[1]}[ \t]*$", re.MULTILINE).search(body, start.end())
-        if end is None:
+        end = re.compile(rf"^{start[1]}(python|py)?[ \t]*$", re.MULTILINE).search(body, start.end())
+        if end is None or end[1]:
             problem = f"the code block is not closed: expected {start[1]} on a line of its own"
             return ParsedAction(body[: start.start()].strip(), (ParseFailure(problem, body[start.start() :]),))
         call = ToolCall("python", {"code": body[start.end() : end.start()]}, body[start.start() : end.end()])

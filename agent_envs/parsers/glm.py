@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.parsers.json_calls import argument_types, no_calls, scan_calls, typed_argument, written_argument
+from agent_envs.parsers.json_calls import ANY, argument_types, no_calls, scan_calls, typed_argument, written_argument
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
@@ -25,6 +25,8 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _OPENING = re.compile(_OPEN)
 _KEY = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
 _END_VALUE = "</arg_value>"
+_VALUE_END = re.compile(r"</arg_value>|<arg_key>|<arg_value>|<tool_call>")
+_CALL_END = re.compile(r"</tool_call>|<tool_call>")
 
 
 class GlmParser(ReasoningParser):
@@ -57,18 +59,17 @@ class GlmParser(ReasoningParser):
         types = self._types.get(name, {})
         arguments, position = {}, key.start()
         while (pair := _KEY.match(body, position)) is not None:
-            end = body.find(_END_VALUE, pair.end())
-            if end < 0:
-                return ParseFailure(f"<arg_value> is not closed: expected {_END_VALUE}", body[begin:]), len(body)
-            arguments[pair[1].strip()] = typed_argument(body[pair.end() : end], types.get(pair[1].strip()))
-            position = end + len(_END_VALUE)
-        end = body.find(_CLOSE, position)
-        after = len(body) if end < 0 else end + len(_CLOSE)
-        if end < 0 or body[position:end].strip():
-            return ParseFailure(f"expected {_CLOSE} or another <arg_key> after the arguments", body[begin:after]), after
+            close, argument = _VALUE_END.search(body, pair.end()), pair[1].strip()
+            if close is None or close[0] != _END_VALUE:
+                return _failure(f"<arg_value> is not closed: expected {_END_VALUE}", body, begin, position)
+            arguments[argument] = typed_argument(body[pair.end() : close.start()], types.get(argument, ANY))
+            position = close.end()
+        close = _CALL_END.search(body, position)
+        if close is None or close[0] != _CLOSE or body[position : close.start()].strip():
+            return _failure(f"expected {_CLOSE} or another <arg_key> after the arguments", body, begin, position)
         if not name:
-            return ParseFailure(f"the tool call has no name: expected {self.describe()}", body[begin:end]), after
-        return ToolCall(name, arguments, body[begin:end]), after
+            return _failure(f"the tool call has no name: expected {self.describe()}", body, begin, position)
+        return ToolCall(name, arguments, body[begin : close.start()]), close.end()
 
     def format(self, call: ToolCall) -> str:
         pairs = "".join(
@@ -79,3 +80,10 @@ class GlmParser(ReasoningParser):
 
     def describe(self) -> str:
         return f"{_OPEN}NAME<arg_key>argument</arg_key><arg_value>value{_END_VALUE}{_CLOSE}"
+
+
+def _failure(problem: str, body: str, begin: int, position: int) -> tuple[ParseFailure, int]:
+    """Return the failure of a call, and where its end or the next call is."""
+    close = _CALL_END.search(body, position)
+    end = len(body) if close is None else close.end() if close[0] == _CLOSE else close.start()
+    return ParseFailure(problem, body[begin:end]), end

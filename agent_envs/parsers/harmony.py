@@ -18,7 +18,8 @@ __all__ = ["HarmonyParser"]
 
 _MESSAGE = "<|message|>"
 _CALL = "<|call|>"
-_ENDS = re.compile(r"<\|end\|>|<\|return\|>|(?<=<\|call\|>)")
+_START = "<|start|>"
+_ENDS = re.compile(r"<\|end\|>|<\|return\|>|(?<=<\|call\|>)|(?=<\|start\|>)")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,200})")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
@@ -42,7 +43,8 @@ class HarmonyParser:
         texts: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
-        for message in _ENDS.split(text):
+        messages = _ENDS.split(text)
+        for message, following in zip(messages, [*messages[1:], ""], strict=True):
             message, called, _ = message.partition(_CALL)
             header, begun, content = message.partition(_MESSAGE)
             if not begun:
@@ -53,7 +55,12 @@ class HarmonyParser:
                 if len(calls) == MAX_CALLS:
                     calls.append(too_many())
                     break
+                if following.startswith(_START) and not called:
+                    calls.append(ParseFailure(f"the tool call is not closed: expected {_CALL}", message))
+                    continue
                 calls.append(_read(recipient[1], content))
+            elif _MESSAGE in content:
+                calls.append(ParseFailure("a message is not closed: expected <|end|> before the next one", message))
             elif called:
                 calls.append(ParseFailure(f"{_CALL} ends a message to no tool: expected {self.describe()}", message))
             elif channel is not None and channel[1] == "analysis":

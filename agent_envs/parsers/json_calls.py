@@ -11,6 +11,7 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.parser import ParsedAction
 
 __all__ = [
+    "ANY",
     "MAX_CALLS",
     "MAX_DEPTH",
     "argument_types",
@@ -31,6 +32,16 @@ MAX_CALLS = 100
 MAX_DEPTH = 100
 """Maximum depth of arrays and objects within each other. Python's own limit differs from release to release."""
 
+_KINDS: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    list: ("array",),
+    dict: ("object",),
+    type(None): ("null",),
+}
+ANY = frozenset(name for names in _KINDS.values() for name in names)
 _DECODER = json.JSONDecoder()
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)  # strings as a whole, and brackets outside of them
 _SPACES = " \t\r\n"
@@ -154,23 +165,68 @@ def too_many() -> ParseFailure:
     return ParseFailure(f"at most {MAX_CALLS} calls are read in one text: the rest was not")
 
 
-def argument_types(tools: Sequence[ToolSpec] | None) -> dict[str, dict[str, Any]]:
-    """Return the JSON schemas of each tool's arguments, for formats that write arguments without quotes."""
-    return {tool["function"]["name"]: tool["function"]["parameters"].get("properties", {}) for tool in tools or ()}
+def argument_types(tools: Sequence[ToolSpec] | None) -> dict[str, dict[str, frozenset[str]]]:
+    """Return the JSON types of each tool's arguments, for formats that write arguments without quotes."""
+    functions = [tool["function"] for tool in tools or ()]
+    return {
+        function["name"]: {key: _types(schema) for key, schema in function["parameters"].get("properties", {}).items()}
+        for function in functions
+    }
 
 
-def typed_argument(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """Return an argument that was written without quotes: a string if its schema says so, else JSON if it is valid.
+def _types(schema: object) -> frozenset[str]:
+    """Return the JSON types that a schema allows, all of them if it does not say.
 
-    >>> typed_argument("5", {"type": "string"}), typed_argument("5", {"type": "integer"}), typed_argument("a b", None)
-    ('5', 5, 'a b')
+    >>> sorted(_types({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}))
+    ['null', 'string']
     """
-    if schema is not None and schema.get("type") == "string":
+    if not isinstance(schema, Mapping):
+        return ANY
+    kinds = schema.get("type")
+    options = schema.get("anyOf", schema.get("oneOf"))
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if kinds is not None:
+        found = ANY & {kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)}
+    elif values is not None:
+        found = frozenset[str]().union(*map(_types_of, values))
+    elif options is not None:
+        found = frozenset[str]().union(*map(_types, options))
+    else:
+        return ANY
+    return found | {"null"} if schema.get("nullable") is True else found or ANY
+
+
+def _types_of(value: object) -> frozenset[str]:
+    """Return the JSON types that a value has."""
+    for kind, names in _KINDS.items():
+        if isinstance(value, kind):
+            return frozenset(names)
+    return frozenset()
+
+
+def typed_argument(text: str, types: frozenset[str] = ANY, words: Mapping[str, bool | None] | None = None) -> Any:
+    """Return an argument that was written without quotes: JSON of a type that its schema allows, else a string.
+
+    Args:
+        text: What was written. Strings are written as they are, so a text in quotes is a string with quotes.
+        types: The types of the argument.
+        words: Other names of values: in any case if the schema allows the value's type, else exactly as they are here.
+
+    >>> string, count = frozenset({"string", "null"}), frozenset({"integer"})
+    >>> typed_argument("5", string), typed_argument("5", count), typed_argument("null", string), typed_argument("a b")
+    ('5', 5, None, 'a b')
+    """
+    if types == {"string"}:
         return text
+    if words is not None:
+        word = text.strip() if types == ANY else text.strip().capitalize()
+        if word in words and _types_of(words[word]) & types:
+            return words[word]
     try:
-        return load_json(text)
+        value = load_json(text)
     except ValueError:
         return text
+    return text if isinstance(value, str) or ("string" in types and not _types_of(value) & types) else value
 
 
 def written_argument(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""Llama 3.1 tool calls: a JSON object with name and parameters, and nothing else.
+"""Llama 3.1 tool calls: a JSON object with name and parameters.
 
     {"name": "search", "parameters": {"query": "gymnasium"}}
 
 Format: Meta's prompt format of Llama 3.1 (custom tools); several calls are separated by semicolons (line breaks
-work too), and ``<|python_tag|>`` may come first.
+work too), and ``<|python_tag|>`` may come first. The rest is text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["LlamaParser"]
 
 _TAG = "<|python_tag|>"
 _CALL = re.compile(r'\{\s*"name"\s*:\s*"[^"]{1,200}"\s*,\s*"(?:parameters|arguments)"\s*:')
+_BETWEEN = re.compile(r";?\s*(?:<\|python_tag\|>)?\s*")
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
@@ -45,6 +46,7 @@ class LlamaParser(ReasoningParser):
             if tagged:
                 return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),))
             return ParsedAction(body)
+        outside = [before]
         calls: list[ToolCall | ParseFailure] = []
         position = 0
         while position < len(rest):
@@ -57,11 +59,12 @@ class LlamaParser(ReasoningParser):
                 calls.append(ParseFailure(f"the tool call is not valid JSON: {e}", rest[position:]))
                 break
             calls.append(check_call(value, rest[position:end], "parameters"))
-            if end < len(rest) and rest[end] not in ";{":
-                calls.append(ParseFailure("something follows the tool call: expected ; and another one", rest[end:]))
-                break
-            position = end + rest.startswith(";", end)
-        return ParsedAction(before.strip(), tuple(calls))
+            position = _BETWEEN.match(rest, end).end()  # type: ignore[union-attr]
+            if not rest.startswith("{", position):
+                following = _CALL.search(rest, position)
+                end, position = position, len(rest) if following is None else following.start()
+                outside.append(rest[end:position])
+        return ParsedAction("".join(outside).strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         return written_json({"name": call.name, "parameters": call.arguments})

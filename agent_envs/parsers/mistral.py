@@ -18,6 +18,7 @@ from agent_envs.parsers.reasoning import ReasoningParser
 __all__ = ["MistralParser"]
 
 _TAG = "[TOOL_CALLS]"
+_MORE = re.compile(r'\[ARGS\]|\{\s*"(?:name|arguments)"\s*:')
 _NAMED = re.compile(r"\s*([\w.-]{1,200})(?:\[CALL_ID\]\w{1,64})?\[ARGS\]")
 
 
@@ -35,15 +36,18 @@ class MistralParser(ReasoningParser):
     tags = (("[THINK]", "[/THINK]"), ("<think>", "</think>"))
 
     def _read(self, body: str) -> ParsedAction:
-        outside, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
+        before, *parts = body.removesuffix("</s>").split(_TAG, MAX_CALLS + 1)
         if not parts:
             return no_calls(body, ("[ARGS]",), self.describe())
+        outside = [before]
         calls: list[ToolCall | ParseFailure] = []
         for part in parts:
-            calls += _read_calls(part)
+            read, after = _read_calls(part)
+            calls += read
+            outside.append(after)
         if len(calls) > MAX_CALLS:
             calls = [*calls[:MAX_CALLS], too_many()]
-        return ParsedAction(outside.strip(), tuple(calls))
+        return ParsedAction("".join(outside).strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         body = written_json([{"name": call.name, "arguments": call.arguments}])
@@ -53,18 +57,22 @@ class MistralParser(ReasoningParser):
         return f'{_TAG}[{{"name": <tool>, "arguments": {{...}}}}]'
 
 
-def _read_calls(part: str) -> list[ToolCall | ParseFailure]:
+def _read_calls(part: str) -> tuple[list[ToolCall | ParseFailure], str]:
+    """Return the calls that a part begins with, and the text after them."""
     named = _NAMED.match(part)
     try:
         value, end = read_json(part, named.end() if named else 0)
     except ValueError as e:
-        return [ParseFailure(f"the tool call is not valid JSON: {e}", part)]
+        return [ParseFailure(f"the tool call is not valid JSON: {e}", part)], ""
     if named:
         value = {"name": named[1], "arguments": value}
     entries = value if isinstance(value, list) else [value]
     calls = [check_call(entry, part[:end]) for entry in entries[: MAX_CALLS + 1]]
     if not calls:
-        return [ParseFailure("the array of tool calls is empty", part)]
-    if end < len(part):
-        calls.append(ParseFailure("something follows the tool calls", part[end:]))
-    return calls
+        calls.append(ParseFailure("the array of tool calls is empty", part))
+    if _MORE.search(part, end):
+        return [
+            *calls,
+            ParseFailure(f"something follows the tool calls: expected {_TAG} and another one", part[end:]),
+        ], ""
+    return calls, part[end:]

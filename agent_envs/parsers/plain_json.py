@@ -37,7 +37,7 @@ class PlainJsonParser(ReasoningParser):
         while (start := _START.search(body, position)) is not None:
             outside.append(body[position : start.start()])
             if len(calls) >= MAX_CALLS:
-                calls = [*calls[:MAX_CALLS], too_many()]
+                calls.append(too_many())
                 position = len(body)
                 break
             try:
@@ -50,10 +50,13 @@ class PlainJsonParser(ReasoningParser):
             if isinstance(value, dict) and not {"arguments", "parameters"} & value.keys():
                 outside.append(raw)
                 continue
-            calls += [check_call(entry, raw) for entry in (value if isinstance(value, list) else [value])]
+            entries = value if isinstance(value, list) else [value]
+            calls += [check_call(entry, raw) for entry in entries[: MAX_CALLS + 1]]
         outside.append(body[position:])
         if not calls:
             return ParsedAction(body)
+        if len(calls) > MAX_CALLS:
+            calls = [*calls[:MAX_CALLS], too_many()]
         rest = _FENCE.sub("", "".join(outside)).replace("```", "")
         return ParsedAction(rest.strip(), tuple(calls))
 

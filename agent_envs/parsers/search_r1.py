@@ -4,7 +4,7 @@
     <answer>Howard Hawks</answer>
 
 Format: https://github.com/PeterGriffinJin/Search-R1 (search_r1/llm_agent/generation.py): the first complete pair of
-tags counts.
+tags counts. A query in which another tag opens is a failure here and a query there.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class SearchR1Parser(ReasoningParser):
             end = body.find(f"</{match[1]}>", match.end())
             content = body[match.end() : end].strip()
             reasoning = body[: match.start()]
+            if match[1] == "search" and (inner := _OPENING.search(content)):
+                problem = f"<search> is not closed: expected </search> before the next <{inner[1]}>"
+                return ParsedAction("", (ParseFailure(problem, body[match.start() : end]),), reasoning)
             if match[1] == "answer":
                 return ParsedAction(content, (), reasoning)
             return ParsedAction("", (ToolCall("search", {"query": content}, body[match.start() : end]),), reasoning)

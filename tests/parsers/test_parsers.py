@@ -55,21 +55,30 @@ BODY = '{"a": 1, "b": "x y"}'
         ("llama", f'{{"name": "add", "parameters": {BODY}}}; {{"name": "add", "parameters": {BODY}}}', ADD * 2, "", ""),
         ("llama", "It is 4.<|eot_id|>", [], "It is 4.", ""),
         ("llama", f'I add. {{"name": "add", "parameters": {BODY}}}', ADD, "I add.", ""),
+        ("llama", f'{{"name": "add", "parameters": {BODY}}} and\n{{"name": "add", "parameters": {BODY}}}; then more',
+         ADD * 2, "and\nthen more", ""),
         ("mistral", f'Wait. [TOOL_CALLS] [{{"name": "add", "arguments": {BODY}}}]</s>', ADD, "Wait.", ""),
         ("mistral", f"[TOOL_CALLS]add[ARGS]{BODY}[TOOL_CALLS]add[CALL_ID]a1b2c3d4e[ARGS]{BODY}</s>", ADD * 2, "", ""),
+        ("mistral", f'[TOOL_CALLS][{{"name": "add", "arguments": {BODY}}}] and [TOOL_CALLS]add[ARGS]{BODY} more</s>',
+         ADD * 2, "and more", ""),
         ("mistral", f"[THINK]hm[/THINK][TOOL_CALLS]add[ARGS]{BODY}", ADD, "", "hm"),
         ("qwen_coder", "<think>hm</think>I add.<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
          "<parameter=b>\nx y\n</parameter>\n</function>\n</tool_call>", ADD, "I add.", "hm"),
         ("qwen_coder", "<function=add></function>", [("add", {})], "", ""),
+        ("qwen_coder", "<function=add><parameter=a>\nTrue\n</parameter><parameter=b>\nNone\n</parameter></function>",
+         [("add", {"a": True, "b": None})], "", ""),
         ("qwen_coder", "<function=run>\n<parameter=code>\nif a:\n    b()\n\n</parameter>\n</function>",
          [("run", {"code": "if a:\n    b()\n"})], "", ""),
         ("glm", "I add.<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n"
          "<arg_value>x y</arg_value>\n</tool_call>", ADD, "I add.", ""),
+        ("glm", "<tool_call>add<arg_key>a</arg_key><arg_value>true</arg_value>"
+         "<arg_key>b</arg_key><arg_value>None</arg_value></tool_call>", [("add", {"a": True, "b": "None"})], "", ""),
         ("glm", "<tool_call>now</tool_call><tool_call>now\n</tool_call>", [("now", {})] * 2, "", ""),
         ("deepseek", f"Ok.<｜tool▁calls▁begin｜>{BEGIN}add{SEPARATOR}{BODY}{END}{BEGIN}add{SEPARATOR}{BODY}{END}"
          "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>", ADD * 2, "Ok.", ""),
         ("deepseek", f"<think>\nhm\n</think>\n\n<｜tool▁calls▁begin｜>{BEGIN}function{SEPARATOR}add\n"
          f"```json\n{BODY}\n```{END}<｜tool▁calls▁end｜>", ADD, "", "hm"),
+        ("deepseek", f"{BEGIN}add{SEPARATOR}{BODY}{END}<｜tool▁calls▁end｜> then more", ADD, "then more", ""),
         ("harmony", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.add "
          f"<|constrain|>json<|message|>{BODY}<|call|>", ADD, "", "hm"),
         ("harmony", f"<|start|>assistant to=functions.add<|channel|>commentary<|message|>{BODY}<|call|>", ADD, "", ""),
@@ -96,7 +105,7 @@ def test_what_models_write_is_read(
     [
         ("llama", '{"name": "add", "parameters": {"a": 1}', "not valid JSON"),
         ("llama", '<|python_tag|>add(1)', "expected {"),
-        ("llama", '{"name": "add"} and more', "something follows"),
+        ("llama", '{"name": "add"}; {add} and more', "not valid JSON"),
         ("llama", '{"parameters": {}}', "has no name"),
         ("mistral", "[TOOL_CALLS]", "not valid JSON"),
         ("mistral", 'add[ARGS]{"a": 1}', "[ARGS] without the beginning of a call"),
@@ -107,6 +116,7 @@ def test_what_models_write_is_read(
         ("harmony", '{"a": 1}<|call|>', "<|call|> without the beginning of a call"),
         ("mistral", "[TOOL_CALLS][]", "array of tool calls is empty"),
         ("mistral", "[TOOL_CALLS]add[ARGS][1]", "must be a JSON object, got an array"),
+        ("mistral", "[TOOL_CALLS]add[ARGS]{}add[ARGS]{}", "something follows"),
         ("qwen_coder", "<tool_call>\n<function=add>\n<parameter=a>\n1", "<parameter=a> is not closed"),
         ("qwen_coder", "<tool_call>\n<function=add>\n", "<function=add> is not closed"),
         ("qwen_coder", "<tool_call>add</tool_call>", "expected <tool_call><function=NAME>"),
@@ -127,6 +137,101 @@ def test_malformed_calls_say_what_is_wrong(name: str, text: str, error: str) -> 
     calls = get_parser(name).parse(text).calls
     (failure,) = [call for call in calls if isinstance(call, ParseFailure)]
     assert error in failure.error
+
+
+GOOD = {  # a call of `add` without arguments
+    "deepseek": f"{BEGIN}add{SEPARATOR}{{}}{END}",
+    "glm": "<tool_call>add</tool_call>",
+    "harmony": "<|start|>assistant to=functions.add<|channel|>commentary json<|message|>{}<|call|>",
+    "qwen_coder": "<tool_call><function=add></function></tool_call>",
+    "hermes": '<tool_call>{"name": "add"}</tool_call>',
+    "mistral": "[TOOL_CALLS]add[ARGS]{}",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen_coder", "<function=say><parameter=a>1"),
+        ("qwen_coder", "<function=say>\n<parameter=a>\n1\n<parameter=b>\n2\n</parameter>\n</function>\n</tool_call>"),
+        ("qwen_coder", "<function=say>\n<parameter=a>\n1\n</function>\n</tool_call>"),
+        ("qwen_coder", "<function=say>\n<parameter=a>\n1\n</parameter>\n</tool_call>"),
+        ("glm", "<tool_call>say<arg_key>a</arg_key><arg_value>1"),
+        (
+            "glm",
+            "<tool_call>say<arg_key>a</arg_key><arg_value>1\n<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
+        ),
+        ("glm", "<tool_call>say<arg_key>a</arg_key><arg_value>1</tool_call>"),
+        ("glm", "<tool_call>say<arg_key>a</arg_key><arg_value>1</arg_value>"),
+        ("glm", "<tool_call>say<arg_key>a<arg_value>1</arg_value>"),
+        ("deepseek", f'{BEGIN}say{SEPARATOR}{{"a": "1'),
+        ("deepseek", f'{BEGIN}say{SEPARATOR}{{"a": 1}}'),
+        ("deepseek", f"{BEGIN}say"),
+        ("harmony", '<|channel|>commentary to=functions.say<|message|>{"a": 1}'),
+        ("harmony", '<|channel|>commentary to=functions.say<|message|>{"a": "'),
+        ("hermes", '<tool_call>{"name": "say", "arguments": {"a": 1}}'),
+        ("hermes", '<tool_call>{"name": "say", "arguments": {"a": "'),
+        ("mistral", '[TOOL_CALLS]say[ARGS]{"a": "'),
+    ],
+)
+def test_what_is_not_closed_takes_no_part_of_the_next_call(name: str, text: str) -> None:
+    failure, call = get_parser(name).parse(text + GOOD[name]).calls
+    assert isinstance(failure, ParseFailure) and failure.raw in text
+    assert isinstance(call, ToolCall) and (call.name, call.arguments) == ("add", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fenced_python", "```python\na = 1\n```python\na = 2\n```"),
+        ("search_r1", "<search>one <search>two</search>"),
+        ("search_r1", "<search>one <answer>two</answer></search>"),
+        ("harmony", "<|channel|>final<|message|>4<|channel|>commentary to=functions.add<|message|>{}"),
+    ],
+)
+def test_what_is_not_closed_is_reported(name: str, text: str) -> None:
+    (failure,) = get_parser(name).parse(text).calls
+    assert isinstance(failure, ParseFailure) and "not closed" in failure.error
+
+
+TYPED = [  # schema, what is written, and what it is, for glm too unless that is another
+    ({"type": "boolean"}, "True", True, "True"),
+    ({"type": "boolean"}, "false", False),
+    ({"type": "boolean"}, "FALSE", False, "FALSE"),
+    ({"type": "string"}, "True", "True"),
+    ({"type": "string"}, "None", "None"),
+    ({"type": ["string", "null"]}, "none", None, "none"),
+    ({"type": ["string", "null"]}, "null", None),
+    ({"type": ["string", "null"]}, "5", "5"),
+    ({"type": ["string", "null"]}, '"5"', '"5"'),
+    ({"type": ["integer", "null"]}, "None", None, "None"),
+    ({"type": "integer", "nullable": True}, "NULL", None, "NULL"),
+    ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "12", "12"),
+    ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "12", 12),
+    ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "1.5", "1.5"),
+    ({"enum": ["1", "2"]}, "1", "1"),
+    ({"enum": [1, None]}, "None", None, "None"),
+    ({"const": "true"}, "true", "true"),
+    ({}, "True", True, "True"),
+    ({}, "TRUE", "TRUE"),  # where nothing is known, only what the template writes
+    ({}, "none", "none"),
+    ({"$ref": "#/$defs/Place"}, "[1]", [1]),
+    (True, "1", 1),
+    ({"type": "number"}, "1e3", 1000.0),
+    ({"type": "array"}, "[True]", "[True]"),  # no JSON: the tool's schema refuses it
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "value", "glm"), [row if len(row) == 4 else (*row, row[2]) for row in TYPED]
+)
+def test_the_schema_says_what_a_value_without_quotes_is(schema: Any, written: str, value: Any, glm: Any) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    tool: ToolSpec = {"type": "function", "function": {"name": "say", "description": "", "parameters": parameters}}
+    text = f"<function=say>\n<parameter=a>\n{written}\n</parameter>\n</function>"
+    assert repr(_read(get_parser("qwen_coder", [tool]), text)) == repr([("say", {"a": value})])
+    text = f"<tool_call>say\n<arg_key>a</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>"
+    assert repr(_read(get_parser("glm", [tool]), text)) == repr([("say", {"a": glm})])
 
 
 @pytest.mark.parametrize("name", GENERAL)
