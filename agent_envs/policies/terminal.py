@@ -60,10 +60,10 @@ def read_text(prompt: str) -> str:
     Raises:
         EOFError: The input has ended.
     """
-    above, _, prompt = _fitted(prompt).rpartition("\n")
+    above, _, last = _fitted(prompt.removesuffix(" ")).rpartition("\n")
     if above:
         show(above)
-    lines = [_read_line(prompt)]
+    lines = [_read_line(f"{last} " if prompt.endswith(" ") else last)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
         lines.append(_read_line("... "))
