@@ -22,6 +22,7 @@ from agent_envs.episodes.record import to_json_types
 from agent_envs.errors import ConfigError, MissingExtraError, check_release
 from agent_envs.messages import Message, Observation
 from agent_envs.prompts.conversation import Conversation
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
 try:
@@ -109,7 +110,8 @@ class SkyRLTextEnv(BaseTextEnv):
     """One episode of an environment, as SkyRL plays it: ``init`` once, then ``step`` until done.
 
     ``extras`` is the row: its ``extra_info`` names environment and task, and ``max_turns`` is the trainer's limit.
-    ``env_config``, from SkyRL's configuration, has defaults for ``extra_info``.
+    ``env_config``, from SkyRL's configuration, has defaults for ``extra_info``. With ``trust: true`` in it, rows may
+    name code and servers (docs/security.md).
 
     Raises:
         ConfigError: The environment is not named or does not exist.
@@ -117,14 +119,18 @@ class SkyRLTextEnv(BaseTextEnv):
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        extras = extras or {}
-        named = {**(env_config or {}), **(extras.get("extra_info") or {})}
+        extras, defaults = extras or {}, env_config or {}
+        row = extras.get("extra_info") or {}
+        named = {**defaults, **row}
         settings = {name: named[name] for name in _SETTINGS if named.get(name) is not None}
         if "env_id" not in settings:
             raise ConfigError("the row's extra_info has no env_id; make rows with agent_envs.adapters.skyrl.make_rows")
         self.max_turns = int(extras.get("max_turns") or 0)
         self.tool_role = str(settings.get("tool_role", "tool"))
         kwargs, wrappers = _decoded(settings.get("env_kwargs")), _decoded(settings.get("wrappers"))
+        record = {"env": row.get("env_id"), **{name: _decoded(row.get(name)) for name in ("env_kwargs", "wrappers")}}
+        default = "" if row.get("env_id") else settings["env_id"]
+        recorded_env(record, "the row's extra_info", env_id=default, trust=bool(defaults.get("trust", False)))
         self.env = make_text_env(settings["env_id"], dict(kwargs or {}), list(wrappers or ()))
         self._index, self._seed = settings.get("index"), settings.get("seed")
         self._conversation = Conversation(_instructions(self.env))

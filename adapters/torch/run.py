@@ -174,7 +174,9 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # draws the new layer
         try:
-            model = AutoModelForTokenClassification.from_pretrained(path, dtype=torch.float32, num_labels=1)
+            model = AutoModelForTokenClassification.from_pretrained(
+                path, dtype=torch.float32, num_labels=1, trust_remote_code=False
+            )
         except (OSError, ValueError) as e:
             raise ConfigError(f"{path} cannot be a critic: {first_line(e)}") from e
     return model.to(device).eval()

@@ -16,6 +16,7 @@ from agent_envs.adapters.tool_methods import CallableSpec, tool_method
 from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.errors import ConfigError
 from agent_envs.rewards import total
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "episode_reward"]
@@ -41,6 +42,7 @@ class _Environment:
     """One episode after another, for TRL; subclasses have a method per tool and no other public one."""
 
     _choice: tuple[str, str, tuple[str, ...]]  # id, keyword arguments as JSON, wrappers
+    _trust: bool
     _specs: tuple[Any, ...]
 
     def __init__(self) -> None:
@@ -66,7 +68,11 @@ class _Environment:
         self.record = EnvironmentRecord()
         key = env_kwargs or "{}"
         if key not in self._envs:
-            self._envs[key] = self._make(json.loads(key))
+            record = {"env_kwargs": json.loads(key)}
+            row_kwargs = recorded_env(
+                record, "a row of the dataset", env_id=self._choice[0], trust=self._trust
+            ).env_kwargs
+            self._envs[key] = self._make(row_kwargs)
         self._env = self._envs[key]
         try:  # with a seed, so that an environment draws the same for a whole group
             observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
@@ -110,13 +116,14 @@ class _Environment:
 
 
 def environment_class(
-    env_id: str, *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+    env_id: str, *, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[str] = (), trust: bool = False
 ) -> type[_Environment]:
     """Return a class for ``GRPOTrainer(environment_factory=...)``, with ``reset`` and one public method per tool.
 
     Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
     plays one episode after another, and they share heavy objects. Score them with ``episode_reward``. An environment
-    with commands works in the wrapper ``"AsTool"``.
+    with commands works in the wrapper ``"AsTool"``. With ``trust``, the rows' arguments may name code and servers
+    (docs/security.md).
 
     Raises:
         ConfigError: The environment does not exist or has no tools, a tool's name is reserved by TRL or this class, or
@@ -139,7 +146,8 @@ def environment_class(
         spec["function"]["name"]: tool_method(spec, lambda self, name, args: self._call(name, args)) for spec in specs
     }
     title = re.sub(r"\W", "", env_id.split("/")[-1])
-    return type(title, (_Environment,), {**methods, "_choice": (env_id, kwargs, tuple(wrappers)), "_specs": specs})
+    about = {"_choice": (env_id, kwargs, tuple(wrappers)), "_specs": specs, "_trust": trust}
+    return type(title, (_Environment,), {**methods, **about})
 
 
 def environment_dataset(

@@ -14,11 +14,12 @@ import gymnasium as gym
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
 from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, DataError
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ContextLengthExceeded, DataError
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.policy import Action, Actor, Policy, Response
 from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.rollout.many import run_episodes
+from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["EpisodeRollout", "rollout_dataset"]
 
@@ -66,6 +67,8 @@ class EpisodeRollout:
     """Seconds a step may take, the model's part included."""
     episode_timeout: float | None = None
     """Seconds an episode may take."""
+    trust: bool = False
+    """Whether prompts may name code and servers (docs/security.md)."""
 
     def __post_init__(self) -> None:
         check_version()
@@ -78,7 +81,7 @@ class EpisodeRollout:
             ConfigError: A prompt has no task, or processes would wait for each other in vLLM.
             DataError: An episode does not fit into one row.
         """
-        tasks = [_task(prompt) for prompt in prompts]
+        tasks = [_task(prompt, self.trust) for prompt in prompts]
         budget = trainer.max_completion_length or sys.maxsize  # None: whatever the context holds
         if self.policy is not None:
             episodes = self._play(tasks, _Budget(self.policy, budget))
@@ -248,16 +251,20 @@ def _row(episode: Episode, filler: int) -> TokenRow:
     return row
 
 
-def _task(prompt: Any) -> dict[str, Any]:
+def _task(prompt: Any, trust: bool) -> dict[str, Any]:
     text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     try:
         task = json.loads(text)
+        record = {**task, "env": task["env_id"], "split": None, "data": None}
+        found = recorded_env(record, "a prompt of the dataset", trust=trust)
         return {
-            "env_id": str(task["env_id"]),
+            "env_id": found.env_id,
             "index": int(task["index"]),
-            "env_kwargs": dict(task.get("env_kwargs") or {}),
-            "wrappers": [str(spec) for spec in task.get("wrappers") or ()],
+            "env_kwargs": found.env_kwargs,
+            "wrappers": list(found.wrappers),
         }
+    except AgentEnvsError:
+        raise
     except (ValueError, TypeError, KeyError) as e:
         raise ConfigError(
             f"EpisodeRollout reads prompts of rollout_dataset(): a JSON object with env_id and index; got {text!r:.200}"

@@ -137,7 +137,8 @@ def _vllm(options: dict[str, Any], seed: int) -> Policy:
 
 def _in_process(options: dict[str, Any]) -> dict[str, Any]:
     template_kwargs = json_object("--template-kwargs", options.pop("template_kwargs", None))
-    return {**options, "template_kwargs": template_kwargs}
+    trust = options.pop("trust", False)
+    return {**options, "template_kwargs": template_kwargs, "trust_remote_code": trust}
 
 
 def _folder(options: dict[str, Any]) -> str:
@@ -149,7 +150,7 @@ def _folder(options: dict[str, Any]) -> str:
         return model
     from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
 
-    return str(hugging_face_folder(checkpoint))
+    return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))
 
 
 def _expert(options: dict[str, Any], seed: int) -> Policy:
@@ -166,7 +167,7 @@ def _random(options: dict[str, Any], seed: int) -> Policy:
 
 _IN_PROCESS = (
     "model", "checkpoint", "temperature", "top_p", "top_k", "max_tokens", "context_length", "tool_mode", "dtype",
-    "template_kwargs",
+    "template_kwargs", "trust",
 )  # fmt: skip
 
 POLICIES: dict[str, PolicyKind] = {
@@ -194,7 +195,9 @@ POLICIES: dict[str, PolicyKind] = {
 """What `--policy` can name."""
 
 # Options that do not change a policy's answers: a run may be resumed with other values.
-_HARMLESS = frozenset({"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device"})
+_HARMLESS = frozenset(
+    {"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device", "trust"}
+)
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,6 +214,7 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="DIR",
         help="instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
     )  # fmt: skip
+    add("--trust", action="store_true", default=None, help="run code that the model's files hold (docs/security.md)")
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
     add(
         "--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's; 1 in this process)"

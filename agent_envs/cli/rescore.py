@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,18 +18,21 @@ from agent_envs.cli.arguments import EnvChoice, add_env_arguments, chosen_env
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
+from agent_envs.episodes.run_folder import read_settings
 from agent_envs.episodes.statistics import Interval, clustered_mean, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
+from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["Comparison", "add_arguments", "run"]
 
 _EPILOG = """\
 Without --reward, the recorded actions are replayed, each episode on its own task, in the environment named by the
 run.json beside the episodes (written by `agentr1 eval` and `train`). Arguments given here replace its own, and wrappers
-given here go around its own; --bare ignores run.json. The replay's observations are compared with the stored ones: if
-they differ, the arguments changed the task and not only its reward (a generated task needs the arguments it was made
-with). Everything else stays as recorded, including tokens and log-probabilities.
+given here go around its own; --bare ignores run.json, and --trust lets it name code, servers and files to write. The
+replay's observations are compared with the stored ones: if they differ, the arguments changed the task and not only its
+reward (a generated task needs the arguments it was made with). Everything else stays as recorded, including tokens and
+log-probabilities.
 
 With --reward module:function, the function takes each episode (agent_envs.Episode) and returns its return, or a list
 with the reward of every step. The module may lie in the current folder.
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
     add("--only-same", action="store_true", help="leave out episodes whose replay differs from the record")
     add("--bare", action="store_true", help="ignore the arguments and wrappers in run.json")
+    add("--trust", action="store_true", help="let run.json and the episodes name code and servers (docs/security.md)")
     add("--quiet", action="store_true", help="show no progress bar")
     recorded = "as recorded"
     add_env_arguments(parser, env=recorded, split=recorded, data=recorded)
@@ -193,10 +196,10 @@ def _by_replay(
     arguments: argparse.Namespace, paths: Sequence[Path], given: EnvChoice, comparison: Comparison, open_envs: ExitStack
 ) -> Iterator[Episode]:
     envs: dict[str, gym.Env[Any, Any]] = {}
-    recorded: dict[Path, EnvChoice] = {}
+    recorded: dict[Path, dict[str, Any]] = {}
     for episode, path in _episodes(arguments, paths):
         if path not in recorded:
-            recorded[path] = EnvChoice("") if arguments.bare else _recorded(path)
+            recorded[path] = {} if arguments.bare else _recorded(path)
         if not episode.steps:
             comparison.kept += 1
             comparison.add(episode, episode)
@@ -204,7 +207,7 @@ def _by_replay(
             continue
         if episode.index is None and episode.seed is None:
             raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")
-        choice = _choice(given, recorded[path], episode)
+        choice = _choice(given, recorded[path], episode, trust=arguments.trust)
         key = repr(choice)
         if key not in envs:
             envs[key] = choice.make()
@@ -221,32 +224,25 @@ def _by_replay(
         yield result.episode
 
 
-def _recorded(path: Path) -> EnvChoice:
-    """Return the environment in the run.json of the episodes' run; an empty choice if there is none."""
-    for folder in (path.parent, path.parent.parent):
-        try:
-            settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            kwargs = {"data": settings["data"]} if isinstance(settings.get("data"), str) else {}
-            kwargs |= settings["env_kwargs"]
-            return EnvChoice(str(settings["env"]), kwargs, tuple(map(str, settings["wrappers"])))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return EnvChoice("")
+def _recorded(path: Path) -> dict[str, Any]:
+    """Return the settings in the run.json of the episodes' run; none if there is none."""
+    for file in (path.parent / "run.json", path.parent.parent / "run.json"):
+        if settings := read_settings(file):
+            return {**settings, "file": str(file)}
+    return {}
 
 
-def _choice(given: EnvChoice, recorded: EnvChoice, episode: Episode) -> EnvChoice:
-    """Merge the given choice with the recorded one and with what the episode says of itself, in this order."""
+def _choice(given: EnvChoice, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> EnvChoice:
+    """Merge the given choice with the run's settings and with what the episode says of itself, in this order."""
     info = episode.reset_info
-    kwargs = {**recorded.env_kwargs}
-    if isinstance(info.get("split"), str):
-        kwargs["split"] = info["split"]  # a run may play several
-    source = info.get("source", "generated")
-    if "data" not in kwargs and (source == "official" or (source != "generated" and Path(str(source)).exists())):
-        kwargs["data"] = source
+    source = str(info.get("source", "generated"))
+    found = source == "official" or (source != "generated" and Path(source).exists())
+    own = {"env": episode.env_id, "data": source if found else None}
+    record = {**own, **settings, "split": info.get("split")}  # a run may play several splits
+    where = settings.get("file", f"episode {episode.episode_id!r}")
+    recorded = recorded_env(record, where, env_id=given.env_id, trust=trust)
     return EnvChoice(
-        given.env_id or recorded.env_id or episode.env_id,
-        {**kwargs, **given.env_kwargs},
-        (*recorded.wrappers, *given.wrappers),
+        recorded.env_id, {**recorded.env_kwargs, **given.env_kwargs}, (*recorded.wrappers, *given.wrappers)
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from agent_envs.checks import shown
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import StopReason
+from agent_envs.episodes.run_folder import read_settings
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
@@ -85,11 +86,13 @@ def read_run(path: Path, *, episodes: bool = True) -> Run:
     """
     if path.is_dir():
         log = path / "metrics.jsonl"
-        run = Run(path.resolve().name, _settings(path / "run.json"))
+        run = Run(path.resolve().name, read_settings(path / "run.json") or {})
         if log.is_file():
             _read_metrics(log, run)
         if not log.is_file() or (episodes and any((path / "episodes").glob("*.jsonl"))):
             _read_episodes([path], run)
+        if not run.curves and not run.tasks:
+            raise DataError(f"{log}: there are no metrics yet")
         return run
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file or folder")
@@ -101,17 +104,9 @@ def read_run(path: Path, *, episodes: bool = True) -> Run:
     if b'"schema_version"' in first or b'"steps"' in first:
         _read_episodes([path], run)
     else:
-        run.settings = _settings(path.parent / "run.json")
+        run.settings = read_settings(path.parent / "run.json") or {}
         _read_metrics(path, run)
     return run
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
 
 
 def _read_metrics(path: Path, run: Run) -> None:

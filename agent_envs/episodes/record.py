@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,9 @@ class StopReason(StrEnum):
         return self in (StopReason.ERROR, StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT)
 
 
+_NUMBER = (int, float)
+
+
 def _check(values: Mapping[str, Any], **kinds: type | tuple[type, ...]) -> None:
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
@@ -98,7 +102,10 @@ class Step:
         """Return the step that `to_dict` wrote."""
         values = {f.name: data[f.name] for f in fields(cls) if f.name != "usage"}
         values["usage"] = data.get("usage")  # older files have none
-        _check(values, action=str, reward=(int, float), info=dict)
+        _check(values, action=str, reward=_NUMBER, info=dict, usage=(dict, NoneType))
+        _check({"score": 0.0, **values["info"]}, score=_NUMBER)
+        for name, count in (values["usage"] or {}).items():
+            _check({name: count}, **{str(name): int})
         for name in ("prompt_ids", "response_ids", "response_logprobs"):
             values[name] = None if values[name] is None else tuple(values[name])
         return cls(**values)
@@ -174,7 +181,12 @@ class Episode:
             raise DataError(f"expected an episode with schema_version {SCHEMA_VERSION}, got {version!r}")
         try:
             values = {f.name: data[f.name] for f in fields(cls)}
-            _check(values, env_id=str, episode_id=str, group_id=str, reset_info=dict)
+            _check(values, env_id=str, episode_id=str, group_id=str, instructions=str, reset_info=dict)
+            _check(values, seed=(int, NoneType), index=(int, NoneType), error=(str, NoneType))
+            if (values["seed"] or 0) < 0:
+                raise ValueError(f"seed is {values['seed']}")
+            for tool in values["tools"]:
+                _check({"tool": tool}, tool=dict)
             values["steps"] = tuple(Step.from_dict(step) for step in values["steps"])
             values["tools"] = tuple(values["tools"])
             values["stop_reason"] = StopReason(values["stop_reason"])

@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import FileLock, JSONLines, write_text
 
-__all__ = ["EpisodeLog", "keep_settings", "locked_folder"]
+__all__ = ["EpisodeLog", "keep_settings", "locked_folder", "read_settings"]
 
 
 @contextmanager
@@ -35,6 +36,23 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise ConfigError(f"cannot write to the folder {path}: {e.strerror}") from e
     with lock:
         yield path
+
+
+def read_settings(path: Path) -> dict[str, Any] | None:
+    """Return the settings in a run's file; None if there is no such file.
+
+    Raises:
+        DataError: It holds something else.
+    """
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{path} does not hold a run's settings: {first_line(e)}") from e
+    if not isinstance(settings, dict):
+        raise DataError(f"{path} does not hold a run's settings: expected a JSON object, got {shown(settings)}")
+    return settings
 
 
 def keep_settings(path: Path, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
@@ -58,11 +76,8 @@ def keep_settings(path: Path, settings: Mapping[str, Any], *, may_change: Collec
     {'seed': 0, 'steps': 20}
     """
     new = json.loads(json.dumps(dict(settings), default=str))
-    if path.exists():
-        try:
-            old = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as e:
-            raise DataError(f"{path} does not hold a run's settings: {e}") from e
+    old = read_settings(path)
+    if old is not None:
         changed = [
             f"{name} was {old.get(name)!r}, now {new.get(name)!r}"
             for name in sorted({*old, *new} - set(may_change))

@@ -9,12 +9,12 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agent_envs.checks import load_function, naming_arguments
+from agent_envs.checks import load_function, naming_arguments, shown
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.registration import make_env
 from agent_envs.wrapping.order import check_stock
 
-__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "make_text_env", "parse_wrapper"]
+__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "make_text_env", "parse_wrapper", "read_spec"]
 
 WRAPPERS = (
     "AsTool",
@@ -42,21 +42,20 @@ WrapperSpec = str | Callable[[gym.Env[Any, str]], gym.Env[Any, str]]
 """A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a function from env to env."""
 
 
-def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[Any, str]], dict[str, Any]]:
-    """Return the wrapper that a spec names and its keyword arguments, which are Python literals and never evaluated.
+def read_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
+    """Return a spec's module ("" if it has none), name and keyword arguments, which are literals and never evaluated.
 
     Raises:
-        ConfigError: The spec is malformed, or there is no such wrapper.
-
-    >>> parse_wrapper("FormatReward(weight=0.2)")[1]
-    {'weight': 0.2}
+        ConfigError: The spec is malformed.
     """
-    expected = f"a wrapper is written Name, Name(key=value, ...) or module:Name(...), got {spec!r}"
+    expected = f"a wrapper is written Name, Name(key=value, ...) or module:Name(...), got {shown(spec)}"
     module, colon, _ = spec.strip().partition("(")[0].rpartition(":")
     try:
         node = ast.parse(spec.strip()[len(module) + len(colon) :], mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         raise ConfigError(expected) from e
+    if colon and not module:
+        raise ConfigError(expected)
     keywords: list[ast.keyword] = []
     if isinstance(node, ast.Call) and not node.args:
         keywords, node = node.keywords, node.func
@@ -66,13 +65,25 @@ def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[Any, str]], dict[str
     for keyword in keywords:
         try:
             arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
-        except ValueError as e:
+        except (ValueError, TypeError, RecursionError, MemoryError) as e:
             message = f"wrapper {node.id}: {keyword.arg} must be a literal (a number, a string, a list)"
             raise ConfigError(message) from e
-    if not colon and node.id not in WRAPPERS:
-        hint = did_you_mean(node.id, WRAPPERS)
-        raise ConfigError(f"unknown wrapper {node.id!r}.{hint} Write your own as module:Name.")
-    return load_function(f"{module if colon else 'agent_envs.wrappers'}:{node.id}", what="wrapper"), arguments
+    return module, node.id, arguments
+
+
+def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[Any, str]], dict[str, Any]]:
+    """Return the wrapper that a spec names and its keyword arguments.
+
+    Raises:
+        ConfigError: The spec is malformed, or there is no such wrapper.
+
+    >>> parse_wrapper("FormatReward(weight=0.2)")[1]
+    {'weight': 0.2}
+    """
+    module, name, arguments = read_spec(spec)
+    if not module and name not in WRAPPERS:
+        raise ConfigError(f"unknown wrapper {name!r}.{did_you_mean(name, WRAPPERS)} Write your own as module:Name.")
+    return load_function(f"{module or 'agent_envs.wrappers'}:{name}", what="wrapper"), arguments
 
 
 def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.Env[Any, str]:

@@ -38,9 +38,10 @@ _DEFAULTS = {
     "poll_interval": 0.02,
     "process_reward_weight": 1.0,
     "seed": 0,
+    "trust": False,
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
-_ELSEWHERE = ("episode_timeout", "episodes_dir", "merge", "poll_interval", "seed", "step_timeout")
+_ELSEWHERE = ("episode_timeout", "episodes_dir", "merge", "poll_interval", "seed", "step_timeout", "trust")
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
 """Every name under ``agentr1``."""

@@ -35,6 +35,7 @@ from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.rollout.one import arun_episode
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "EnvPool", "RowOutput", "ServerActor", "ServerPolicy"]
@@ -253,10 +254,10 @@ class EnvAgentLoop(AgentLoopBase):
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
         """Play the episode; if the environment cannot be made, return one that failed before its first step."""
         env_id = row["env_id"]
+        trust = bool((self.config.get("agentr1") or {}).get("trust", False))
         try:
-            key, env = await _pool.acquire(
-                env_id, json.loads(row.get("env_kwargs") or "{}"), json.loads(row.get("wrappers") or "[]")
-            )
+            parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
+            key, env = await _pool.acquire(*recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust))
         except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
             return Episode(
                 env_id=env_id,

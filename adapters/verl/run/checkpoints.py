@@ -18,23 +18,27 @@ from pathlib import Path
 from agent_envs.adapters.verl.run.version import check_version
 from agent_envs.errors import BackendError, ConfigError
 
-__all__ = ["find_actor", "hugging_face_folder"]
+__all__ = ["check_pickles", "find_actor", "hugging_face_folder"]
 
 _log = logging.getLogger(__name__)
 
+_TRUST = "if you trust the run as you trust a program, give --trust"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
-def hugging_face_folder(checkpoint: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Path:
+def hugging_face_folder(
+    checkpoint: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, *, trust: bool = False
+) -> Path:
     """Return the checkpoint's policy as a Hugging Face folder, converting it if that was not done before.
 
     Args:
         checkpoint: A run's ``--out`` folder or its ``checkpoints`` (for the last one), a ``global_step_N``, or the
             ``actor`` in it. A Hugging Face folder is returned unchanged.
         cache: Where converted checkpoints are kept.
+        trust: Whether its files may run code.
 
     Raises:
-        ConfigError: There is no checkpoint in that folder.
+        ConfigError: There is no checkpoint in that folder, or its files would run code.
         BackendError: verl cannot convert it.
         MissingExtraError: verl is not installed.
     """
@@ -48,6 +52,8 @@ def hugging_face_folder(checkpoint: str | os.PathLike[str], cache: str | os.Path
     target = Path(home).expanduser() / _name(actor)
     if not target.exists():
         check_version()
+        if not trust:
+            check_pickles(actor)
         _convert(actor, target)
     return target
 
@@ -67,6 +73,29 @@ def find_actor(path: Path) -> Path:
     raise ConfigError(
         f"no verl checkpoint in {path}: expected a run's folder, its checkpoints, a global_step_N or the actor in it"
     )
+
+
+def check_pickles(folder: Path) -> None:
+    """Check that the files which verl unpickles hold tensors and plain values, nothing that runs code.
+
+    Raises:
+        ConfigError: One of them names something else, or cannot be read.
+    """
+    import numpy as np
+    import torch
+    from torch.distributed.tensor import DTensor  # noqa: F401  registers what a shard is made of
+
+    if any(folder.rglob("*.distcp")):
+        raise ConfigError(f"{folder}: what Megatron writes cannot be checked for code; {_TRUST}")
+    logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)  # it warns of meshes without processes
+    numbers = [type(np.dtype(kind)) for kind in (np.uint32, np.int64, np.float32, np.float64)]
+    array = np.zeros(0).__reduce__()[0]  # makes the array of NumPy's random state
+    for path in sorted(folder.rglob("*.pt")):
+        try:
+            with torch.serialization.safe_globals([array, np.ndarray, np.dtype, *numbers]):
+                torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as e:
+            raise ConfigError(f"{path} holds more than tensors and plain values, or is broken; {_TRUST}") from e
 
 
 def _last_step(checkpoints: Path) -> Path | None:

@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warm-start", type=int, metavar="N", help="supervised steps of the tiny model; 0 to skip")
     add("--demo-noise", type=float, metavar="P", help="share of demonstrated calls that are wrong on purpose")
     add("--val-fraction", type=float, default=0.1, help="share held out of data without such a split (default: 0.1)")
+    add("--trust", action="store_true", help="resume from the checkpoint in --out even if its files hold code")
     add("--dry-run", action="store_true", help="print what differs from published settings and the full configuration")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="verl settings, in Hydra's form; they win")
 
@@ -82,4 +83,4 @@ def run(arguments: argparse.Namespace) -> str:
     composed = compose_run(**{name: getattr(arguments, name) for name in names}, wrappers=arguments.wrapper)
     if composed.run.model is not None:
         check_model(composed.run.model, fetch=not arguments.dry_run)
-    return describe(composed) if arguments.dry_run else train(composed)
+    return describe(composed) if arguments.dry_run else train(composed, trust=arguments.trust)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
+from agent_envs.adapters.verl.run.checkpoints import check_pickles
 from agent_envs.adapters.verl.run.curve import draw_curve
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import run_verl
@@ -64,7 +65,7 @@ def check_model(model: str, *, fetch: bool) -> None:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError) as e:
         raise ConfigError(f"--model {model}: not a Hugging Face model folder: {first_line(e)}") from e
     if not tokenizer.chat_template:
@@ -74,8 +75,10 @@ def check_model(model: str, *, fetch: bool) -> None:
         )
 
 
-def train(composed: Composed) -> str:
+def train(composed: Composed, *, trust: bool = False) -> str:
     """Train, or resume a run that was stopped; return the results and where the files are, as text.
+
+    With ``trust``, verl opens the checkpoint that it resumes from whatever its files would run.
 
     Raises:
         AgentEnvsError: The folder holds another run, or training failed; the message says what to do.
@@ -87,6 +90,8 @@ def train(composed: Composed) -> str:
         keep_settings(folder.settings, {**run.settings(), "steps": run.steps}, may_change={"steps"})
         if run.model is None and not folder.model.exists():
             _make_model(run, tasks, folder.model, config.data.max_prompt_length + config.data.max_response_length)
+        if not trust and (step := _last_checkpoint(folder)):
+            check_pickles(folder.checkpoints / f"global_step_{step}")
         records = _train(composed, tasks, folder)
     return _summary(run, folder, records)
 
@@ -135,6 +140,8 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
     write_records(folder.metrics, records)
     validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
     config = composed.verl(validate_first=not validated)
+    # rows made above name what the user named on the command line
+    config.agentr1.trust = not any("data.train_files" in each or "data.val_files" in each for each in run.overrides)
     try:
         run_verl(config, folder, log, resumed_from, cpu=composed.cpu)
     finally:

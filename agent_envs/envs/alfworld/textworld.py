@@ -9,6 +9,7 @@ so engines go back to a pool. Changes that TextWorld makes to `sys.argv` and `sy
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import functools
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.errors import DataError, MissingExtraError
 
 __all__ = ["LOCK", "EngineLease", "EngineReply", "TextWorldEngine", "TextWorldEpisode", "begin_episode", "play_episode"]
@@ -32,6 +34,10 @@ LOCK = threading.RLock()
 """Held during every call into TextWorld."""
 
 _TRANSLATIONS = 8  # translated problems to keep; about 1 MB each
+_EXPRESSIONS = (
+    *(ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.Load),
+    *(ast.BinOp, ast.Add, ast.BoolOp, ast.Or, ast.And),
+)
 _POOL: list[TextWorldEngine] = []
 
 
@@ -223,6 +229,11 @@ def _parts() -> types.SimpleNamespace:
     class CachedRule:
         parse_conjunctive_query = staticmethod(functools.lru_cache(256)(textgen.Rule.parse_conjunctive_query))
 
+    class PlainExpression(textgen.EvalSymbol):
+        def __init__(self, expression: str, context: Any = None) -> None:
+            _check_expression(str(expression))
+            super().__init__(expression, context or {})
+
     def copy_context(context: dict[str, Any]) -> dict[str, Any]:
         return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
 
@@ -235,10 +246,24 @@ def _parts() -> types.SimpleNamespace:
             (logic, "fast_downward", downward),
             (logic, "_parse_and_convert", read_grammar),
             (textgen, "_parse_and_convert", parse_and_convert),
+            (textgen, "EvalSymbol", PlainExpression),
             (textgen, "Rule", CachedRule),
             (textgen, "copy_context", copy_context),
         ),
     )
+
+
+def _check_expression(text: str) -> None:
+    """Check an expression of a game's grammar, which TextWorld evaluates: it may join names and texts, and no more."""
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise DataError(f"the game's grammar has an expression that cannot be read: {shown(text)}") from e
+    for node in nodes:
+        if not isinstance(node, _EXPRESSIONS) or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
+            raise DataError(
+                f"the game's grammar has an expression that does more than join names and texts: {shown(text)}"
+            )
 
 
 @contextlib.contextmanager

@@ -273,7 +273,8 @@ def test_prompts_are_what_wrappers_show_and_rows_what_grows(tokenizer, tmp_path,
     wrappers = [spec.format(folder=str(tmp_path), budget=budget) if "{folder" in spec else spec for spec in wrappers]
     server = StubServer(sampled)
     rows = play(
-        tokenizer, server, TOOL, wrappers=wrappers, merge=True, prompt_length=20_000, response_length=1000
+        tokenizer, server, TOOL, wrappers=wrappers, merge=True, prompt_length=20_000, response_length=1000,
+        settings={"trust": True},
     )  # fmt: skip
     assert rows[-1].extra_fields["reward_extra_info"]["stop_reason"] == "terminated"
     prompts = [prompt for prompt, _ in server.prompts]

@@ -1,0 +1,349 @@
+"""Hostile and broken run folders, rows and checkpoints: nothing in them runs, and every command says in a line why.
+
+Behaviours pinned here:
+1. What a run.json, an episode or a dataset's row names is not imported, called, contacted or written, without trust.
+2. With --trust it is: the attacks are real ones.
+3. A checkpoint that would run code is refused before verl opens it.
+4. A broken file is one line on standard error and exit status 2, or does not matter to the command.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.cli.main import main
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.wrapping.recorded import recorded_env
+
+ENV = "AgentR1/GSM8KTool-v0"
+EVAL = ["eval", "--env", ENV, "--split", "test", "--policy", "expert", "--n", "2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small evaluation."""
+    folder = tmp_path_factory.mktemp("played") / "run"
+    assert main([*EVAL, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(played: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, to be spoilt."""
+    return Path(shutil.copytree(played, tmp_path / "run"))
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that appears as soon as the module `canary` is imported."""
+    mark, folder = tmp_path / "mark", tmp_path / "modules"
+    folder.mkdir()
+    (folder / "canary.py").write_text(
+        f"import pathlib\npathlib.Path({str(mark)!r}).touch()\ndef call(*values, **named): return 'sung'\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(__import__("sys").modules, "canary", raising=False)
+    return mark
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "a module's environment": {"env": "canary:Env-v0"},
+    "a module's wrapper": {"wrappers": ["canary:call"]},
+    "a function in a wrapper": {"wrappers": ["Augment(fn='canary:call')"]},
+    "a function of Python's own": {"wrappers": ["Augment(fn='builtins:exec')"]},
+    "a program": {"wrappers": ["ChatMessages", "Summarize(fn='subprocess:Popen', arguments={'args': ['true']})"]},
+    "a template": {"wrappers": ["RebuildPrompt(template='canary:call')"]},
+    "a name among others": {"wrappers": ["ToolCallReward", " Augment ( fn = ' canary:call' ) "]},
+    "a file to write": {"wrappers": ["RecordEpisodes(path='MARK')"]},
+    "a server for summaries": {
+        "wrappers": ["ChatMessages", "Summarize(fn='openai', arguments={'model': 'm', 'base_url': 'http://evil:1/v1'})"]
+    },
+    "a remote environment": {"env": "AgentR1/Remote-v0", "env_kwargs": {"url": "http://127.0.0.1:9"}},
+    "a search server": {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"retriever": "http://127.0.0.1:9"}},
+    "a tagger": {"env": "AgentR1/WebShop-v0", "env_kwargs": {"tagger": "canary:call"}},
+    "a recording": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "record:MARK:arxiv"}},
+    "a judge": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"selector": "judge:model#url=http://evil:1"}},
+    "deep in an argument": {"env_kwargs": {"level": [1, {"x": ["canary:call"]}]}},
+    "a key": {"env_kwargs": {"canary:call": 1}},
+    "data elsewhere": {"data": "http://127.0.0.1:9/rows.jsonl"},
+}
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *command: str, status: int = 2) -> str:
+    """Run a command that must fail with one line, and return it."""
+    capsys.readouterr()
+    assert main(list(command)) == status
+    said = capsys.readouterr().err
+    assert said.startswith("agentr1: ") and said.count("\n") == 1, said
+    return said
+
+
+@pytest.mark.parametrize("attack", HOSTILE)
+def test_what_a_run_names_does_not_run(
+    attack: str, run: Path, canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = json.loads(json.dumps(HOSTILE[attack]).replace("MARK", str(canary)))
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, **changed}))
+    said = _refused(capsys, "rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
+    assert "run.json names" in said and "--trust" in said
+    assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
+    assert "other settings" in _refused(capsys, *EVAL, "--out", str(run))
+    assert not canary.exists() and not (tmp_path / "new.jsonl").exists()
+
+
+def test_what_an_episode_names_does_not_run(run: Path, canary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "run.json").unlink()
+    text = (run / "episodes.jsonl").read_text()
+    (run / "episodes.jsonl").write_text(text.replace(ENV, "canary:Env-v0"))
+    said = _refused(capsys, "rescore", str(run), "--quiet", "--out", str(run / "new"))
+    assert "names 'canary:Env-v0' as its environment" in said and not canary.exists()
+
+
+def test_trust_runs_it(run: Path, canary: Path, tmp_path: Path) -> None:
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, **HOSTILE["a function in a wrapper"]}))
+    assert main(["rescore", str(run), "--quiet", "--trust", "--out", str(tmp_path / "new.jsonl")]) == 0
+    assert canary.exists()
+
+
+def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: Path) -> None:
+    rescore = ["rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl")]
+    assert main([*rescore, "--wrapper", "Augment(fn='canary:call')"]) == 0
+    assert canary.exists()
+    (run / "run.json").write_text(json.dumps({"env": "canary:Env-v0"}))
+    assert main([*rescore[:-1], str(tmp_path / "again.jsonl"), "--env", ENV]) == 0  # instead of the recorded one
+
+
+def test_plain_data_needs_no_trust(tmp_path: Path) -> None:
+    record = {
+        "env": ENV,
+        "env_kwargs": {"level": "1-8", "data": str(tmp_path), "page": "C:\\pages\\a.html", "n": [1, 2.5, None, True]},
+        "wrappers": ["Augment(fn='x', heading='Note: this')", "TokenBudget(n=5, tokenizer='Qwen/Qwen3-4B')"],
+        "seed": 3,
+    }
+    assert recorded_env(record, "run.json") == (ENV, record["env_kwargs"], tuple(record["wrappers"]))
+    for changed in ({"wrappers": ["FormatReward(weight=b'1')"]}, {"wrappers": ["FormatReward(weight={1, 2})"]}):
+        with pytest.raises(DataError, match="no JSON value"):
+            recorded_env({**record, **changed}, "run.json")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("", "(", "f()()", "a.b()", "F(1)", "F(**{})", "F(x=y)", "F(x={[]: 1})", "F(x=" + "[" * 300, "F(x=f())", ":F"),
+        *("é(", "F(x=" + "-" * 100_000 + "1)", "F(x=" + "9" * 5000 + ")", "\0", "lambda: 0", "F(x=1, x=2)", "F(x=1j)"),
+    ],
+)
+def test_wrapper_specs_are_never_evaluated(spec: str) -> None:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        recorded_env({"env": ENV, "wrappers": [spec]}, "run.json")
+    assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+def _rows() -> list[Any]:
+    def skyrl(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
+        adapter = pytest.importorskip("agent_envs.adapters.skyrl")
+        row = {"env_id": env_id, "env_kwargs": json.dumps(kwargs), "wrappers": json.dumps(wrappers), "index": 0}
+        adapter.SkyRLTextEnv(extras={"extra_info": row})
+
+    def trl(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
+        pytest.importorskip("trl")
+        from agent_envs.adapters.trl import EpisodeRollout
+        from agent_envs.policies import ExpertPolicy
+
+        class Trainer:
+            max_completion_length = 100
+
+        prompt = json.dumps({"env_id": env_id, "env_kwargs": kwargs, "wrappers": wrappers, "index": 0})
+        EpisodeRollout(policy=ExpertPolicy())([prompt], Trainer())
+
+    def trl_class(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
+        pytest.importorskip("trl")
+        from agent_envs.adapters.trl import environment_class
+
+        if not kwargs:
+            pytest.skip("these rows hold arguments only")
+        environment_class(ENV)().reset(index=0, env_kwargs=json.dumps(kwargs))
+
+    return [skyrl, trl, trl_class]
+
+
+@pytest.mark.parametrize("reader", _rows(), ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("canary:Env-v0", {}, []),
+        (ENV, {"tool": "canary:call"}, []),
+        (ENV, {}, ["Augment(fn='canary:call')"]),
+    ],
+)
+def test_what_a_row_names_does_not_run(
+    reader: Callable[..., None], row: tuple[str, dict[str, Any], list[str]], canary: Path
+) -> None:
+    with pytest.raises(ConfigError, match="trust"):
+        reader(*row)
+    assert not canary.exists()
+
+
+class _Pickled:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("name", ["model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt"])
+def test_a_checkpoint_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    pytest.importorskip("verl")
+    torch = pytest.importorskip("torch")
+    mark, actor = tmp_path / "mark", tmp_path / "run" / "checkpoints" / "global_step_1" / "actor"
+    (actor / "huggingface").mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
+    torch.save({"weight": torch.zeros(2)}, actor / "model_world_size_1_rank_0.pt")
+    torch.save({"weight": _Pickled(mark)}, actor / name)
+    said = _refused(capsys, *EVAL[:5], "--checkpoint", str(tmp_path / "run"))
+    assert f"{name} holds more than tensors" in said and "--trust" in said
+    assert not mark.exists()
+
+
+DEEP = "[" * 100_000
+BROKEN: dict[str, bytes] = {
+    "nothing": b"",
+    "half": b"{",
+    "a number": b"7",
+    "a list": b"[1]",
+    "null": b"null",
+    "a text": b'"run"',
+    "deep": DEEP.encode(),
+    "deep but whole": b'{"env_kwargs": ' + b"[" * 900 + b"]" * 900 + b"}",
+    "no text": b"\xff\xfe\x00",
+    "a long number": b'{"seed": ' + b"9" * 10_000 + b"}",
+    "another kind of env": b'{"env": 5}',
+    "another kind of arguments": b'{"env_kwargs": [1]}',
+    "arguments that do not fit": b'{"env_kwargs": {"level": "many"}}',
+    "an argument that does not exist": b'{"env_kwargs": {"levle": 3}}',
+    "another kind of wrappers": b'{"wrappers": "FormatReward"}',
+    "wrappers of another kind": b'{"wrappers": [5, null]}',
+    "a wrapper that does not fit": b'{"wrappers": ["FormatReward(weight=\'much\')"]}',
+    "another kind of data": b'{"data": {"path": 1}}',
+    "no such data": b'{"data": "/no/such/file.jsonl"}',
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_run_json(broken: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "run.json").write_bytes(BROKEN[broken])
+    _refused(capsys, "rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
+    _refused(capsys, *EVAL, "--out", str(run))
+    assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
+    capsys.readouterr()
+    status = main(["plot", str(run), "--out", str(tmp_path / "a.png")])
+    said = capsys.readouterr().err
+    assert (status, said) == (0, "") or (status == 2 and said.startswith("agentr1: ") and said.count("\n") == 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["a.html", "run", *(["a.png"] if status == 0 else [])]
+    )
+
+
+def _episodes(text: str) -> dict[str, bytes]:
+    def changed(name: str, value: Any) -> bytes:
+        return json.dumps({**json.loads(text), name: value}).encode() + b"\n"
+
+    step = json.loads(text)["steps"][0]
+
+    def stepped(name: str, value: Any) -> bytes:
+        return changed("steps", [{**step, name: value}])
+
+    return {
+        "a number": b"7\n",
+        "a list": b"[1]\n",
+        "deep": DEEP.encode() + b"\n",
+        "no JSON": b"oops\n",
+        "no text": b"\xff\xfe\n",
+        "another schema": changed("schema_version", 99),
+        "no schema": changed("schema_version", None),
+        "steps of another kind": changed("steps", 5),
+        "steps that are numbers": changed("steps", [1, 2]),
+        "a step without fields": changed("steps", [{}]),
+        "an action of another kind": stepped("action", 5),
+        "a reward of another kind": stepped("reward", "much"),
+        "info of another kind": stepped("info", [1]),
+        "another stop reason": changed("stop_reason", "boredom"),
+        "reset_info of another kind": changed("reset_info", 5),
+        "tools of another kind": changed("tools", 5),
+        "tools that are none": changed("tools", [1]),
+        "an env_id of another kind": changed("env_id", {"a": 1}),
+        "a long number": b'{"steps": [' + b"9" * 10_000 + b"]}\n",
+        "an index beyond": changed("index", 10**15),
+        "an index of another kind": changed("index", "first"),
+        "a seed of another kind": changed("seed", "first"),
+        "a negative seed": changed("seed", -1),
+        "a source that is no path": changed("reset_info", {"source": "\0" * 10, "split": "test"}),
+        "a source that is too long": changed("reset_info", {"source": "x" * 10_000, "split": "test"}),
+        "a split of another kind": changed("reset_info", {"split": [1]}),
+        "token ids of another kind": stepped("response_ids", 5),
+        "token ids that are texts": stepped("response_ids", ["a"]),
+        "usage of another kind": stepped("usage", "much"),
+        "counts of another kind": stepped("usage", {"prompt_tokens": "many"}),
+        "a score of another kind": stepped("info", {"score": "high"}),
+    }
+
+
+COMMANDS: dict[str, list[str]] = {
+    "rescore": ["--quiet", "--out", "new.jsonl"],
+    "view": ["--out", "new.html"],
+    "plot": ["--out", "new.png"],
+    "eval-papers": [],
+    "eval": ["--env", ENV, "--split", "test", "--policy", "expert", "--n", "3", "--quiet"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_broken_episodes(
+    command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if command == "plot":
+        pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    first = (run / "episodes.jsonl").read_text().splitlines()[0]
+    for broken, content in _episodes(first).items():
+        for path in run.glob("episodes*"):
+            path.unlink()
+        if command == "view":
+            (run / "episodes.jsonl.gz").write_bytes(gzip.compress(content))
+        else:
+            (run / "episodes.jsonl").write_bytes(content)
+        capsys.readouterr()
+        status = main([command, *(["--out"] if command == "eval" else []), str(run), *COMMANDS[command]])
+        said = capsys.readouterr().err
+        assert status in (0, 2), f"{broken}: {said}"
+        assert said.count("\n") == (status != 0) and said.startswith("agentr1: " * (status != 0)), (broken, said)
+        outputs = [path for path in tmp_path.iterdir() if path.name.startswith("new.")]
+        assert bool(outputs) <= (status == 0), (broken, outputs)
+        for path in outputs:
+            path.unlink()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"7\n{}\n", b'{"step": "x"}\n', b'{"step": 1e999}\n', DEEP.encode()])
+def test_broken_metrics(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    _refused(capsys, "plot", str(tmp_path), "--out", str(tmp_path / "a.png"))
+
+
+def test_a_broken_summary_is_written_again(run: Path) -> None:
+    before = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text("{" * 1000)
+    assert main([*EVAL, "--out", str(run)]) == 0
+    after = json.loads((run / "summary.json").read_text())
+    assert after["success"] == before["success"] and after.keys() == before.keys()
