@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -121,6 +123,23 @@ def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeServi
     yield start
     for service in running:
         service.stop()
+
+
+@pytest.fixture
+def opened_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], str]:
+    """Opens a page of `agentr1 view` in Chromium, chooses an episode, and returns the page as it is then."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium")
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    flags += " --disable-component-update --disable-sync --virtual-time-budget=10000"
+
+    def opened(page: Path, number: int) -> str:
+        profile = tmp_path_factory.mktemp("profile")
+        command = [browser, *flags.split(), f"--user-data-dir={profile}", "--dump-dom", f"file://{page}#{number}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,20 @@
 """Writes episodes as one self-contained HTML page: a list with filters, and every step of each episode.
 
 The page contains a summary of all episodes and the episodes in compressed chunks, of which the browser opens only those
-that are viewed: ten thousand episodes open as fast as ten. The page shows everything in an episode as plain text.
+that are viewed: ten thousand episodes open as fast as ten. The page shows everything in an episode as plain text, and
+its policy names its one script and its one style by their hashes: a browser runs nothing else.
 """
 
 from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import itertools
 import json
 import math
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,7 +100,13 @@ def _pack(chunk: list[str]) -> str:
 
 
 def _template() -> str:
-    return resources.files("agent_envs").joinpath("view.html").read_text(encoding="utf-8")
+    """Return the page without episodes, its policy with the hashes of its script and its style."""
+    page = resources.files("agent_envs").joinpath("view.html").read_text(encoding="utf-8")
+    for tag in ("script", "style"):
+        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+        page = page.replace(f"sha256-{tag.upper()}", f"sha256-{digest}")
+    return page
 
 
 def _json(value: Any) -> str:

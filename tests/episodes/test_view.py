@@ -14,9 +14,8 @@ import base64
 import gzip
 import json
 import re
-import shutil
-import subprocess
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -148,22 +147,9 @@ def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest
     assert "has no Hugging Face tokenizer" in capsys.readouterr().err
 
 
-def _browser() -> str:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium")
-    return browser
-
-
-def _opened(page: Path, number: int, folder: Path) -> str:
-    """The page after its script has run and the episode was chosen."""
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    flags += f" --disable-component-update --disable-sync --virtual-time-budget=10000 --user-data-dir={folder}"
-    command = [_browser(), *flags.split(), "--dump-dom", f"file://{page}#{number}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-
-
-def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Path) -> None:
+def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(
+    tmp_path: Path, opened_page: Callable[[Path, int], str]
+) -> None:
     thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {"e": "1+1"}}</tool_call>'
     episodes = [
         _episode("plain", action=thought, observation=CHAT[:2], final_observation=CHAT, seed=1 << 60),
@@ -173,7 +159,7 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
     ]
     page = tmp_path / "page.html"
     write_view([e.to_dict() for e in episodes], page, title=EVIL)
-    plain, evil, long, broken = (_opened(page, i, tmp_path / f"profile{i}") for i in range(4))
+    plain, evil, long, broken = (opened_page(page, i) for i in range(4))
     assert re.search(r'data-ready="\d+"', plain)
     assert "4 of 4 episodes, 100.0 % solved" in plain
     assert ">hidden</pre>" in plain and "call: calculator" in plain and ">e: 1+1</pre>" in plain and "task 1" in plain
