@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from agent_envs.checks import integer, path_suffix
 from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
-from agent_envs.episodes.statistics import Interval, mean
+from agent_envs.episodes.statistics import clustered_mean
 from agent_envs.errors import ConfigError
 
 __all__ = ["add_arguments", "run", "tables"]
@@ -18,7 +19,7 @@ A PATH is a training run's folder (metrics.jsonl, and its episodes), a metrics.j
 episodes.jsonl. Runs that differ only in their seed (by run.json, else by their names without "seed3") are one
 configuration: their mean, with one standard deviation over seeds. Lines with markers are held-out tasks, thin lines are
 training episodes. The last panel and the table show how success correlates with reward, turns and length, over steps
-and over episodes.
+and over episodes, where there is enough to tell.
 
 examples:
   agentr1 plot runs/mine
@@ -64,29 +65,28 @@ def tables(configurations: Sequence[Configuration]) -> str:
             found = {m.name: configuration.curve(phase, m.name) for m in MEASURES}
             steps = sorted({step for values in found.values() for step in values})
             for step in sorted({*steps[:1], *steps[-1:]}):
-                cells = [f"{name} {_mean(values[step])}" for name, values in found.items() if step in values]
+                cells = [f"{name} {_mean(name, values[step])}" for name, values in found.items() if step in values]
                 lines.append(f"{configuration.label:{width}}  {phase:8}  step {step:<6} {'  '.join(cells)}")
         if not any(each.curves for each in configuration.runs):
-            cells = [f"{measure.name} {_shown(configuration.estimate(measure.name))}" for measure in MEASURES]
+            cells = [f"{measure.name} {configuration.estimate(measure.name).shown()}" for measure in MEASURES]
             count = len(configuration.over_episodes("success"))
             lines.append(f"{configuration.label:{width}}  {count} episodes  {'  '.join(cells)}")
-    lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}"]
-    lines[-1] += "".join(f"  {measure.name:<22}" for measure in MEASURES[1:]).rstrip()
+    rows = []
     for configuration in configurations:
         for over, values_of in (("steps", configuration.over_steps), ("episodes", configuration.over_episodes)):
             success = values_of("success")
-            if success:
-                cells = [_shown(correlation(success, values_of(measure.name)), "+") for measure in MEASURES[1:]]
-                row = f"{configuration.label:{max(width, 24)}}  {over:8}  {len(success):>7}"
-                lines.append(row + "".join(f"  {cell:<22}" for cell in cells).rstrip())
+            pairs = [correlation(success, values_of(measure.name)) for measure in MEASURES[1:]]
+            if any(pairs):
+                row = "".join(f"  {'-' if each is None else each.shown('+'):<25}" for each in pairs)
+                rows.append(f"{configuration.label:{max(width, 24)}}  {over:8}  {len(success):>7}{row}".rstrip())
+    if rows:
+        head = "".join(f"  {measure.name:<25}" for measure in MEASURES[1:]).rstrip()
+        lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}{head}", *rows]
     return "\n".join(lines)
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{values[0]:.3f}" if len(values) == 1 else f"{_shown(mean(values))} of {len(values)} seeds"
-
-
-def _shown(interval: Interval | None, sign: str = "") -> str:
-    if interval is None:
-        return "-"
-    return f"{interval.value:{sign}.3f} [{interval.low:{sign}.2f}, {interval.high:{sign}.2f}]"
+def _mean(name: str, values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    low, high = (0.0, 1.0) if name == "success" else (-math.inf, math.inf)
+    return f"{clustered_mean([[value] for value in values], low, high).shown()} of {len(values)} seeds"

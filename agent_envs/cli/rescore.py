@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
 from agent_envs.episodes.run_folder import read_settings
-from agent_envs.episodes.statistics import Interval, clustered_mean, grouped
+from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
 from agent_envs.wrapping.recorded import recorded_env
@@ -98,18 +99,15 @@ class Comparison:
         lines = [f"{'':{width}}  {'episodes':>8}  {head}"]
         for name, old, new, solved, tasks in rows:
             change = [b - a for a, b in zip(old, new, strict=True)]
-            shown = [_shown(clustered_mean(grouped(values, tasks))) for values in (old, new)]
-            change_shown = _shown(clustered_mean(grouped(change, tasks)), "+")
+            shown = [estimate(grouped(values, tasks)).shown() for values in (old, new)]
+            most = 1.0 if {*old, *new} <= {0.0, 1.0} else math.inf
+            change_shown = clustered_mean(grouped(change, tasks), -most, most).shown("+")
             before, after = (sum(solved[place::2]) / len(old) for place in (0, 1))
             lines.append(
                 f"{name:{width}}  {len(old):>8}  {shown[0]:<24}  {shown[1]:<24}  "
                 f"{change_shown:<25}  {before:.3f} -> {after:.3f}"
             )
         return "\n".join(lines)
-
-
-def _shown(interval: Interval, sign: str = "") -> str:
-    return f"{interval.value:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
 
 
 def run(arguments: argparse.Namespace) -> str:

@@ -21,7 +21,7 @@ from agent_envs.checks import shown
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.run_folder import read_settings
-from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped
+from agent_envs.episodes.statistics import Interval, estimate, grouped
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
 from agent_envs.rewards import total
@@ -197,9 +197,8 @@ class Configuration:
         return [value for run in self.runs for value in run.episodes[measure]]
 
     def estimate(self, measure: str) -> Interval:
-        """The mean over these, or their share, with the interval that `agentr1 eval` gives."""
-        groups = grouped(self.over_episodes(measure), [task for run in self.runs for task in run.tasks])
-        return clustered_share(groups) if measure == "success" else clustered_mean(groups)
+        """The mean over these, with the interval that `agentr1 eval` gives."""
+        return estimate(grouped(self.over_episodes(measure), [task for run in self.runs for task in run.tasks]))
 
 
 def group_runs(runs: Iterable[Run]) -> list[Configuration]:
@@ -256,20 +255,23 @@ def spread(values: Sequence[float]) -> Spread:
 def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
     """Pearson's correlation with its 95 % interval by Fisher's transformation (1921).
 
-    Pairs with a value that is no number, or beyond all measure, are left out. None where there are fewer than four
-    pairs, or one of the two never changes.
+    Pairs with a value that is no number, or beyond all measure, are left out. None where it would say nothing: one of
+    the two is the same in all pairs but one, or the pairs are so few that the interval is longer than 1, as that of no
+    correlation at all is with fewer than 16.
 
-    >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 4, 5])
+    >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 6, 8])
     >>> [round(value, 2) for value in found]
-    [0.77, -0.34, 0.98]
+    [0.99, 0.85, 1.0]
+    >>> correlation([1, 2, 3, 4, 5], [2, 4, 5, 4, 5])  # 0.77, of an interval from -0.34 to 0.98
     """
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     both = (abs(a) < _LARGEST) & (abs(b) < _LARGEST)
     a, b = a[both], b[both]
-    if len(a) < 4 or a.std() < 1e-12 or b.std() < 1e-12:
+    if len(a) < 4 or any(np.unique(x.round(12), return_counts=True)[1].max() >= len(a) - 1 for x in (a, b)):
         return None
     r = float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
     if abs(r) > 1 - 1e-12:
         return Interval(r, r, r)
     half = 1.959964 / math.sqrt(len(a) - 3)
-    return Interval(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half))
+    low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    return Interval(r, low, high) if high - low <= 1 else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correlation, spread
-from agent_envs.episodes.statistics import Interval, mean, share
+from agent_envs.episodes.statistics import Interval, share
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import replacing
 from agent_envs.rewards import total
@@ -190,17 +190,15 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
 
 
 def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> bool:
-    """An evaluation's mean with its interval: over seeds where there are several, else over episodes."""
+    """An evaluation's mean with its interval, and the mean of each seed where there are several."""
     color = _style(number)["color"]
     runs = [run.episodes[measure.name] for run in configuration.runs if run.episodes[measure.name]]
     if not runs:
         return False
-    each = [total(values) / len(values) for values in runs]
+    found = configuration.estimate(measure.name)
     if len(runs) > 1:
-        found = mean(each)
+        each = [total(values) / len(values) for values in runs]
         axes.plot([number + 0.12] * len(each), each, ".", color=color, alpha=0.6)
-    else:
-        found = configuration.estimate(measure.name)
     low, high = (bound if math.isfinite(bound) else found.value for bound in (found.low, found.high))
     errors = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
     axes.errorbar([number], [found.value], yerr=errors, fmt=_FACES[number % len(_FACES)], color=color, capsize=4)

@@ -18,8 +18,8 @@ __all__ = [
     "clustered_mean",
     "clustered_share",
     "difference",
+    "estimate",
     "grouped",
-    "mean",
     "pass_at_k",
     "score_episodes",
     "score_families",
@@ -37,6 +37,15 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+    def shown(self, sign: str = "") -> str:
+        """Return it as text; without ends that are infinite. `sign="+"` shows the sign of positive numbers too.
+
+        >>> Interval(0.25, 0.0, 0.5).shown(), Interval(2.0, -math.inf, math.inf).shown("+")
+        ('0.250 [0.000, 0.500]', '+2.000')
+        """
+        ends = f" [{self.low:{sign}.3f}, {self.high:{sign}.3f}]" if math.isfinite(self.high - self.low) else ""
+        return f"{self.value:{sign}.3f}{ends}"
 
 
 def share(successes: float, trials: float) -> Interval:
@@ -67,22 +76,6 @@ def difference(before: float, trials_before: int, after: float, trials_after: in
     q = (after * trials_after + 1) / (trials_after + 2)
     half = _Z * math.sqrt(p * (1 - p) / (trials_before + 2) + q * (1 - q) / (trials_after + 2))
     return Interval(after - before, max(-1.0, q - p - half), min(1.0, q - p + half))
-
-
-def mean(values: Sequence[float]) -> Interval:
-    """Return a mean and its interval by Student's t. The interval of a single value is unbounded.
-
-    >>> tuple(round(x, 2) for x in mean([1.0, 2.0, 3.0, 4.0]))
-    (2.5, 0.45, 4.55)
-    """
-    x = np.asarray(values, dtype=float)
-    if len(x) == 0:
-        return Interval(math.nan, -math.inf, math.inf)
-    value = float(x.mean())
-    if len(x) == 1:
-        return Interval(value, -math.inf, math.inf)
-    half = t_quantile(len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
-    return Interval(value, value - half, value + half)
 
 
 def t_quantile(freedom: int) -> float:
@@ -121,24 +114,44 @@ def grouped(values: Iterable[float], tasks: Iterable[Hashable]) -> list[list[flo
     return list(groups.values())
 
 
-def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
-    """Return the mean of all values, where the values of one task are not independent of each other.
+def estimate(groups: Sequence[Sequence[float]]) -> Interval:
+    """Return the mean of all values with the interval that fits them.
 
-    The standard error is the cluster-robust one of a ratio, sqrt(T / (T - 1) * sum_t d_t^2) / n with
-    d_t = sum_i (x_ti - mean) over the values of task t (Cameron and Miller 2015, A Practitioner's Guide to
-    Cluster-Robust Inference). With one value per task this is `mean`.
+    Values that are all 0 or 1 are a share, `clustered_share`, whose interval stays within [0, 1]; of others it is
+    `clustered_mean`.
 
-    >>> tuple(round(x, 3) for x in clustered_mean([[1.0], [0.0], [1.0], [0.0]]))
-    (0.5, -0.418, 1.418)
-    >>> clustered_mean([[1.0, 1.0], [0.0, 0.0]]) == clustered_mean([[1.0], [0.0]])
+    >>> estimate([[1.0], [0.0], [0.0]]) == share(1, 3)
     True
 
     Args:
         groups: The values of each task; at least one for each.
+    """
+    shares = all(value in (0.0, 1.0) for group in groups for value in group)
+    return clustered_share(groups) if shares else clustered_mean(groups)
+
+
+def clustered_mean(groups: Sequence[Sequence[float]], low: float = -math.inf, high: float = math.inf) -> Interval:
+    """Return the mean of all values, where the values of one task are not independent of each other.
+
+    The standard error is the cluster-robust one of a ratio, sqrt(T / (T - 1) * sum_t d_t^2) / n with
+    d_t = sum_i (x_ti - mean) over the values of task t (Cameron and Miller 2015, A Practitioner's Guide to
+    Cluster-Robust Inference). With one value per task this is the usual interval of a mean.
+
+    >>> tuple(round(x, 2) for x in clustered_mean([[1.0], [2.0], [3.0], [4.0]]))
+    (2.5, 0.45, 4.55)
+    >>> clustered_mean([[1.0, 1.0], [0.0, 0.0]]) == clustered_mean([[1.0], [0.0]])
+    True
+    >>> tuple(round(x, 3) for x in clustered_mean([[0.0], [0.05], [0.1]], 0.0, 1.0))
+    (0.05, 0.0, 0.174)
+
+    Args:
+        groups: The values of each task; at least one for each.
+        low, high: What the true mean is known to lie between. The interval is cut there: it covers the true mean just
+            as often (Mandelkern 2002, Setting Confidence Intervals for Bounded Parameters).
 
     Returns:
-        Mean and interval by Student's t over the tasks. The interval is unbounded for a single task; the mean is NaN if
-        there are no values or some are not finite.
+        Mean and interval by Student's t over the tasks. The interval is unbounded for a single task, but for `low` and
+        `high`; the mean is NaN if there are no values or some are not finite.
     """
     count, tasks = sum(map(len, groups)), len(groups)
     try:
@@ -148,8 +161,8 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Interval:
     except (ArithmeticError, ValueError):  # no values, infinities of both signs, or an overflow
         average, half = math.nan, math.inf
     if not half < math.inf:
-        return Interval(average, -math.inf, math.inf)
-    return Interval(average, average - half, average + half)
+        return Interval(average, low, high)
+    return Interval(average, max(low, average - half), min(high, average + half))
 
 
 def clustered_share(groups: Sequence[Sequence[float]], trials: int | None = None) -> Interval:

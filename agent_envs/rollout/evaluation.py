@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, grouped, pass_at_k
+from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.text import plain
 
@@ -152,13 +152,13 @@ class Evaluation:
 
     @property
     def reward(self) -> Interval:
-        """Mean return, with the cluster-robust interval over the tasks."""
-        return clustered_mean(_by_task(self.counted, "reward"))
+        """Mean return, with the cluster-robust interval over the tasks; a share's if every return is 0 or 1."""
+        return estimate(_by_task(self.counted, "reward"))
 
     @property
     def score(self) -> Interval:
         """Mean of the tasks' own measure, with the interval of `reward`."""
-        return clustered_mean(_by_task(self.counted, "score"))
+        return estimate(_by_task(self.counted, "score"))
 
     def pass_at(self, k: int) -> Interval:
         """Return the mean of pass@k over the tasks with at least k samples, with the interval of `success`."""

@@ -67,9 +67,27 @@ def test_runs_are_grouped_over_seeds(runs: list[Path], tmp_path: Path, capsys) -
         assert main(["plot", *map(str, runs), "--out", str(tmp_path / name), "--smooth", "2"]) == 0
         said = capsys.readouterr().out
         assert said.strip().endswith(name)
-        assert "algo grpo" in said and "success 0.600" in said and "-1.000 [-1.00, -1.00]" in said
+        assert "algo grpo" in said and "success 0.600" in said and "-1.000 [-1.000, -1.000]" in said
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml") and (tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_shares_over_seeds_stay_between_0_and_1(tmp_path: Path, capsys) -> None:
+    low = [str(_run(tmp_path / f"low-seed{i}", [_record(1, 0.05 * i)])) for i in range(3)]
+    high = [str(_run(tmp_path / f"high-seed{i}", [_record(1, 1 - 0.05 * i)])) for i in range(3)]
+    assert main(["plot", *low, *high, "--out", str(tmp_path / "a.svg")]) == 0
+    said = capsys.readouterr().out
+    assert "success 0.050 [0.000, 0.174] of 3 seeds  reward 0.100 [-0.148, 0.348] of 3 seeds" in said
+    assert "success 0.950 [0.826, 1.000] of 3 seeds" in said
+    assert "correlation" not in said  # of one step there is none
+
+
+def test_correlations_that_say_nothing_are_left_out(tmp_path: Path, capsys) -> None:
+    steps = [_record(s, s % 7 / 10, **{"env/num_steps/mean": 3.0}) for s in range(60)]
+    run, flat = _run(tmp_path / "run", steps), _run(tmp_path / "flat", [_record(s, 0.5) for s in range(60)])
+    assert main(["plot", str(run), str(flat), "--out", str(tmp_path / "a.svg")]) == 0
+    (row,) = capsys.readouterr().out.split("correlation with success")[1].splitlines()[1:-2]
+    assert row.split()[:6] == ["run", "steps", "60", "+1.000", "[+1.000,", "+1.000]"] and row.split()[6] == "-"
 
 
 def test_names_group_where_there_are_no_settings(tmp_path: Path) -> None:
@@ -147,7 +165,7 @@ def test_evaluations(tmp_path: Path, capsys) -> None:
     paths = [str(tmp_path / "base"), str(tmp_path / "trained" / "episodes.jsonl")]
     assert main(["plot", *paths, "--out", str(tmp_path / "a.png")]) == 0
     said = capsys.readouterr().out
-    assert f"trained  30 episodes  success {rate:.3f}" in said and "+1.000 [+1.00, +1.00]" in said
+    assert f"trained  30 episodes  success {rate:.3f}" in said and "+1.000 [+1.000, +1.000]" in said
     run = _run(tmp_path / "run", [_record(1, 0.5)])
     assert main(["plot", *paths, str(run), "--out", str(tmp_path / "b.png")]) == 2
     assert "and evaluations separately" in capsys.readouterr().err
@@ -225,5 +243,13 @@ def test_correlation_agrees_with_numpy() -> None:
     assert found is not None
     assert found.value == pytest.approx(np.corrcoef(x[:-1], y[:-1])[0, 1])
     assert found.low < 0.447 < found.high  # 0.5 / sqrt(1.25)
-    assert correlation([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]) is None and correlation([1, 2], [1, 2]) is None
+    rising = [float(i) for i in range(100)]
+    assert correlation(rising, [2 * x for x in rising]) == pytest.approx((1, 1, 1))
+    for few, why in (([1, 1, 1, 1, 1], "constant"), ([1, 2], "two points"), ([0.1 + 0.2, 0.3, 0.3, 0.3], "rounding")):
+        assert correlation(few, rising[: len(few)]) is None, why
+    assert correlation([0.0] * 99 + [1.0], rising) is None  # hangs on one point
+    noise = rng.normal(size=(2, 100))
+    for count in (5, 10, 15):  # the interval reaches from one sign's strong correlation to the other's
+        assert correlation(noise[0, :count], noise[1, :count]) is None
+    assert correlation(noise[0], noise[1]) is not None  # enough to tell that there is none
     assert spread([2.0]).deviation == 0.0
