@@ -99,6 +99,10 @@ COMMANDS: dict[str, _Command] = {
         posix=True,
     ),
     "serve-search": _Command("serve a search index", "Serve a search index over HTTP."),
+    "eval-answers": _Command(
+        "official metrics of question answering",
+        "Score predictions or stored episodes of HotpotQA, 2WikiMultihopQA or MuSiQue with the data set's own metrics.",
+    ),
     "eval-papers": _Command(
         "precision, recall and F1 of stored paper searches",
         "Score stored episodes of paper search: precision, recall and F1 by score threshold and number of papers.",

@@ -4,8 +4,9 @@
     text  "in the Disney World"       exact_match 0.0, f1 0.8
     text  "Disney World."             exact_match 1.0, f1 1.0
 
-The normaliser and F1 follow HotpotQA's hotpot_evaluate_v1.py (https://github.com/hotpotqa/hotpot), which follows SQuAD;
-with several golds the best score counts.
+The normaliser and `f1` follow HotpotQA's hotpot_evaluate_v1.py (https://github.com/hotpotqa/hotpot), `squad_f1` follows
+SQuAD 2.0, as MuSiQue's metrics/answer.py does (https://github.com/StonyBrookNLP/musique); with several golds the best
+score counts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import string
 from collections.abc import Iterable
 
-__all__ = ["exact_match", "f1", "normalize_answer", "substring_match"]
+__all__ = ["exact_match", "f1", "normalize_answer", "overlap", "squad_f1", "substring_match"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -51,7 +52,16 @@ def f1(prediction: str, golds: str | Iterable[str]) -> float:
     >>> f1("in Paris", "Paris"), f1("yes it is", "yes"), f1("no", "no")
     (0.6666666666666666, 0.0, 1.0)
     """
-    return max((_one_f1(prediction, gold) for gold in _as_tuple(golds)), default=0.0)
+    return max((overlap(prediction, gold)[0] for gold in _as_tuple(golds)), default=0.0)
+
+
+def squad_f1(prediction: str, golds: str | Iterable[str]) -> float:
+    """Return the best token F1 of SQuAD 2.0, from 0 to 1: "yes" and "no" are words, and two empty texts score 1.
+
+    >>> squad_f1("yes it is", "yes"), squad_f1("The", "a"), squad_f1("", "Paris")
+    (0.5, 1.0, 0.0)
+    """
+    return max((_squad_f1(prediction, gold) for gold in _as_tuple(golds)), default=0.0)
 
 
 def substring_match(prediction: str, golds: str | Iterable[str]) -> float:
@@ -68,13 +78,27 @@ def _as_tuple(golds: str | Iterable[str]) -> tuple[str, ...]:
     return (golds,) if isinstance(golds, str) else tuple(golds)
 
 
-def _one_f1(prediction: str, gold: str) -> float:
+def overlap(prediction: str, gold: str) -> tuple[float, float, float]:
+    """Return token F1, precision and recall as HotpotQA's script has them; see `f1`.
+
+    >>> overlap("in the old town", "town"), overlap("yes it is", "yes")
+    ((0.5, 0.3333333333333333, 1.0), (0.0, 0.0, 0.0))
+    """
     answer, wanted = normalize_answer(prediction), normalize_answer(gold)
     if answer != wanted and (answer in _CLOSED_CLASS or wanted in _CLOSED_CLASS):
-        return 0.0
-    words, wanted_words = answer.split(), wanted.split()
-    common = sum((collections.Counter(words) & collections.Counter(wanted_words)).values())
+        return 0.0, 0.0, 0.0
+    return _word_overlap(answer.split(), wanted.split())
+
+
+def _squad_f1(prediction: str, gold: str) -> float:
+    words, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    return _word_overlap(words, wanted)[0] if words and wanted else float(words == wanted)
+
+
+def _word_overlap(words: list[str], wanted: list[str]) -> tuple[float, float, float]:
+    """Return F1, precision and recall of words, which count as often as both have them."""
+    common = sum((collections.Counter(words) & collections.Counter(wanted)).values())
     if not common:
-        return 0.0
-    precision, recall = common / len(words), common / len(wanted_words)
-    return 2 * precision * recall / (precision + recall)
+        return 0.0, 0.0, 0.0
+    precision, recall = common / len(words), common / len(wanted)
+    return 2 * precision * recall / (precision + recall), precision, recall

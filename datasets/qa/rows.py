@@ -22,7 +22,20 @@ from agent_envs.datasets.files import find_files
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
 
-__all__ = ["DATASETS", "SUFFIXES", "QARow", "QATask", "find_qa_files", "has_answer", "qa_rows", "read_qa", "read_row"]
+__all__ = [
+    "DATASETS",
+    "SUFFIXES",
+    "QARow",
+    "QATask",
+    "aliases_file",
+    "decoded",
+    "find_qa_files",
+    "has_answer",
+    "qa_rows",
+    "read_aliases",
+    "read_qa",
+    "read_row",
+]
 
 DATASETS = ("hotpotqa", "2wiki", "musique")
 SUFFIXES = (".json", ".jsonl", ".parquet")
@@ -76,7 +89,7 @@ def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
     files, split = find_qa_files(dataset, data, split)
-    return FileTasks(files, _RowParser(_aliases_file(files[0])), task=dataset, split=split, name=data)
+    return FileTasks(files, _RowParser(aliases_file(files[0])), task=dataset, split=split, name=data)
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ class _RowParser:
     """The file of answer aliases next to the rows."""
 
     def __call__(self, row: Any, where: str, task_id: str) -> QATask:
-        return replace(read_row(row, where, _read_aliases(self.aliases)).task, task_id=task_id)
+        return replace(read_row(row, where, read_aliases(self.aliases)).task, task_id=task_id)
 
 
 def has_answer(row: Any) -> bool:
@@ -105,7 +118,7 @@ def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[Q
     files = list(files)
     empty = True
     for path in files:
-        aliases = _read_aliases(_aliases_file(path))
+        aliases = read_aliases(aliases_file(path))
         for row, where in read_rows(path):
             empty = False
             if not answered_only or has_answer(row):
@@ -114,19 +127,21 @@ def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[Q
         raise DataError(f"there are no rows in {', '.join(map(str, files))}")
 
 
-def _aliases_file(rows: Path) -> Path | None:
+def aliases_file(rows: Path) -> Path | None:
     """Return the file next to 2Wiki's rows that lists aliases of answers by Wikidata id, if it is there."""
     path = rows.parent / ALIASES
     return path if path.is_file() else None
 
 
 @functools.lru_cache(maxsize=4)
-def _read_aliases(path: Path | None) -> dict[str, list[str]]:
+def read_aliases(path: Path | None, *, demonyms: bool = False) -> dict[str, list[str]]:
+    """Return the other names of things by Wikidata id, and with `demonyms` what 2Wiki's script counts as such too."""
     aliases = {}
     for row, where in read_rows(path) if path else ():
         if not isinstance(row, dict) or not isinstance(row.get("Q_id"), str):
             raise DataError(f"{where}: expected an object with 'Q_id' and 'aliases'")
-        aliases[row["Q_id"]] = [alias for alias in row.get("aliases") or () if isinstance(alias, str)]
+        names = [*(row.get("aliases") or ()), *((row.get("demonyms") or ()) if demonyms else ())]
+        aliases[row["Q_id"]] = [name for name in names if isinstance(name, str)]
     return aliases
 
 
@@ -178,8 +193,8 @@ def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) 
 
 
 def _hotpot_paragraphs(row: dict[str, Any], where: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
-    context = _decoded(row["context"], "context", where)
-    facts = _decoded(row.get("supporting_facts"), "supporting_facts", where)
+    context = decoded(row["context"], "context", where)
+    facts = decoded(row.get("supporting_facts"), "supporting_facts", where)
     if isinstance(context, dict):
         titles = as_list(context.get("title"), "context", where)
         sentences = as_list(context.get("sentences", context.get("content")), "context", where)
@@ -221,7 +236,7 @@ def _musique_paragraphs(value: Any, where: str) -> tuple[tuple[tuple[str, str], 
     return tuple(paragraphs), supporting
 
 
-def _decoded(value: Any, key: str, where: str) -> Any:
+def decoded(value: Any, key: str, where: str) -> Any:
     """Decode a column that some releases store as JSON text."""
     if not isinstance(value, str):
         return value

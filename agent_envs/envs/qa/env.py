@@ -3,8 +3,8 @@
     question   "Which magazine was started first Arthur's Magazine or First for Women?"
     answer     "Arthur's Magazine"
 
-Scoring follows HotpotQA's hotpot_evaluate_v1.py (`agent_envs.envs.qa.reward`). The styles follow Agent-R1's hotpotqa
-recipe (`tool`), ReAct's hotpotqa notebook (`react`) and Search-R1 (`search_r1`); see `agent_envs.parsers`.
+Scoring follows the data sets' own scripts (`agent_envs.envs.qa.reward`). The styles follow Agent-R1's
+hotpotqa recipe (`tool`), ReAct's hotpotqa notebook (`react`) and Search-R1 (`search_r1`); see `agent_envs.parsers`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward, last
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
+from agent_envs.rewards.short_answers import f1, squad_f1
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
@@ -49,6 +50,7 @@ class QAEnv(ToolEnv):
 
     dataset: ClassVar[str]  # the name of the data set in `agentr1 prepare`
     default_hops: ClassVar[int | str]  # the number of articles that generated questions need
+    answer_f1 = staticmethod(f1)  # of the data set's official evaluation
     reset_options = ("index", "question")
     settled_arguments = ("tools", "max_parallel_calls")
     prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
@@ -180,7 +182,7 @@ class QAEnv(ToolEnv):
         state, golds = self.state, self.task.answers
         tagged = last_answer(text) if self.style == "tool" else None
         state.answer = (text if tagged is None else tagged).strip()
-        state.scores = answer_scores(state.answer, golds)
+        state.scores = answer_scores(state.answer, golds, self.answer_f1)
         em = state.scores["em"]
         reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
         shown = state.answer[:_SHOWN_ANSWER]
@@ -278,7 +280,8 @@ class HotpotQAEnv(QAEnv):
     call, an empty query, an empty answer), `score` and `success` (exact match, whatever the reward),
     `reward_components` (the reward by its name), `tool_results` (style "tool": list of `name`, `content`, `error`),
     `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of the supporting articles' titles
-    among what was shown), `searches` (searches made), `question_type`, `hops` (articles needed).
+    among what was shown), `searches` (searches made), `question_type`, `hops` (articles needed). `em` and `f1` are the
+    data set's official ones; of supporting facts, which a policy does not state, see docs/evaluation.md.
 
     ## Arguments
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`
@@ -368,7 +371,8 @@ class MuSiQueEnv(QAEnv):
     As in HotpotQA-v0.
 
     ## Rewards
-    As in HotpotQA-v0, with the rows' `answer_aliases`.
+    As in HotpotQA-v0, with the rows' `answer_aliases`. `f1` is MuSiQue's own: "yes" and "no" are words as any others,
+    and two texts of which nothing is left score 1.
 
     ## Episode End
     As in HotpotQA-v0.
@@ -390,3 +394,4 @@ class MuSiQueEnv(QAEnv):
 
     dataset = "musique"
     default_hops = "2-4"
+    answer_f1 = staticmethod(squad_f1)
