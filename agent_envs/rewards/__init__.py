@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from agent_envs.rewards import math_answers as gsm8k
-from agent_envs.rewards import short_answers as qa
+from agent_envs.rewards import math_answers, short_answers
 
-__all__ = ["gsm8k", "qa", "total"]
+__all__ = ["math_answers", "short_answers", "total"]
 
 
 def total(values: Iterable[float]) -> float:

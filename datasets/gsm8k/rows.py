@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_name
@@ -17,7 +16,7 @@ from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks
 
-__all__ = ["SUFFIXES", "GSM8KTask", "find_gsm8k_files", "gsm8k_rows", "parse_row"]
+__all__ = ["SUFFIXES", "GSM8KTask", "gsm8k_rows", "parse_row"]
 
 SUFFIXES = (".jsonl", ".parquet")
 
@@ -44,13 +43,8 @@ def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[
         MissingExtraError: A parquet file needs pandas and pyarrow.
     """
     data = data_name(data)
-    files, split = find_gsm8k_files(data, split)
+    files, split = find_files(data, split, task="gsm8k", suffixes=SUFFIXES)
     return FileTasks(files, parse_row, task="gsm8k", split=split, name=data)
-
-
-def find_gsm8k_files(data: str, split: str) -> tuple[tuple[Path, ...], str]:
-    """Return the files that hold a split, without reading them, and its name; arguments and errors as `gsm8k_rows`."""
-    return find_files(data, split, task="gsm8k", suffixes=SUFFIXES)
 
 
 def parse_row(row: Any, where: str, task_id: str) -> GSM8KTask:

@@ -22,8 +22,8 @@ from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generat
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.prepare import prepare
+from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
-from agent_envs.rewards.math_answers import score
 from agent_envs.tools.calculator import evaluate
 
 ROWS = [
@@ -303,8 +303,8 @@ def test_generated_tasks_are_true(level: int) -> None:
         assert used == set(range(level - 1))  # every step is needed
         assert task.answer == str(task.operations[-1].result)
         assert task.solution.endswith(f"\n#### {task.answer}")
-        assert score(task.solution, task.answer) == 1.0
-        assert score(f"#### {int(task.answer) + 1}", task.answer) == 0.0
+        assert judge(task.solution, task.answer).reward == 1.0
+        assert judge(f"#### {int(task.answer) + 1}", task.answer).reward == 0.0
         assert int(task.answer) < 10_000
         assert task.question.endswith("?")
         assert "{" not in task.question + task.solution

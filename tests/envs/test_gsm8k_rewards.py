@@ -1,6 +1,6 @@
 """Scoring of GSM8K answers: a table of strings, the gold rows, and bounds on hostile texts.
 
-1. The order is: after ####, in a box, after "the answer is", the last number.
+1. The strict rule is first; then after ####, in a box, after "the answer is", the last number. Each rule has its table.
 2. Numbers compare by value and exactly.
 3. A gold solution scores 1.0, a perturbed one 0.0, on every real row.
 """
@@ -13,123 +13,161 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.envs.gsm8k.reward import last_number, score_agentr1
+from agent_envs.envs.gsm8k.reward import judge, score_agentr1
 from agent_envs.errors import DataError
-from agent_envs.rewards.math_answers import extract_answer, gold_answer, score
+from agent_envs.rewards.math_answers import TAIL, extract_answer, gold_answer
 
-EXTRACTED = [
-    ("#### 72", "72"),
-    ("####72", "72"),  # no space
-    ("#### 1,234", "1234"),  # thousands
-    ("#### 1,234,567.50", "1234567.5"),
-    ("#### $5", "5"),  # currency
-    ("#### \\$5", "5"),  # currency in LaTeX
-    ("#### 5.00", "5"),  # a decimal that is whole
-    ("#### 5.", "5"),  # trailing point
-    ("#### -5", "-5"),
-    ("#### −5", "-5"),  # the typographic minus
-    ("#### -$5", "-5"),
-    ("#### $-5", "-5"),
-    ("#### 15%", "15"),  # percent is a unit
-    ("#### 18 dollars", "18"),  # unit behind
-    ("#### **18**", "18"),  # bold
-    ("#### 5 apples in 3 boxes", "5"),  # the first number after the mark
-    ("#### 12*7 = 84", "84"),  # the result of a calculation
-    ("#### (5 + 3) * 2 = 16", "16"),
-    ("#### x = 5", "5"),
-    ("#### 18 (since 3*6=18)", "18"),  # a number, then a remark
-    ("#### 1/2", "0.5"),
-    ("#### 10 / 4", "2.5"),
-    ("#### 1 1/2", "1.5"),  # mixed number
-    ("#### $\\frac{1}{2}$", "0.5"),
-    ("#### \\frac12", "0.5"),
-    ("#### 1/3", "1/3"),  # no decimal form
-    ("#### 18</s>", "18"),
-    ("#### 18\n#### 19", "19"),  # the last mark
-    ("#### none\nbut 5", "5"),  # the line below
-    ("#### 4 or\nso 5", "4"),
-    ("#### Step 1: 3 apples\nso \\boxed{7}", "7"),  # a heading is no mark
-    ("3 and 4 #### ", "4"),  # nothing behind the mark
-    ("#### 3/0 then", None),  # no such number
-    ("#### ４２", "42"),  # full width
-    ("#### １，２３４．５", "1234.5"),
-    ("#### １／２", "0.5"),
-    ("#### ４２％", "42"),
-    ("#### 5 million", "5000000"),  # scales
-    ("#### $2.5 million", "2500000"),
-    ("#### 3 thousandths", "3"),
-    ("#### 5 hundred-dollar bills", "5"),
-    ("#### 1 000 000", "1000000"),  # groups of three behind a mark
-    ("#### 12 345 apples", "12345"),
-    ("#### 1\u2009000\u2009000", "1000000"),
-    ("#### 1 00 000", "1"),
-    ("#### 5 1000", "5"),
-    ("from 200 to 300 400", "400"),  # elsewhere they are two numbers
-    ("#### 1.000.000", "1000000"),  # points between groups
-    ("#### 1.000", "1"),
-    ("#### 1½", "1.5"),
-    ("#### 2 ¾ cups", "2.75"),
-    ("#### ½", "0.5"),
-    ("#### - 5", "-5"),
-    ("#### - $5", "-5"),
-    ("####\n- 5 apples", "5"),  # a list's dash
-    ("so:\n- 5 apples", "5"),
-    ("#### 4 - 5 = -1", "-1"),
-    ("#### 3\n 1/2", "3"),  # a number ends with its line
-    ("#### 4\n/2", "4"),
-    ("#### $\n5", "5"),
-    ("\\boxed{2^3}", "8"),  # powers are worked out
-    ("\\boxed{2^{10}}", "1024"),
-    ("\\boxed{1/2^3}", "0.125"),
-    ("#### 2**3", "8"),
-    ("#### 2^3 = 8", "8"),
-    ("\\boxed{2^{-3}}", None),  # other powers and roots are no number
-    ("\\boxed{5^0.5}", None),
-    ("\\boxed{99999^99}", None),
-    ("\\boxed{\\sqrt{4}}", None),
-    ("\\boxed{3\\sqrt{2}}", None),
-    ("√4", None),
-    ("\\boxed{\\sqrt{16} = 4}", "4"),
-    ("25 cm^2", "25"),  # the unit's exponent
-    ("\\boxed{42}", "42"),
-    ("\\boxed{\\text{18 apples}}", "18"),
-    ("\\boxed{-\\frac{3}{4}}", "-0.75"),
-    ("\\boxed{1\\,234}", "1234"),
-    ("\\boxed{1{,}234}", "1234"),
-    ("\\boxed{x = 9} and 5", "9"),
-    ("\\boxed{5", "5"),  # not closed
-    ("\\boxed{1} \\boxed{2} 3", "2"),  # the last box, not the last number
-    ("the answer is 12 because 5+8=13", "12"),
-    ("The answer is 3*4 = 12. Check: 2.", "12"),
-    ("The answer is: **$18**", "18"),
-    ("**Answer:** 18 of 20", "18"),
-    ("Final answer: 7 (not 8)", "7"),
-    ("The answer is not easy: 18", "18"),
-    ("The answer is 5. Check: 2+3 = 6. Then 9", "5"),
-    ("#### 3 and the answer is 4", "3"),  # the order of marks
-    ("\\boxed{3} and the answer is 4", "3"),
-    ("3 + 4 = 7 apples.", "7"),
-    ("He paid $1,200.", "1200"),
-    ("10 - 5", "5"),  # a subtraction
-    ("10-5", "5"),
-    ("it fell to -5", "-5"),
-    ("x-5", "5"),  # a hyphen
-    ("between 3 and 1,2", "2"),  # no thousands
-    ("12:30", "30"),
-    ("1e3", "1000"),
-    (".5", "0.5"),
-    ("1\u202f234", "1234"),  # narrow no-break space
-    ("A correct answer = 4 points, so 5", "5"),  # no phrase
-    ("2\n5", "5"),
-    ("no number", None),
-    ("", None),
-    ("...", None),
-    ("9" * 1000, None),  # too long to be an answer
-    ("٣", None),  # other digits are none
-]
+RULES = {
+    "strict": [
+        ("#### 72", "72"),
+        ("####72", "72"),  # no space
+        ("#### -5", "-5"),
+        ("72", "72"),  # alone
+        ("#### 18\n#### 19", "19"),  # the last mark
+        ("#### 007", "7"),
+        ("9" * 100, "9" * 100),
+    ],
+    "after ####": [
+        ("#### 18 dollars", "18"),  # unit behind
+        ("#### **18**", "18"),  # bold
+        ("#### 18</s>", "18"),
+        ("#### 5 apples in 3 boxes", "5"),  # the first number after the mark
+        ("#### 18 (since 3*6=18)", "18"),  # a number, then a remark
+        ("#### x = 5", "5"),
+        ("#### none\nbut 5", "5"),  # the line below
+        ("#### 4 or\nso 5", "4"),
+        ("#### $\n5", "5"),
+        ("#### Step 1: 3 apples\nso \\boxed{7}", "7"),  # a heading is no mark
+        ("3 and 4 #### ", "4"),  # nothing behind the mark
+        ("#### 3 and the answer is 4", "3"),  # the order of places
+    ],
+    "in a box": [
+        ("\\boxed{42}", "42"),
+        ("\\boxed{\\text{18 apples}}", "18"),
+        ("\\boxed{x = 9} and 5", "9"),
+        ("\\boxed{5", "5"),  # not closed
+        ("\\boxed{1} \\boxed{2} 3", "2"),  # the last box, not the last number
+        ("\\boxed{3} and the answer is 4", "3"),
+    ],
+    "after a phrase": [
+        ("the answer is 12 because 5+8=13", "12"),
+        ("The answer is: **$18**", "18"),
+        ("**Answer:** 18 of 20", "18"),
+        ("Final answer: 7 (not 8)", "7"),
+        ("The final answer is:\n\n18\nof 20", "18"),
+        ("The answer is not easy: 18", "18"),
+        ("The answer is 5. Check: 2+3 = 6. Then 9", "5"),
+        ("A correct answer = 4 points, so 5", "5"),  # no phrase
+    ],
+    "the last number": [
+        ("3 + 4 = 7 apples.", "7"),
+        ("2\n5", "5"),
+        ("12:30", "30"),
+        ("between 3 and 1,2", "2"),  # no thousands
+        ("from 200 to 300 400", "400"),  # two numbers
+        ("no number", None),
+        ("", None),
+        ("...", None),
+        ("٣", None),  # other digits are none
+    ],
+    "decimals and separators": [
+        ("#### 1,234", "1234"),
+        ("#### 1,234,567.50", "1234567.5"),
+        ("#### 5.00", "5"),
+        ("#### 5.", "5"),  # trailing point
+        (".5", "0.5"),
+        ("1e3", "1000"),
+        ("1\u202f234", "1234"),  # narrow no-break space
+        ("\\boxed{1\\,234}", "1234"),
+        ("\\boxed{1{,}234}", "1234"),
+        ("\\boxed{1,\\!234}", "1234"),
+        ("#### 1 000 000", "1000000"),  # groups of three in a place
+        ("#### 12 345 apples", "12345"),
+        ("#### 1\u2009000\u2009000", "1000000"),
+        ("#### 1 00 000", "1"),
+        ("#### 5 1000", "5"),
+    ],
+    "signs": [
+        ("#### −5", "-5"),  # the typographic minus
+        ("it fell to -5", "-5"),
+        ("#### - 5", "-5"),
+        ("#### - $5", "-5"),
+        ("####\n- 5 apples", "5"),  # a list's dash
+        ("so:\n- 5 apples", "5"),
+        ("10 - 5", "5"),  # a subtraction
+        ("10 -5", "5"),
+        ("10-5", "5"),
+        ("x-5", "5"),  # a hyphen
+    ],
+    "units and currencies": [
+        ("#### $5", "5"),
+        ("#### \\$5", "5"),
+        ("#### -$5", "-5"),
+        ("#### -\\$5", "-5"),
+        ("#### $-5", "-5"),
+        ("He paid $1,200.", "1200"),
+        ("#### 15%", "15"),
+        ("25 cm^2", "25"),  # the unit's exponent
+    ],
+    "fractions": [
+        ("#### 1/2", "0.5"),
+        ("#### 10 / 4", "2.5"),
+        ("#### 1/3", "1/3"),  # no decimal form
+        ("#### 3/4, or 1 - 1/4", "0.75"),
+        ("#### 1 1/2", "1.5"),
+        ("#### 3\n 1/2", "3"),  # a number ends with its line
+        ("#### 4\n/2", "4"),
+        ("#### $\\frac{1}{2}$", "0.5"),
+        ("\\boxed{-\\frac{3}{4}}", "-0.75"),
+        ("\\boxed{1\\frac{1}{2}}", "1.5"),
+        ("#### \\frac12", "0.5"),
+        ("#### ½", "0.5"),
+        ("#### 1½", "1.5"),
+        ("#### 2 ¾ cups", "2.75"),
+        ("#### 3/0 then", None),  # no such number
+        ("5 apples. #### 3/0", None),  # and no earlier one instead
+    ],
+    "full width": [
+        ("#### ４２", "42"),
+        ("#### １，２３４．５", "1234.5"),
+        ("#### １／２", "0.5"),
+        ("#### ４２％", "42"),
+    ],
+    "scales": [
+        ("#### 5 million", "5000000"),
+        ("#### $2.5 million", "2500000"),
+        ("#### 3 thousandths", "3"),
+        ("#### 5 hundred-dollar bills", "5"),
+    ],
+    "calculations": [
+        ("#### 12*7 = 84", "84"),
+        ("#### (5 + 3) * 2 = 16", "16"),
+        ("#### 4 - 5 = -1", "-1"),
+        ("#### 5\n\n3+4 = 7", "5"),  # another line
+        ("The answer is 3*4 = 12. Check: 2.", "12"),
+        ("#### 2^3 = 8", "8"),
+        ("\\boxed{\\sqrt{16} = 4}", "4"),
+    ],
+    "what is not read, nor an earlier number or a part instead": [
+        ("8 or 2. \\boxed{2^3}", None),  # powers
+        ("8 or 2. \\boxed{2^{10}}", None),
+        ("\\boxed{2^{-3}}", None),
+        ("\\boxed{1/2^3}", None),
+        ("5^0.5", None),
+        ("3 then 2 ^ 3", None),
+        ("#### 2**3", None),
+        ("4. \\boxed{\\sqrt{4}}", None),  # roots
+        ("\\boxed{3\\sqrt{2}}", None),
+        ("√4", None),
+        ("1. #### 1.000.000", None),  # points between groups
+        ("v. 1.2.3", None),
+        ("9" * 101, None),  # too long to be an answer
+        ("#### " + "9" * 1000, None),
+    ],
+}
 
 
-@pytest.mark.parametrize(("text", "number"), EXTRACTED)
+@pytest.mark.parametrize(("text", "number"), [case for cases in RULES.values() for case in cases])
 def test_extract(text: str, number: str | None) -> None:
     assert extract_answer(text) == number
 
@@ -150,7 +188,8 @@ SCORED = [
 
 @pytest.mark.parametrize(("text", "gold", "reward"), SCORED)
 def test_score(text: str, gold: str, reward: float) -> None:
-    assert score(text, gold) == reward
+    outcome = judge(text, gold_answer(gold))
+    assert (outcome.reward, outcome.success, outcome.terminated) == (reward, reward == 1.0, True)
 
 
 RELEASED = [
@@ -163,6 +202,7 @@ RELEASED = [
     ("1.2.3", "3", 0.0),
     ("none", "18", 0.0),
     ("-.", "18", 0.0),
+    ("18", "", 0.0),  # no gold is known
 ]
 
 
@@ -172,7 +212,7 @@ def test_released_score(text: str, gold: str, reward: float) -> None:
 
 
 def test_a_gold_without_a_number_is_a_data_error() -> None:
-    for function in (lambda: score("5", "none"), lambda: score_agentr1("5", "none"), lambda: gold_answer("none")):
+    for function in (lambda: score_agentr1("5", "none"), lambda: gold_answer("none")):
         with pytest.raises(DataError, match="gold answer with a number, got 'none'"):
             function()
 
@@ -186,10 +226,10 @@ def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir: Path) -> N
         gold = gold_answer(solution)
         wrong = str(int(gold) + 1)
         assert gold == raw.strip().replace(",", "")
-        assert score(solution, gold) == score_agentr1(solution, gold) == 1.0
-        assert score(f"{body}#### {wrong}", gold) == score_agentr1(f"{body}#### {wrong}", gold) == 0.0
+        assert judge(solution, gold).reward == score_agentr1(solution, gold) == 1.0
+        assert judge(f"{body}#### {wrong}", gold).reward == score_agentr1(f"{body}#### {wrong}", gold) == 0.0
         for form in (f"\\boxed{{{gold}}}", f"So the answer is ${int(gold):,}.00.", f"She has **{gold}** apples."):
-            assert score(body + form, gold) == 1.0, (body, form)
+            assert judge(body + form, gold).reward == 1.0, (body, form)
 
 
 HOSTILE = [
@@ -209,6 +249,7 @@ HOSTILE = [
     "1 ",
 ]
 HOSTILE += ["1 234 ", "½", "1^", "2^2", "sqrt{", "1.000.", "4 million "]
+HOSTILE += ["answer:", "2 ^ 3", "√", "#", "\\frac{1}{2}", "3*4=", "1 1/2 ", "5 million^"]
 HOSTILE += ["1e", "1 1/", ".", "1.", "= 5", "5=", "3+", ",1", "answer is\n", "\\frac{1}{", "\x00", "😀", "１", "\\,1"]
 
 
@@ -222,7 +263,10 @@ def test_a_megabyte_is_read_in_bounded_time(unit: str) -> None:
         assert time.process_time() - begin < 2.0
 
 
-def test_a_number_is_not_cut_between_windows() -> None:
-    for tail in range(4080, 4110):
-        assert extract_answer("the 12345" + "x" * tail) == "12345"
-        assert last_number("the 12345" + "x" * tail) == "12345"
+def test_a_number_is_not_cut_where_reading_begins() -> None:
+    for characters in range(TAIL - 10, TAIL + 1):
+        text = "the 12345" + "x" * characters
+        number = "12345" if characters + 5 < TAIL else None
+        assert extract_answer(text) == number
+        assert score_agentr1(text, "12345") == float(number is not None)
+        assert score_agentr1(text, "45") == 0.0

@@ -46,22 +46,13 @@ def search(query: str) -> str:
     return f'<tool_call>{{"name": "search", "arguments": {{"query": {json.dumps(query)}}}}}</tool_call>'
 
 
-def play(env: gym.Env[str, str], index: int) -> tuple[float, int, dict[str, Any]]:
-    env.reset(options={"index": index})
-    reward, steps, over = 0.0, 0, False
-    while not over:
-        _, paid, terminated, truncated, info = env.step(base(env).expert_action())
-        reward, steps, over = reward + paid, steps + 1, terminated or truncated
-    return reward, steps, info
-
-
 # -- the expert ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hops", [2, 3, 4])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: int) -> None:
+def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: int, play: Any) -> None:
     env = gym.make(env_id, style=style, hops=hops)
     wins = 0.0
     for index in range(100):
@@ -76,7 +67,7 @@ def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: in
 
 
 @pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react"}))
-def test_calls_in_any_format_find_the_answer(parser: str) -> None:
+def test_calls_in_any_format_find_the_answer(parser: str, play: Any) -> None:
     env = gym.make(HOTPOT, parser=parser)
     reward, steps, info = play(env, 3)
     assert reward == 1.0 and steps > 1 and info["searches"] > 0
@@ -86,7 +77,7 @@ def test_calls_in_any_format_find_the_answer(parser: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_the_expert_wins_on_other_splits_and_sizes(split: str) -> None:
+def test_the_expert_wins_on_other_splits_and_sizes(split: str, play: Any) -> None:
     for articles in (200, 1500):
         env = gym.make(MUSIQUE, split=split, articles=articles)
         assert sum(play(env, index)[0] for index in range(50)) >= 49
@@ -110,7 +101,7 @@ class Without:
 
 
 @pytest.mark.parametrize("hops", [2, 3, 4])
-def test_without_any_one_supporting_article_the_expert_does_not_answer(hops: int) -> None:
+def test_without_any_one_supporting_article_the_expert_does_not_answer(hops: int, play: Any) -> None:
     tasks = gym.make(WIKI, hops=hops)
     retriever = generated_retriever(encyclopaedia("train", 1000))
     for index in range(25):
@@ -468,7 +459,7 @@ def test_what_is_shown_can_be_set(rows: str) -> None:
     assert env.step(search("zzz"))[0] == "No passage matches the query; try other words."
 
 
-def test_a_forced_first_search(rows: str) -> None:
+def test_a_forced_first_search(rows: str, play: Any) -> None:
     env = gym.make(HOTPOT, data=rows, force_first_search=True)
     observation, info = env.reset(options={"index": 0})
     question, _, results = observation.partition("\n\n")
@@ -549,14 +540,14 @@ def test_pages_open_and_are_looked_up() -> None:
 
 
 @pytest.mark.parametrize(("style", "index"), [("tool", 1), ("react", 4), ("search_r1", 3)])
-def test_golden_transcripts(style: str, index: int, root: Path) -> None:
+def test_golden_transcripts(style: str, index: int, root: Path, play: Any) -> None:
     """A change here is a change of the environments: it needs a new version (-v1)."""
     env = gym.make(HOTPOT, split="test", style=style, hops=2, render_mode="ansi")
     play(env, index)
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
 
 
-def test_the_pages_episode_is_one(root: Path) -> None:
+def test_the_pages_episode_is_one(root: Path, play: Any) -> None:
     env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
     assert play(env, 11)[0] == 1.0
     assert f"```text\n{env.render()}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")

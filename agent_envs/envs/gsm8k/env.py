@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,60 +17,45 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import choice, integer
-from agent_envs.datasets.data_dir import data_name
-from agent_envs.datasets.gsm8k.generated import problems
-from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, GeneratedTask, Level, generated_gsm8k
-from agent_envs.datasets.gsm8k.rows import GSM8KTask, find_gsm8k_files, gsm8k_rows
+from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, Level, generated_gsm8k
+from agent_envs.datasets.gsm8k.rows import GSM8KTask, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps, wrong_answer
-from agent_envs.envs.gsm8k.reward import REWARDS, judge, pay_last_number
+from agent_envs.envs.gsm8k.reward import REWARDS, judge, score_agentr1
 from agent_envs.errors import ConfigError, ToolError
-from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools import Tool, ToolRegistry, ToolResult
-from agent_envs.tools.base import string_parameter
+from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
-__all__ = ["CheckAnswerTool", "GSM8KEnv", "GSM8KToolEnv"]
+__all__ = ["GSM8KEnv", "GSM8KToolEnv"]
 
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
-
-_CALCULATOR = ToolRegistry([calculator])
+ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
 
 
 class _GSM8K(TextEnv):
-    """What both environments share: tasks and arguments."""
+    """What both environments share: tasks, arguments and the released reward."""
 
     reset_options = ("index", "question")
 
     def __init__(
-        self,
-        *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
-        level: Level = DEFAULT_LEVEL,
-        reward: str = "terminal",
-        expert: str = "oracle",
-        **kwargs: Any,
+        self, *, level: Level = DEFAULT_LEVEL, reward: str = "terminal", expert: str = "oracle", **kwargs: Any
     ) -> None:
-        data, self.level = data_name(data), level
+        super().__init__(**kwargs)
+        self.level = level
         self.reward = choice("reward", reward, REWARDS)
         choice("expert", expert, ["oracle"])
-        if data == "generated":
-            generated_gsm8k(split, level)
-        elif problems.parse_level(level) != problems.parse_level(DEFAULT_LEVEL):
-            raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level, leave it out")
-        else:
-            find_gsm8k_files(data, split)
-        super().__init__(split=split, data=data, **kwargs)
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
             return generated_gsm8k(self.split, self.level)
+        if self.level != DEFAULT_LEVEL:
+            raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
         return gsm8k_rows(self.data, self.split)
 
     def own_task(self, question: str) -> GSM8KTask:
@@ -80,13 +64,19 @@ class _GSM8K(TextEnv):
     def prompt_state(self) -> dict[str, Any]:
         return {"question": self.task.question}
 
+    def paid(self, outcome: Outcome, text: str) -> Outcome:
+        """Pay for the last number of the text instead, if that is the reward in use."""
+        if self.reward == "agentr1":
+            outcome.reward = score_agentr1(text, self.task.answer)
+            outcome.components = {"last_number": outcome.reward}
+        return outcome
+
 
 class GSM8KEnv(_GSM8K, ProblemEnv):
     """Answer a word problem in one text.
 
     ## Description
-    A grade-school word problem whose answer is a number. The policy reasons and answers in a single text; the episode
-    ends with it.
+    A grade-school word problem whose answer is a number. The policy reasons and answers in a single text.
 
     ## Action Space
     Any text; what comes before the last `</think>` is not judged. The answer is the number after `####`; failing that
@@ -105,7 +95,7 @@ class GSM8KEnv(_GSM8K, ProblemEnv):
     - `reward="agentr1"`: 1 if the last number of the text equals the gold number, as released.
 
     ## Episode End
-    Terminates with the first action. A text without a number scores 0.
+    Terminates with the first action.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the question), `invalid_action` (no number in the text), `score`
@@ -113,16 +103,14 @@ class GSM8KEnv(_GSM8K, ProblemEnv):
 
     ## Arguments
     `gym.make("AgentR1/GSM8K-v0", split="train", data="generated", level="1-8", reward="terminal")`
-    - `split`: generated and official data have "train" and "test", generated also "validation"; a file is "all".
+    - `split`: "train", "test" and, if generated, "validation"; a file is "all".
     - `data`: "generated", "official" (after `agentr1 prepare gsm8k`) or the path of a jsonl, parquet or folder.
     - `level`: operations per generated problem, 1 to 8 or a range such as "1-3" or [1, 3].
-    - `reward`: "terminal" or "agentr1".
-    - `expert`: "oracle": `expert_action()` is the worked solution.
+    - `reward`: see above. `expert`: "oracle", which gives the worked solution.
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test tasks, disjoint by their events and numbers. Official:
-    7,473 train and 1,319 test rows of GSM8K (Cobbe et al. 2021, https://github.com/openai/grade-school-math), MIT
-    licence.
+    7,473 train and 1,319 test rows (Cobbe et al. 2021, https://github.com/openai/grade-school-math, MIT licence).
 
     ## Version History
     - v0: first version
@@ -130,16 +118,15 @@ class GSM8KEnv(_GSM8K, ProblemEnv):
 
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
 
-    def check(self, task: GSM8KTask | GeneratedTask, text: str) -> Outcome:
+    def check(self, task: Any, text: str) -> Outcome:
         return judge(text, task.answer)
 
     def act(self, action: str) -> Outcome:
-        outcome = super().act(action)
-        return outcome if self.reward == "terminal" else pay_last_number(outcome, action, self.task.answer)
+        return self.paid(super().act(action), action)
 
     def expert_action(self) -> str | None:
         """Return the worked solution, or None for a question of the user's own."""
-        return str(self.task.solution) or None
+        return self.task.solution or None
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the worked solution, which with probability `noise` ends in a wrong number."""
@@ -149,28 +136,9 @@ class GSM8KEnv(_GSM8K, ProblemEnv):
         return f"{solution.rpartition('####')[0]}#### {wrong_answer(self.task.answer, rng)}"
 
 
-class CheckAnswerTool(Tool):
-    """The released tool that tells whether an answer is right."""
-
-    name = "calc_gsm8k_reward"
-    description = "Check an answer to the problem: tells whether it is right."
-    parameters = string_parameter("answer", "The answer to check, a number.")
-
-    def __init__(self, env: GSM8KToolEnv) -> None:
-        self.env = env
-
-    def call(self, *, answer: str) -> str:  # type: ignore[override]
-        number = extract_answer(answer)
-        if not self.env.task.answer:
-            raise ToolError("the right answer to this question is not known")
-        if number is None:
-            raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
-        return f"The answer {number} is {'right' if number == self.env.task.answer else 'wrong'}."
-
-
 @dataclass(slots=True)
 class _Progress:
-    anchor: str  # the question and the results so far, one per line
+    anchor: str  # the question and the results so far, one a line
     observed: list[str] = field(default_factory=list)  # the results without errors, in order
     steps: int = 0  # actions so far
     failed: bool = False  # whether a call returned an error
@@ -180,8 +148,7 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
-    The problems of GSM8K-v0. The policy may call a tool any number of times within the step limit; the first text
-    without a call is its final answer.
+    The problems of GSM8K-v0. The policy may call a tool in every step; its first text without a call is the answer.
 
     ## Action Space
     Any text. Tool calls in Hermes form, `<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}
@@ -194,30 +161,24 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     As in GSM8K-v0.
 
     ## Rewards
-    - `reward="terminal"`: 1 at the final answer if it equals the gold number exactly, else 0.
-    - `reward="agentr1"`: as released, every step's text is scored by its last number, tool calls included, so the
-      return can exceed 1.
+    As in GSM8K-v0; but `reward="agentr1"` pays every step's text, tool calls included, so the return can exceed 1.
 
     ## Episode End
-    Terminates with the final answer (a text without a call), right or wrong. Truncated after 10 steps; the released
-    limit is 5: `gym.make(..., max_episode_steps=5)`.
+    Terminates with the answer. Truncated after 10 steps; the released `max_episode_steps` is 5.
 
     ## Information
     As in GSM8K-v0, and `tool_results` (list of `name`, `content`, `error`). `anchor` is the question and the results so
-    far; `invalid_action` also means a malformed call or a wrong argument.
+    far, its last 10,000 characters; `invalid_action` also means a malformed call or a wrong argument.
 
     ## Arguments
     `gym.make("AgentR1/GSM8KTool-v0", split="train", data="generated", level="1-8", tool="calculator")`
 
     As in GSM8K-v0, and:
     - `tool`: "calculator" (`calculator{expression}`, exact arithmetic), or "check_answer", the released
-      `calc_gsm8k_reward{answer}`. The latter tells whether an answer is right before the final answer is given: it
-      leaks the gold number to any policy that tries candidates, so its scores say little about solving problems.
-    - `expert`: "oracle": `expert_action()` replays the worked solution, one calculation a step, and wins within the
-      step limit: where two steps are left, it writes what remains as one expression (on real rows it goes on to the
-      answer), and with one step left it answers.
-    - `step_limit`: the limit that the expert counts on; None is the one that the id is registered with (10). Say it
-      where `gym.make` is given another `max_episode_steps`, which an environment cannot see.
+      `calc_gsm8k_reward{answer}`, which tells whether an answer is right: it leaks the gold number to a policy that
+      tries candidates.
+    - `expert`: "oracle", which replays the worked solution, one calculation a step, and answers within the limit.
+    - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
     - `parser`, `max_parallel_calls`, `tool_timeout`: see `ToolEnv`.
 
     ## Data
@@ -232,32 +193,41 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
 
     def __init__(self, *, tool: str = "calculator", step_limit: int | None = None, **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)
-        self.step_limit = None if step_limit is None else integer("step_limit", step_limit)
-        super().__init__(tools=_CALCULATOR if tool == "calculator" else [CheckAnswerTool(self)], **kwargs)
+        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
+        super().__init__(tools=[calculator if tool == "calculator" else self.calc_gsm8k_reward], **kwargs)
 
-    def begin(self, task: GSM8KTask | GeneratedTask) -> tuple[str, _Progress]:
+    def calc_gsm8k_reward(self, answer: str) -> str:
+        """Check an answer to the problem: tells whether it is right.
+
+        Args:
+            answer: The answer to check, a number.
+        """
+        number = extract_answer(answer)
+        if not self.task.answer:
+            raise ToolError("the right answer to this question is not known")
+        if number is None:
+            raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
+        return f"The answer {number} is {'right' if number == self.task.answer else 'wrong'}."
+
+    def begin(self, task: Any) -> tuple[str, _Progress]:
         return task.question, _Progress(task.question)
 
     def act(self, action: str) -> Outcome:
         self.state.steps += 1
         outcome = super().act(action)
-        if self.reward == "terminal" or outcome.terminated:
-            return outcome
-        return pay_last_number(outcome, action, self.task.answer)
+        return outcome if outcome.terminated or self.reward == "terminal" else self.paid(outcome, action)
 
     def answer(self, text: str) -> Outcome:
-        outcome = judge(text, self.task.answer)
-        return outcome if self.reward == "terminal" else pay_last_number(outcome, text, self.task.answer)
+        return self.paid(judge(text, self.task.answer), text)
 
-    def after_tools(
-        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
-    ) -> Outcome:
+    def after_tools(self, calls: Sequence[Any], results: Sequence[ToolResult], outcome: Outcome) -> Outcome:
+        state = self.state
         for result in results:
             if result.error:
-                self.state.failed = True
+                state.failed = True
             else:
-                self.state.observed.append(result.content)
-                self.state.anchor += f"\n{result.content}"
+                state.observed.append(result.content)
+                state.anchor = f"{state.anchor}\n{result.content}"[-ANCHOR_LENGTH:]
         return outcome
 
     def anchor(self) -> str:
@@ -265,21 +235,23 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
 
     def expert_action(self) -> str | None:
         """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
-        task, observed, steps_left = self.task, self.state.observed, self._limit() - self.state.steps
+        task, observed = self.task, self.state.observed
+        registered = gym.registry.get(self.spec.id) if self.spec else None
+        limit = self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
         if not task.answer:
             return None
         if self.tool == "check_answer":
             argument = None if observed else task.answer
         else:
-            argument = next_calculation(task, observed, steps_left)
-        return f"#### {task.answer}" if argument is None or steps_left <= 1 else self._call(argument)
+            argument = next_calculation(task, observed, limit - self.state.steps)
+        if argument is None or limit - self.state.steps <= 1:
+            return f"#### {task.answer}"
+        return self._call(argument)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """Return the next action of a demonstrator that keeps the operands and mistakes the operation.
+        """Return the next action of a demonstrator that mistakes the operation of a calculation, and never notices.
 
-        With probability `noise` a calculation uses another of `+ - * /`, drawn evenly (`/` only if it leaves no
-        remainder). Later calculations and the final answer use the tool's result: a mistake is never noticed. With
-        `tool="check_answer"` a mistake is a wrong answer, which is kept whatever the tool says.
+        With `tool="check_answer"` a mistake is a wrong answer, which is kept whatever the tool says.
         """
         task, observed = self.task, self.state.observed
         if not task.answer:
@@ -288,18 +260,12 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
             if observed:
                 return f"#### {extract_answer(observed[0])}"
             return self._call(wrong_answer(task.answer, rng) if rng.random() < noise else task.answer)
-        steps = worked_steps(task)
-        if len(observed) < len(steps) and not self.state.failed:
+        right = [result for _, result in worked_steps(task.solution)]
+        if len(observed) < len(right) and not self.state.failed:
             return self._call(demonstrated(task, observed, rng, noise))
-        right = not self.state.failed and all(s[1] == o for s, o in zip(steps, observed, strict=False))
-        return f"#### {task.answer if right else observed[-1] if observed else '0'}"
-
-    def _limit(self) -> int:
-        """Return the step limit of an episode, as far as it is known here."""
-        if self.step_limit is not None:
-            return self.step_limit
-        registered = gym.registry.get(self.spec.id) if self.spec is not None else None
-        return (registered and registered.max_episode_steps) or STEP_LIMIT
+        if observed[: len(right)] == right and not self.state.failed:
+            return f"#### {task.answer}"
+        return f"#### {observed[-1] if observed else 0}"
 
     def _call(self, argument: str) -> str:
         name, key = TOOLS[self.tool]

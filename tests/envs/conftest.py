@@ -1,0 +1,28 @@
+"""Fixtures shared by the tests of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+Play = Callable[[gym.Env[str, str], int], tuple[float, int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def play() -> Play:
+    """Let the expert play a task to its end; returns the sum of rewards, the steps and the last info."""
+
+    def play(env: gym.Env[str, str], index: int) -> tuple[float, int, dict[str, Any]]:
+        env.reset(options={"index": index})
+        expert: Any = env.unwrapped
+        reward, steps, terminated, truncated = 0.0, 0, False, False
+        while not (terminated or truncated):
+            _, paid, terminated, truncated, info = env.step(expert.expert_action())
+            reward, steps = reward + paid, steps + 1
+        assert terminated
+        return reward, steps, info
+
+    return play
