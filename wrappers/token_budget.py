@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any, SupportsFloat
@@ -174,15 +175,9 @@ class TokenBudget(ContextWrapper):
             return [*noted, *chain.from_iterable(exchanges[dropped:])]
 
         # Binary search for the fewest exchanges to drop: dropping more never makes a prompt longer.
-        low, high = 0, max(0, len(exchanges) - 1)
-        while low < high:
-            middle = (low + high) // 2
-            if self._fitting(prompt(middle)) is not None:
-                high = middle
-            else:
-                low = middle + 1
-        chosen = prompt(low)
-        self._dropped += low
+        few = bisect(range(len(exchanges) - 1), False, key=lambda dropped: self._fitting(prompt(dropped)) is not None)
+        chosen = prompt(few)
+        self._dropped += few
         ids = self._fitting(chosen)
         if ids is not None:
             return chosen, ids

@@ -1,4 +1,4 @@
-"""The arguments that choose an environment and a policy, the same in every command.
+"""Arguments that several commands share, above all those that choose an environment and a policy.
 
     parser: add_env_arguments(parser), add_policy_arguments(parser)
     run:    env = chosen_env(arguments).make(); policy = chosen_policy(arguments, seed=0)
@@ -26,7 +26,9 @@ __all__ = [
     "POLICIES",
     "EnvChoice",
     "PolicyKind",
+    "add_address",
     "add_env_arguments",
+    "add_episodes",
     "add_policy_arguments",
     "chosen_env",
     "chosen_policies",
@@ -198,6 +200,25 @@ POLICIES: dict[str, PolicyKind] = {
 _HARMLESS = frozenset(
     {"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device", "trust"}
 )
+
+
+def add_address(add: Callable[..., argparse.Action], *, port: int = 8000, sent: str = "") -> None:
+    """Add the options of a server's address and token; `sent` says how clients send the token."""
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
+    add("--port", type=int, default=port, help="port to listen on, 0 for any (default: %(default)s)")
+    add(
+        "--token-file", metavar="FILE",
+        help=f"file with the token that clients must send{sent}; this or AGENT_ENVS_TOKEN is required beyond this "
+        "machine",
+    )  # fmt: skip
+
+
+def add_episodes(parser: argparse.ArgumentParser) -> None:
+    """Add the paths of recorded episodes."""
+    parser.add_argument(
+        "episodes", nargs="+", metavar="PATH",
+        help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
+    )  # fmt: skip
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import shown
+from agent_envs.cli.arguments import add_episodes
 from agent_envs.envs.papersearch.reward import f1
 from agent_envs.episodes.files import episode_paths
 from agent_envs.errors import ConfigError, DataError
@@ -164,11 +165,8 @@ def format_table(rows: Sequence[PaperScores]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
+    add_episodes(parser)
     add = parser.add_argument
-    add(
-        "episodes", nargs="+", metavar="PATH",
-        help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
-    )  # fmt: skip
     add("--json", action="store_true", help="print one JSON object instead of the table")
     add("--thresholds", metavar="LIST", help="lowest scores, such as 0,0.4 (default: 0 to 0.9)")
     add("--top-k", metavar="LIST", help="numbers of papers, such as 100,25 (default: 10000,100,50,25)")

@@ -7,6 +7,7 @@ import os
 import signal
 from typing import Any
 
+from agent_envs.cli.arguments import add_address
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
 
@@ -29,13 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--upstream", required=True, metavar="URL", help="URL of the model's server, with its /v1")
     add("--out", required=True, metavar="DIR", help="folder of episodes.jsonl; episodes are added to it")
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
-    add("--port", type=int, default=8100, help="port to listen on, 0 for any (default: %(default)s)")
-    add(
-        "--token-file", metavar="FILE",
-        help="file with the token that clients must send as their API key or as X-Record-Token; this or "
-        "AGENT_ENVS_TOKEN is required beyond this machine",
-    )  # fmt: skip
+    add_address(add, port=8100, sent=" as their API key or as X-Record-Token")
     add(
         "--upstream-key-env", metavar="NAME",
         help="environment variable with the server's API key (default: pass on the clients' keys)",

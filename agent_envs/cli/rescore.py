@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.checks import load_function
-from agent_envs.cli.arguments import EnvChoice, add_env_arguments, chosen_env
+from agent_envs.cli.arguments import EnvChoice, add_env_arguments, add_episodes, chosen_env
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
@@ -49,7 +49,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("episodes", nargs="+", metavar="PATH", help="episodes.jsonl, or a folder with such files (a run's --out)")
+    add_episodes(parser)
     add("--out", metavar="FILE", required=True, help="file for the episodes with their new rewards")
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
     add("--only-same", action="store_true", help="leave out episodes whose replay differs from the record")

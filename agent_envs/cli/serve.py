@@ -8,7 +8,7 @@ import signal
 import sys
 
 from agent_envs.checks import json_object, number
-from agent_envs.cli.arguments import add_env_arguments, chosen_env
+from agent_envs.cli.arguments import add_address, add_env_arguments, chosen_env
 from agent_envs.files import allow_open_files
 
 __all__ = ["add_arguments", "run"]
@@ -36,12 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an argument that clients may choose; may be repeated (default: split, unless --split is given)",
     )  # fmt: skip
     add = parser.add_argument_group("server").add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
-    add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
-    add(
-        "--token-file", metavar="FILE",
-        help="file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
-    )  # fmt: skip
+    add_address(add)
     add(
         "--max-episodes", type=int, default=256, metavar="N",
         help="most episodes at the same time (default: %(default)s)",

@@ -7,6 +7,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from agent_envs.cli.arguments import add_address
 from agent_envs.files import allow_open_files
 
 if TYPE_CHECKING:
@@ -28,12 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("index", metavar="INDEX", help="folder of an index, or a corpus, which is indexed first")
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
-    add("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
-    add(
-        "--token-file", metavar="FILE",
-        help="file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
-    )  # fmt: skip
+    add_address(add)
     add("--max-k", type=int, default=1000, help="most results per query (default: %(default)s)")
     add(
         "--max-requests", type=int, default=64, metavar="N",

@@ -6,6 +6,7 @@ import argparse
 import itertools
 from pathlib import Path
 
+from agent_envs.cli.arguments import add_episodes
 from agent_envs.errors import DataError
 
 __all__ = ["add_arguments", "run"]
@@ -23,11 +24,8 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
+    add_episodes(parser)
     add = parser.add_argument
-    add(
-        "episodes", nargs="+", metavar="PATH",
-        help="episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
-    )  # fmt: skip
     add("--out", metavar="FILE", default="episodes.html", help="page to write (default: %(default)s)")
     add("--title", help="title of the page (default: the first path)")
     add("--tokenizer", metavar="DIR", help="Hugging Face folder or name, to show sampled tokens as text")

@@ -1,8 +1,7 @@
-"""What `agentr1 plot` draws: success, reward, turns and length of runs and evaluations, grouped over seeds.
+"""The data that `agentr1 plot` draws: success, reward, turns and length of runs and evaluations, grouped by seed.
 
-A run is a folder with `metrics.jsonl` (an object for each step, with the keys of `MEASURES` or some of them) and, where
-it has them, `run.json` and `episodes/`.
-Episodes alone, of an evaluation, are read too.
+A run is a folder with `metrics.jsonl`, which has an object per step with some of the keys of `MEASURES`, and optionally
+`run.json` and `episodes/`. An evaluation is a file or a folder of episodes.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ __all__ = ["MEASURES", "Configuration", "Measure", "Run", "Spread", "correlation
 
 
 class Measure(NamedTuple):
-    """Something that is drawn: a panel."""
+    """A quantity that is drawn in its own panel."""
 
     name: str
-    """Its name in tables."""
+    """The panel's title, and the name in tables."""
     unit: str
-    """What the axis says."""
+    """The label of the axis."""
     training: tuple[str, ...]
-    """Its keys among the metrics of training episodes: of `agentr1 train`, of the plain loop."""
+    """Names of the metric over training episodes, in `agentr1 train` and in the PyTorch loop."""
     held_out: tuple[str, ...]
-    """Its keys among the metrics of held-out tasks."""
+    """Names of the metric over held-out tasks."""
 
 
 MEASURES = (
@@ -53,36 +52,36 @@ MEASURES = (
 """The four measures, success first."""
 
 _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
-_LARGEST = 1e30  # what lies beyond, and what is no number, no axis can show
+_LARGEST = 1e30  # larger values, infinities and NaN cannot be drawn
 _STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,})")
 
 
 @dataclass
 class Run:
-    """One run, or one evaluation."""
+    """A training run or an evaluation."""
 
     name: str
-    """Its folder's or file's name."""
+    """The name of its folder or file."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of `run.json`; empty without one."""
+    """The contents of `run.json`; empty if there is none."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = field(default_factory=dict)
-    """By phase ("training", "held-out") and measure: steps and values, in order."""
+    """Steps and values in order, by phase ("training" or "held-out") and measure."""
     trials: dict[int, int] = field(default_factory=dict)
-    """Held-out episodes by step."""
+    """Number of held-out episodes by step."""
     episodes: dict[str, list[float]] = field(default_factory=lambda: {measure.name: [] for measure in MEASURES})
-    """By measure: the value of each episode that no error ended."""
+    """The value of each episode by measure; episodes that ended in an error are left out."""
     tasks: list[str] = field(default_factory=list)
-    """The task of each of these episodes: several of one are no independent ones."""
+    """The task of each of these episodes; episodes of the same task are not independent."""
     in_tokens: bool = True
-    """Whether episodes' lengths are response tokens; else characters of what the policy wrote."""
+    """Whether lengths are in response tokens; otherwise they are in characters of the actions."""
 
 
 def read_run(path: Path, *, episodes: bool = True) -> Run:
-    """Read a run's folder, its metrics, or episodes of an evaluation (a file, or a folder).
+    """Read a run's folder, a file of metrics, or the episodes of an evaluation (a file or a folder).
 
     Raises:
-        ConfigError: There is nothing at the path.
-        DataError: A line is neither a step's metrics nor an episode; names the file and the line.
+        ConfigError: The path does not exist.
+        DataError: A line is neither the metrics of a step nor an episode; the message names the file and the line.
     """
     if path.is_dir():
         log = path / "metrics.jsonl"
@@ -129,7 +128,7 @@ def _read_metrics(path: Path, run: Run) -> None:
 
 
 def _read_episodes(sources: Sequence[Path], run: Run) -> None:
-    """Take in the values of every episode; curves too, where files are named by steps and there are no metrics."""
+    """Add the values of all episodes, and curves if the files are named by step and there are no metrics."""
     without_metrics = not run.curves
     tokens: list[float] = []
     characters: list[float] = []
@@ -137,7 +136,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
         named = _STEP_FILE.fullmatch(path.stem)
         held_out = bool(named) and not str(named["phase"]).startswith("train") if named else False
         if held_out and not without_metrics:
-            continue  # correlations are those of training
+            continue  # correlations are over training episodes
         begin = len(characters)
         for record in read_records([path]):
             if record.get("stop_reason") == StopReason.ERROR:
@@ -168,15 +167,15 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
 
 @dataclass
 class Configuration:
-    """Runs that differ in their seed alone."""
+    """Runs that differ only in their seed."""
 
     label: str
-    """What tells it from the others."""
+    """The settings in which it differs from the others, or a name."""
     runs: list[Run]
-    """One for each seed."""
+    """A run per seed."""
 
     def curve(self, phase: str, measure: str) -> dict[int, list[float]]:
-        """The values of all runs by step, in order."""
+        """Return the values of all runs by step, in order."""
         values: dict[int, list[float]] = {}
         for run in self.runs:
             for step, value in run.curves.get(phase, {}).get(measure, []):
@@ -184,7 +183,7 @@ class Configuration:
         return dict(sorted(values.items()))
 
     def over_steps(self, measure: str) -> list[float]:
-        """The values of all runs at the steps at which success is known too, of training where it has them."""
+        """Return the values of all runs at the steps that have a success: training steps if possible, else held-out."""
         values: list[float] = []
         for run in self.runs:
             phase = "training" if run.curves.get("training", {}).get("success") else "held-out"
@@ -193,16 +192,16 @@ class Configuration:
         return values
 
     def over_episodes(self, measure: str) -> list[float]:
-        """The values of all episodes of all runs."""
+        """Return the values of all episodes of all runs."""
         return [value for run in self.runs for value in run.episodes[measure]]
 
     def estimate(self, measure: str) -> Interval:
-        """The mean over these, with the interval that `agentr1 eval` gives."""
+        """Return the mean over all episodes with the interval that `agentr1 eval` reports."""
         return estimate(grouped(self.over_episodes(measure), [task for run in self.runs for task in run.tasks]))
 
 
 def group_runs(runs: Iterable[Run]) -> list[Configuration]:
-    """Put runs together that differ in their seed alone: by `run.json`, without one by their names without the seed."""
+    """Group runs that differ only in their seed, according to `run.json`, or to their names if there is none."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = {k: v for k, v in run.settings.items() if k not in ("seed", "steps", "out")}
@@ -214,9 +213,9 @@ def group_runs(runs: Iterable[Run]) -> list[Configuration]:
     shown = sorted({k for part in parts for k in part if k not in ("seed", "steps", "out") and _varies(k, parts)})
     labels = []
     for part, name in zip(parts, names, strict=True):
-        said = ", ".join(f"{key} {_short(part.get(key))}" for key in shown)
+        settings = ", ".join(f"{key} {_short(part.get(key))}" for key in shown)
         whole = f"{_short(part.get('env', '')).rpartition('/')[2]} {_short(part.get('algo', ''))}".strip()
-        label = (said or whole or name) if part else name
+        label = (settings or whole or name) if part else name
         labels.append(label)
     return [
         Configuration(label if labels.count(label) == 1 else f"{label} ({name})", group)
@@ -238,12 +237,12 @@ class Spread(NamedTuple):
 
     mean: float
     deviation: float
-    """Standard deviation over seeds, 0 for one."""
+    """Standard deviation over seeds; 0 for a single seed."""
     seeds: int
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation (of a sample) of values.
+    """Return the mean and the sample standard deviation of values.
 
     >>> spread([1.0, 3.0]).mean
     2.0
@@ -253,11 +252,11 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
-    """Pearson's correlation with its 95 % interval by Fisher's transformation (1921).
+    """Return Pearson's correlation with its 95 % interval by Fisher's transformation (1921).
 
-    Pairs with a value that is no number, or beyond all measure, are left out. None where it would say nothing: one of
-    the two is the same in all pairs but one, or the pairs are so few that the interval is longer than 1, as that of no
-    correlation at all is with fewer than 16.
+    Pairs with a NaN or an absurdly large value are left out. Returns None if the result would say nothing: if one of
+    the two is the same in all pairs but one, or if the interval is longer than 1 because there are few pairs (without
+    any correlation, fewer than 16).
 
     >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 6, 8])
     >>> [round(value, 2) for value in found]

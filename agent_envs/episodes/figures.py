@@ -1,4 +1,4 @@
-"""Figures of runs with matplotlib, on no screen: panels of curves over steps, bars of evaluations, correlations."""
+"""Figures of runs and evaluations with matplotlib, which needs no display: curves, means and correlations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["FORMATS", "draw_configurations", "from_zero", "new_figure", "plain",
 
 FORMATS = (".png", ".svg", ".pdf")
 """Suffixes of the files that can be written."""
-# Okabe and Ito's colours, which differ for the colour-blind too; a ninth configuration begins anew with dashes.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; from the ninth on they repeat with dashes.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7f6f00", "#444444")
 _FACES = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure, in inches, that belongs to no window.
+    """Return an empty figure of a size in inches, without a window.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -39,19 +39,19 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure in the format its suffix says; the file appears whole or not at all.
+    """Write a figure in the format of the suffix; the file appears whole or not at all.
 
     Raises:
-        ConfigError: There is no such format.
+        ConfigError: The suffix is not one of `FORMATS`.
     """
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"{path}: the suffix says the format, one of {', '.join(FORMATS)}")
+        raise ConfigError(f"{path}: the suffix must be one of {', '.join(FORMATS)}")
     with replacing(path) as partial:
         figure.savefig(partial, format=path.suffix[1:].lower(), dpi=130)
 
 
 def plain(text: str, longest: int = 60) -> str:
-    """`text` for a figure: no formulas, no control characters, of bounded length (characters).
+    """Return a text that a figure can show: without formulas and control characters, at most `longest` characters.
 
     >>> plain("costs $5\\n")
     'costs \\\\$5 '
@@ -63,7 +63,7 @@ def plain(text: str, longest: int = 60) -> str:
 
 
 def from_zero(axes: Any) -> None:
-    """Let the vertical axis begin at 0 where all values lie on one side of it, so that heights can be compared."""
+    """Start the vertical axis at 0 if no values lie on both sides of it, so that heights can be compared."""
     data_low, data_high = axes.dataLim.ymin, axes.dataLim.ymax
     if not (math.isfinite(data_low) and math.isfinite(data_high)):
         return
@@ -76,7 +76,7 @@ def from_zero(axes: Any) -> None:
 
 
 def whole_steps(axes: Any) -> None:
-    """Ticks of the horizontal axis at whole numbers alone, and a light grid."""
+    """Put ticks of the horizontal axis only at whole numbers, and add a light grid."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -84,19 +84,19 @@ def whole_steps(axes: Any) -> None:
 
 
 def draw_configurations(path: Path, configurations: Sequence[Configuration], *, title: str, smooth: int = 1) -> None:
-    """Draw a panel for each measure, and one for what goes with success.
+    """Draw a panel for each measure, and one of the measures' correlations with success.
 
     Args:
         path: The file to write, .png, .svg or .pdf.
-        configurations: Of runs with curves over steps, or of evaluations without; not of both.
-        title: Over the figure.
-        smooth: Training values are drawn as means over this many steps; held-out ones as they are.
+        configurations: Either of runs, which have curves over steps, or of evaluations, which have none.
+        title: Title of the figure.
+        smooth: Number of steps over which training values are averaged; held-out values are drawn unchanged.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     figure = new_figure(14, 8.4)
-    above, below = figure.subfigures(2, 1)  # each aligned by itself: the names of correlations are long
+    above, below = figure.subfigures(2, 1)  # aligned separately, since the labels of correlations are long
     length, last = below.subplots(1, 2, width_ratios=(1, 2))
     panels = [*above.subplots(1, 3), length]
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
@@ -132,7 +132,7 @@ def _style(number: int) -> dict[str, Any]:
 
 
 def _unit(measure: Measure, configurations: Sequence[Configuration]) -> str:
-    """What the axis says; lengths are characters where tokens were not recorded."""
+    """Return the label of the axis; lengths are in characters if tokens were not recorded."""
     if measure.name == "length" and not all(run.in_tokens for c in configurations for run in c.runs):
         return "characters of an episode's actions"
     return measure.unit
@@ -166,7 +166,7 @@ def _draw_curve(axes: Any, configuration: Configuration, measure: Measure, numbe
 
 
 def _bars(axes: Any, steps: Sequence[int], values: Sequence[float], trials: dict[int, int], color: str) -> None:
-    """The 95 % intervals of held-out success of a single run."""
+    """Draw the 95 % intervals of the held-out success of a single run."""
     known = [
         (step, share(value * trials[step], trials[step]))
         for step, value in zip(steps, values, strict=True)
@@ -181,7 +181,7 @@ def _bars(axes: Any, steps: Sequence[int], values: Sequence[float], trials: dict
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
-    """Means over the last `width` values.
+    """Return the means over the last `width` values.
 
     >>> _smoothed([0.0, 1.0, 2.0], 2)
     [0.0, 0.5, 1.5]
@@ -190,7 +190,7 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
 
 
 def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> bool:
-    """An evaluation's mean with its interval, and the mean of each seed where there are several."""
+    """Draw the mean of an evaluation with its interval, and the mean of each seed if there are several."""
     color = _style(number)["color"]
     runs = [run.episodes[measure.name] for run in configuration.runs if run.episodes[measure.name]]
     if not runs:
@@ -209,7 +209,7 @@ def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number
 
 
 def _draw_correlations(axes: Any, configurations: Sequence[Configuration]) -> None:
-    """Success with each other measure, over steps and over episodes, with 95 % intervals."""
+    """Draw the correlations of success with the other measures, over steps and over episodes, with 95 % intervals."""
     rows: list[tuple[str, list[Interval | None]]] = []
     for over, values in (("steps", Configuration.over_steps), ("episodes", Configuration.over_episodes)):
         for measure in MEASURES[1:]:

@@ -1,4 +1,4 @@
-"""Stored episodes under another reward: actions replayed in another environment, or a function of the episode."""
+"""Give recorded episodes another reward: replay their actions in another environment, or apply a function."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from agent_envs.errors import ConfigError
 __all__ = ["Replayed", "RewardFunction", "replay", "reward_by"]
 
 RewardFunction = Callable[[Episode], "float | Sequence[float]"]
-"""From an episode to its return, or to the reward of each step."""
+"""Returns the return of an episode, or the reward of each step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An episode that was played again."""
+    """A replayed episode."""
 
     episode: Episode
-    """The stored episode with the rewards of the replay, and the info it gave."""
+    """The recorded episode with the rewards and the info of the replay."""
     differing: int
-    """Observations that were others than the stored ones."""
+    """Number of observations that differ from the recorded ones."""
     left: int
-    """Stored steps that could not be played again because the replay had ended."""
+    """Number of recorded steps after the end of the replay."""
 
 
 def replay(env: gym.Env[Any, str], episode: Episode) -> Replayed:
-    """Play a stored episode's actions again, on the same task.
+    """Replay the actions of a recorded episode on the same task.
 
-    What the policy saw and wrote stays as it was stored, tokens included; rewards, `terminated` and info are the
-    replay's. Steps after the replay's end keep their place with reward 0.
+    What the policy saw and wrote stays as recorded, tokens included; rewards, `terminated` and info come from the
+    replay. Steps after the end of the replay are kept with reward 0.
 
     Args:
-        env: Made with other arguments or in other wrappers than the episode's own.
-        episode: A stored episode with an index or a seed.
+        env: The environment, with different arguments or wrappers than when the episode was recorded.
+        episode: An episode with an index or a seed.
 
     Raises:
         TaskIndexError: The environment has no task with the episode's index.
@@ -66,29 +66,29 @@ def replay(env: gym.Env[Any, str], episode: Episode) -> Replayed:
 
 
 def reward_by(function: RewardFunction, episode: Episode, name: str) -> Episode:
-    """The episode with the rewards that a function gives: a number for the last step, or one for every step.
+    """Return the episode with the rewards that a function computes.
 
     Args:
-        function: Gets the episode as it was stored.
+        function: Takes the recorded episode and returns one number, for the last step, or a number for each step.
         episode: The episode.
-        name: Of the only reward component from now on.
+        name: The name of the reward's only component in the result.
 
     Raises:
-        ConfigError: It gives something else, or not as many numbers as there are steps.
+        ConfigError: The function returns anything else.
     """
-    given = function(episode)
+    result = function(episode)
     count = len(episode.steps)
-    one = isinstance(given, (int, float, np.number))
+    one = isinstance(result, (int, float, np.number))
     try:
-        rewards = [float(given)] if one else [float(each) for each in given]  # type: ignore[arg-type, union-attr]
+        rewards = [float(result)] if one else [float(reward) for reward in result]  # type: ignore[arg-type, union-attr]
     except (TypeError, ValueError) as e:
-        raise ConfigError(f"{name} has to return a number, or one for every step; got {given!r:.80}") from e
+        raise ConfigError(f"{name} must return a number, or one for each step, got {result!r:.80}") from e
     if one:
         rewards = [0.0] * (count - 1) + rewards if count else []
     if len(rewards) != count or not all(map(math.isfinite, rewards)):
         raise ConfigError(
-            f"{name} has to return a finite number, or one for each of the {count} steps of episode "
-            f"{episode.episode_id!r}; got {given!r:.80}"
+            f"{name} must return a finite number, or one for each of the {count} steps of episode "
+            f"{episode.episode_id!r}, got {result!r:.80}"
         )
     steps = [_rewarded(step, reward, {name: reward}) for step, reward in zip(episode.steps, rewards, strict=True)]
     return replace(episode, steps=tuple(steps))

@@ -16,17 +16,17 @@ __all__ = ["episodes_to_frame"]
 
 
 def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pandas.DataFrame:
-    """A row per episode, or per step.
+    """Return a table with a row per episode or per step.
 
     Args:
         episodes: The episodes.
-        steps: Whether rows are steps: with ``step``, ``observation``, ``action``, ``reward`` and each component of the
-            reward as ``reward/NAME`` (0 where a step has none), beside what identifies the episode.
+        steps: Whether there is a row for each step rather than each episode.
 
     Returns:
-        Columns ``env_id``, ``episode_id``, ``group_id``, ``task_id``, ``index``, ``seed``, and per episode ``steps``,
-        ``return``, ``score``, ``success``, ``stop_reason``, ``invalid_actions``, ``prompt_tokens`` and
-        ``response_tokens`` (0 where tokens were not recorded).
+        Columns ``env_id``, ``episode_id``, ``group_id``, ``task_id``, ``index`` and ``seed``. Rows of episodes also
+        have ``steps``, ``return``, ``score``, ``success``, ``stop_reason``, ``invalid_actions``, ``prompt_tokens`` and
+        ``response_tokens`` (0 if tokens were not recorded); rows of steps have ``step``, ``observation``, ``action``,
+        ``reward``, ``invalid_action`` and each component of the reward as ``reward/NAME`` (0 if a step lacks it).
 
     Raises:
         MissingExtraError: pandas is not installed.
@@ -48,13 +48,13 @@ def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pa
         if steps:
             for number, step in enumerate(episode.steps):
                 parts = {f"reward/{name}": value for name, value in step.info.get("reward_components", {}).items()}
-                said = {
+                own = {
                     "step": number,
                     "observation": observation_text(step.observation),
                     "action": step.action,
                     "reward": step.reward,
                 }
-                rows.append({**identity, **said, "invalid_action": step.info.get("invalid_action", False), **parts})
+                rows.append({**identity, **own, "invalid_action": step.info.get("invalid_action", False), **parts})
             continue
         rows.append(
             {

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError
+from agent_envs.files import move_folder
 from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.retriever import Hit, check_request
@@ -102,9 +103,7 @@ class LuceneRetriever:
             indexed = cls(folder)._searcher.num_docs
             if indexed > count:
                 raise BackendError(f"Lucene indexed {indexed} of {count} documents")
-            if target.exists():
-                target.rename(Path(name) / "old")
-            folder.rename(target)
+            move_folder(folder, target)
         return cls(target, k1, b)
 
     def __len__(self) -> int:

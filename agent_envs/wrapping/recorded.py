@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.wrapping.specs import WRAPPERS, read_spec
+from agent_envs.wrapping.specs import read_spec, wrapper_names
 
 __all__ = ["RecordedEnv", "recorded_env"]
 
@@ -83,7 +83,7 @@ def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", tru
         _check_values(kwargs, where, "in env_kwargs")
         for spec in wrappers:
             module, wrapper, arguments = read_spec(spec)
-            if module or wrapper not in WRAPPERS or wrapper in _WRITERS:
+            if module or wrapper not in wrapper_names() or wrapper in _WRITERS:
                 raise _untrusted(where, spec, "as a wrapper")
             _check_values(arguments, where, f"in its wrapper {wrapper}")
     return RecordedEnv(named, kwargs, tuple(wrappers))

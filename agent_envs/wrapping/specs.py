@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,32 +15,25 @@ from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.registration import make_env
 from agent_envs.wrapping.order import check_stock
 
-__all__ = ["WRAPPERS", "WrapperSpec", "apply_wrappers", "env_maker", "make_text_env", "parse_wrapper", "read_spec"]
+__all__ = [
+    "WrapperSpec",
+    "apply_wrappers",
+    "env_maker",
+    "make_text_env",
+    "parse_wrapper",
+    "read_spec",
+    "wrapper_names",
+]
 
-WRAPPERS = (
-    "AsTool",
-    "Augment",
-    "ChatMessages",
-    "FormatReward",
-    "InvalidActionPenalty",
-    "MalformedCalls",
-    "NumberedActions",
-    "PrependInstructions",
-    "RebuildPrompt",
-    "RecordEpisodes",
-    "RewardNormalisation",
-    "SlidingWindow",
-    "StepPenalty",
-    "StripReasoning",
-    "Summarize",
-    "TextGame",
-    "TokenBudget",
-    "ToolCallReward",
-)
-"""The wrappers of `agent_envs.wrappers`, which a spec can name without a module."""
+_WRAPPERS = "agent_envs.wrappers"
 
 WrapperSpec = str | Callable[[gym.Env[Any, str]], gym.Env[Any, str]]
 """A text ``"Name(key=value)"`` or ``"package.module:Name(key=value)"``, or a function from env to env."""
+
+
+def wrapper_names() -> list[str]:
+    """Return the names of `agent_envs.wrappers`, which a spec can give without a module."""
+    return [name for name in importlib.import_module(_WRAPPERS).__all__ if name[0].isupper()]
 
 
 def read_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
@@ -81,9 +75,10 @@ def parse_wrapper(spec: str) -> tuple[Callable[..., gym.Env[Any, str]], dict[str
     {'weight': 0.2}
     """
     module, name, arguments = read_spec(spec)
-    if not module and name not in WRAPPERS:
-        raise ConfigError(f"unknown wrapper {name!r}.{did_you_mean(name, WRAPPERS)} Write your own as module:Name.")
-    return load_function(f"{module or 'agent_envs.wrappers'}:{name}", what="wrapper"), arguments
+    if not module and name not in wrapper_names():
+        hint = did_you_mean(name, wrapper_names())
+        raise ConfigError(f"unknown wrapper {name!r}.{hint} Write your own as module:Name.")
+    return load_function(f"{module or _WRAPPERS}:{name}", what="wrapper"), arguments
 
 
 def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.Env[Any, str]:

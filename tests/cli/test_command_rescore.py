@@ -117,7 +117,7 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     assert all(step.reward == 0.5 for e in after for step in e.steps)
     capsys.readouterr()
     for name, message in (
-        ("text", "has to return a number"),
+        ("text", "must return a number"),
         ("short", "one for each of the"),
         ("infinite", "finite"),
         ("fails", "ZeroDivisionError"),

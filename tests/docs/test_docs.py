@@ -19,7 +19,7 @@ from agent_envs.cli.main import command_module
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapping.order import REFUSED, Place
-from agent_envs.wrapping.specs import WRAPPERS
+from agent_envs.wrapping.specs import wrapper_names
 
 
 def test_the_environments_page_is_current(root):
@@ -188,9 +188,9 @@ def _tiny_model(folder):
 def test_the_wrappers_page_names_every_wrapper_in_order(root):
     text = (root / "docs" / "wrappers.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`(\w+)", text))
-    assert {*WRAPPERS, *REFUSED} <= names
+    assert {*wrapper_names(), *REFUSED} <= names
     order = text.index("## The order of wrappers")
-    placed = {name: getattr(agent_envs.wrappers, name).place for name in WRAPPERS}
+    placed = {name: getattr(agent_envs.wrappers, name).place for name in wrapper_names()}
     positions = {name: text.index(f"`{name}", order) for name, place in placed.items() if place < Place.REWARD}
     assert sorted(positions, key=positions.__getitem__) == sorted(positions, key=lambda name: (placed[name], name))
 

@@ -16,7 +16,7 @@ from agent_envs.registration import make_env
 from agent_envs.testing import ContractError, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrappers, parse_wrapper
-from agent_envs.wrapping.specs import WRAPPERS
+from agent_envs.wrapping.specs import wrapper_names
 
 
 @pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
@@ -91,7 +91,7 @@ def test_arguments_are_refused_wherever_they_are_given():
         make_env("CartPole-v1", rendermode="ansi")
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", wrapper_names())
 def test_an_unknown_argument_of_a_wrapper_is_refused_with_the_names_that_it_takes(name):
     wrapper = getattr(agent_envs.wrappers, name)
     with pytest.raises(ConfigError, match=f"^{name} does not take 'penlty'. ") as raised:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -48,9 +47,5 @@ class CPUServer(GenerateServer):
         """End every request with the tokens it has."""
         await self._run(self._batch_engine.abort)
 
-    async def _run(self, action: Callable[[], None]) -> None:
-        def call(done: Callable[[Any], None]) -> None:
-            action()
-            done(None)
-
-        await self._ask(call)
+    async def _run(self, action: Callable[[], object]) -> None:
+        await self.call(lambda done: done(action()))

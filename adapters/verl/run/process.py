@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ __all__ = ["last_error", "process_environment", "run_verl"]
 # What a worker needs on its path to import this package: the checkout, or site-packages.
 _ROOT = Path(agent_envs.__file__).resolve().parents[1]
 _SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
+_SOCKET_BYTES = 107
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"^\([^)]*pid=\d+[^)]*\) ?")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exceeded)")
@@ -62,9 +64,7 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
     """
     from omegaconf import OmegaConf
 
-    # Unix sockets go in here, and their paths are limited to 107 bytes: a short folder, not one in the run's own. Its
-    # name follows from the run, so that the next start clears what a killed one left.
-    ray_folder = f"/tmp/agentr1-{os.getuid()}-{hashlib.sha256(bytes(folder.out)).hexdigest()[:12]}"
+    ray_folder = _ray_folder(folder.out)
     shutil.rmtree(ray_folder, ignore_errors=True)
     os.mkdir(ray_folder, mode=0o700)
     logs = {
@@ -105,6 +105,18 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
             f"Its whole output is in {folder.log}. Fix the cause and run the same command again to resume from the "
             "last checkpoint."
         )
+
+
+def _ray_folder(out: Path) -> str:
+    """Return the folder of Ray's files, which follows from the run: the next start clears what a killed one left.
+
+    The paths of the sockets in it have at most 107 bytes. It is therefore not in the run's own folder, and not in the
+    system's folder of temporary files where that has a long name.
+    """
+    name = f"agentr1-{os.getuid()}-{hashlib.sha256(bytes(out)).hexdigest()[:12]}"
+    inside = "/ray/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+    folder = os.path.join(tempfile.gettempdir(), name)
+    return folder if len(os.fsencode(folder + inside)) <= _SOCKET_BYTES else f"/tmp/{name}"
 
 
 def _watch(process: subprocess.Popen[bytes], steps: int, metrics: Path, log: Path, resumed_from: int) -> None:

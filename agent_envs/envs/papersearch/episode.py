@@ -37,25 +37,38 @@ class Pooled:
     """A paper in the pool."""
 
     paper: Paper
-    score: float  # the selector's score for the query
-    expanded: bool = False  # whether its references and citations were requested
+    score: float
+    """The selector's score for the query."""
+    expanded: bool = False
+    """Whether its references and citations were requested."""
 
 
 @dataclass(slots=True)
 class PaperState:
     """The state of an episode."""
 
-    pool: dict[str, Pooled] = field(default_factory=dict)  # the papers by id, in the order in which they were found
-    searched: set[str] = field(default_factory=set)  # the keys (`query_key`) of the queries so far
-    history: list[str] = field(default_factory=list)  # the calls that ran: "[Search] query" and "[Expand] id"
-    shown: list[str] = field(default_factory=list)  # the ids of the papers shown with their abstracts, in order
-    new: list[Pooled] = field(default_factory=list)  # the papers that joined the pool in the last turn
-    problems: list[str] = field(default_factory=list)  # the error texts of the last turn
-    turns: int = 0  # the number of texts that the policy has written
-    gains: list[int] = field(default_factory=list)  # the number of new papers of each turn with a call
-    expansions: int = 0  # the number of papers that were expanded
-    finished: bool = False  # whether the policy has finished
-    metrics: dict[str, float] | None = None  # the metrics of the pool, None if they have to be computed
+    pool: dict[str, Pooled] = field(default_factory=dict)
+    """The papers by id, in the order in which they were found."""
+    searched: set[str] = field(default_factory=set)
+    """The keys (`query_key`) of the queries so far."""
+    history: list[str] = field(default_factory=list)
+    """The calls that ran: "[Search] query" and "[Expand] id"."""
+    shown: list[str] = field(default_factory=list)
+    """The ids of the papers shown with their abstracts, in order."""
+    new: list[Pooled] = field(default_factory=list)
+    """The papers that joined the pool in the last turn."""
+    problems: list[str] = field(default_factory=list)
+    """The error texts of the last turn."""
+    turns: int = 0
+    """The number of texts that the policy has written."""
+    gains: list[int] = field(default_factory=list)
+    """The number of new papers of each turn with a call."""
+    expansions: int = 0
+    """The number of papers that were expanded."""
+    finished: bool = False
+    """Whether the policy has finished."""
+    metrics: dict[str, float] | None = None
+    """The metrics of the pool, None if they have to be computed."""
 
     def named(self, written: str) -> Pooled | None:
         """Return the paper of the pool with an id as it was shown, with brackets or without, or None."""

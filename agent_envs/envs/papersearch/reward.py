@@ -45,9 +45,12 @@ _DEPTHS = (20, 50, 100)
 class ScoredCall:
     """The outcome of a call."""
 
-    kind: str  # the name that was called; "search" and "expand" are rewarded
-    status: str  # OK, REPEATED (made before), UNKNOWN (the paper to expand is not in the pool) or ERROR (could not run)
-    scores: tuple[float, ...] = ()  # the scores of the papers that it added to the pool
+    kind: str
+    """The name that was called; "search" and "expand" are rewarded."""
+    status: str
+    """OK, REPEATED (made before), UNKNOWN (the paper to expand is not in the pool) or ERROR (could not run)."""
+    scores: tuple[float, ...] = ()
+    """The scores of the papers that it added to the pool."""
 
 
 def agentr1(call: ScoredCall, cost: float = 0.0) -> float:

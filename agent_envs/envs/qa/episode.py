@@ -28,19 +28,28 @@ _LONGEST_KEYWORD = 200
 class QAState:
     """The state of an episode."""
 
-    queries: list[str] = field(default_factory=list)  # the search queries in order
+    queries: list[str] = field(default_factory=list)
+    """The search queries in order."""
     pages: dict[str, str] = field(default_factory=dict)
     """The text seen of each article by title; the articles in the order in which they were first seen."""
-    titles: list[str] = field(default_factory=list)  # the titles of these articles, sorted, without ""
-    found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)  # by each query ("" for look-ups)
-    turns: list[str] = field(default_factory=list)  # the policy's texts
-    observed: list[str] = field(default_factory=list)  # the tool results
-    answer: str = ""  # the final answer
-    scores: dict[str, float] = field(default_factory=dict)  # the scores of the final answer by name
-    page: tuple[str, tuple[str, ...]] = ("", ())  # ReAct: the title and the sentences of the open page
+    titles: list[str] = field(default_factory=list)
+    """The titles of these articles, sorted, without ""."""
+    found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
+    """Each query ("" for look-ups) and the passages that it found."""
+    turns: list[str] = field(default_factory=list)
+    """The policy's texts."""
+    observed: list[str] = field(default_factory=list)
+    """The tool results."""
+    answer: str = ""
+    """The final answer."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """The scores of the final answer by name."""
+    page: tuple[str, tuple[str, ...]] = ("", ())
+    """ReAct: the title and the sentences of the open page."""
     lookup: tuple[str, tuple[int, ...], int] = ("", (), 0)
     """ReAct: the last keyword, the indices of the sentences that contain it, and how many of these were shown."""
-    looked_up: list[tuple[str, str]] = field(default_factory=list)  # ReAct: the title and the keyword of each look-up
+    looked_up: list[tuple[str, str]] = field(default_factory=list)
+    """ReAct: the title and the keyword of each look-up."""
 
     def note(self, shown: str) -> None:
         """Add a tool result. Text of an article that was seen before stays."""

@@ -34,8 +34,10 @@ _LONGEST_QUESTION = 2000
 class Mention:
     """A thing as a text mentions it."""
 
-    name: str  # its name
-    noun: str = ""  # what kind of thing the text calls it, or ""
+    name: str
+    """Its name."""
+    noun: str = ""
+    """What kind of thing the text calls it, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,22 @@ class Side:
 class Plan:
     """What a question asks for."""
 
-    mode: str  # "value" (of one side), or "first", "last", "below", "same" of two
-    sides: tuple[Side, ...]  # one side, or two
+    mode: str
+    """Either "value" (of one side), or "first", "last", "below", "same" of two."""
+    sides: tuple[Side, ...]
+    """One side, or two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A fact to find out next."""
 
-    mention: Mention  # the thing whose article is needed
-    fact: str  # the name of the fact to read there
-    title: str = ""  # the title of its article if that was seen but did not contain the fact, else ""
+    mention: Mention
+    """The thing whose article is needed."""
+    fact: str
+    """The name of the fact to read there."""
+    title: str = ""
+    """The title of its article if that was seen but did not contain the fact, else ""."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,28 +19,44 @@ class Seen:
     """What the pages have shown about a product."""
 
     title: str
-    prices: tuple[float, float]  # the lowest and the highest price shown
-    page: int  # the page of results that listed it
-    place: int  # the number of products listed before it
-    search: int  # the number of the last search that found it
-    texts: list[str] = field(default_factory=list)  # the texts of its sub-pages
-    offers: list[str] = field(default_factory=list)  # the names and values of its options
-    opened: int = 0  # how often it was opened
-    views: set[str] = field(default_factory=set)  # the sub-pages that were opened
+    prices: tuple[float, float]
+    """The lowest and the highest price shown."""
+    page: int
+    """The page of results that listed it."""
+    place: int
+    """The number of products listed before it."""
+    search: int
+    """The number of the last search that found it."""
+    texts: list[str] = field(default_factory=list)
+    """The texts of its sub-pages."""
+    offers: list[str] = field(default_factory=list)
+    """The names and values of its options."""
+    opened: int = 0
+    """How often it was opened."""
+    views: set[str] = field(default_factory=set)
+    """The sub-pages that were opened."""
 
 
 @dataclass(slots=True)
 class ShopperNotes:
     """What a transcript has shown."""
 
-    seen: dict[str, Seen] = field(default_factory=dict)  # the products shown, by id
-    queries: list[str] = field(default_factory=list)  # the search queries
-    view: str = "start"  # the open page: "start", "results", "item", "sub" or "done"
-    page: int = 0  # the last open page of results
-    pages: int = 0  # the furthest page of results so far
-    asin: str = ""  # the id of the open product
-    clicks: list[str] = field(default_factory=list)  # the clicks since it was opened
-    steps: int = 0  # the number of actions so far
+    seen: dict[str, Seen] = field(default_factory=dict)
+    """The products shown, by id."""
+    queries: list[str] = field(default_factory=list)
+    """The search queries."""
+    view: str = "start"
+    """The open page: "start", "results", "item", "sub" or "done"."""
+    page: int = 0
+    """The last open page of results."""
+    pages: int = 0
+    """The furthest page of results so far."""
+    asin: str = ""
+    """The id of the open product."""
+    clicks: list[str] = field(default_factory=list)
+    """The clicks since it was opened."""
+    steps: int = 0
+    """The number of actions so far."""
 
     def here(self) -> list[tuple[str, Seen]]:
         """Return the products of the last search that were shown."""

@@ -34,18 +34,30 @@ class Text(NamedTuple):
 class Visit:
     """One visit to the shop: everything that changes in an episode."""
 
-    name: str  # the goal's number, as in the addresses
-    instruction: str  # the goal's instruction, which is on every page
-    view: str = "search"  # the page: "search", "results", "item", one of SUB_PAGES, or "done"
-    url: str = ""  # its address
-    query: str = ""  # the last search query, in lower case
-    page: int = 0  # the page of results
-    found: Sequence[str] = ()  # the products found, best first
-    asin: str = ""  # the id of the open product
-    visited: set[str] = field(default_factory=set)  # the products opened since the start page
-    options: dict[str, str] = field(default_factory=dict)  # the chosen values by option name
-    reward: float = 0.0  # the official reward of the purchase
-    reward_info: dict[str, Any] = field(default_factory=dict)  # its parts
+    name: str
+    """The goal's number, as in the addresses."""
+    instruction: str
+    """The goal's instruction, which is on every page."""
+    view: str = "search"
+    """The page: "search", "results", "item", one of SUB_PAGES, or "done"."""
+    url: str = ""
+    """The page's address."""
+    query: str = ""
+    """The last search query, in lower case."""
+    page: int = 0
+    """The page of results."""
+    found: Sequence[str] = ()
+    """The products found, best first."""
+    asin: str = ""
+    """The id of the open product."""
+    visited: set[str] = field(default_factory=set)
+    """The products opened since the start page."""
+    options: dict[str, str] = field(default_factory=dict)
+    """The chosen values by option name."""
+    reward: float = 0.0
+    """The official reward of the purchase."""
+    reward_info: dict[str, Any] = field(default_factory=dict)
+    """The parts of the reward."""
 
 
 Buy = Callable[[Visit, Product], tuple[float, dict[str, Any]]]  # to the reward of a purchase, and its parts
@@ -55,11 +67,13 @@ Buy = Callable[[Visit, Product], tuple[float, dict[str, Any]]]  # to the reward 
 class Page:
     """A page of the shop."""
 
-    texts: tuple[Text, ...]  # its texts in order
+    texts: tuple[Text, ...]
+    """Its texts in order."""
     clickables: Mapping[str, str]
     """What can be clicked, in lower case and the original's order, with its kind: "" for a button, "=" for a product,
     "." and an option's name for one of its values."""
-    search_bar: bool  # whether it is the start page
+    search_bar: bool
+    """Whether it is the start page."""
 
 
 def parse_action(action: str) -> tuple[str, str]:

@@ -43,7 +43,7 @@ class GenerateServer:
                 request.cancelled = True
 
         try:
-            return await self._ask(lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done)))
+            return await self.call(lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done)))
         except asyncio.CancelledError:
             cancel()
             self._commands.put(cancel)  # it may be submitted only after this
@@ -55,8 +55,15 @@ class GenerateServer:
         if wait:
             self._stopped.result()
 
-    async def _ask(self, call: Callable[[Callable[[Any], None]], Any]) -> Any:
-        """Run ``call`` in the server's thread; return what it passes to its argument."""
+    async def call(self, function: Callable[[Callable[[Any], None]], Any]) -> Any:
+        """Run ``function`` in the server's thread, between two steps of the engine.
+
+        Args:
+            function: Gets a function, to which it passes its result at once or later.
+
+        Raises:
+            BackendError: The server was closed; what ``function`` raises is raised here too.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -67,7 +74,7 @@ class GenerateServer:
         def command() -> None:
             self._pending.add(future)
             try:
-                call(deliver)
+                function(deliver)
             except Exception as e:  # noqa: BLE001  the caller gets it
                 deliver(e)
 

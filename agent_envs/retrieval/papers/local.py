@@ -87,9 +87,11 @@ class LocalPapers(Shared):
             graph = _Graph()
             BM25Retriever.build(graph.documents(rows), folder / "index", progress=progress)
             write_manifest(folder, {"format": FORMAT, "version": VERSION, "files": graph.write(folder)})
-            papers = cls(folder)
-        papers.path = target
-        return papers
+            if target is None:
+                papers = cls(folder)
+                papers.path = None
+                return papers
+        return cls(target)  # only now: Windows moves no folder whose files are open
 
     def __len__(self) -> int:
         return len(self.retriever)

@@ -305,6 +305,10 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
     expected = {"VERL_FILE_LOGGER_PATH": log, "TENSORBOARD_DIR": tmp_path / "tensorboard", "WANDB_DIR": tmp_path}
     for name, place in expected.items():
         assert variables[name] == started["env"][name] == str(place)
+    for temporary, chosen in (("/var/tmp", "/var/tmp"), (str(tmp_path), "/tmp")):  # too long for a socket's path
+        monkeypatch.setattr("tempfile.tempdir", temporary)
+        run_verl(_compose(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+        assert str(Path(started["env"]["RAY_TMPDIR"]).parent) == chosen
 
 
 def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

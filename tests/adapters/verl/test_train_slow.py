@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def _ray_processes() -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if b"RAY_TMPDIR=/tmp/agentr1-" in path.read_bytes():
+            if re.search(rb"RAY_TMPDIR=[^\0]*/agentr1-", path.read_bytes()):
                 found.add(int(path.parent.name))
         except OSError:
             continue
