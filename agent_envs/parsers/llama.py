@@ -19,7 +19,8 @@ __all__ = ["LlamaParser"]
 
 _TAG = "<|python_tag|>"
 _CALL = re.compile(r'\{\s*"name"\s*:\s*"[^"]{1,200}"\s*,\s*"(?:parameters|arguments)"\s*:')
-_BETWEEN = re.compile(r";?\s*(?:<\|python_tag\|>)?\s*")
+_NEXT = re.compile(rf"<\|python_tag\|>|{_CALL.pattern}")
+_BETWEEN = re.compile(r";?\s*")
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
@@ -37,11 +38,10 @@ class LlamaParser(ReasoningParser):
     def _read(self, body: str) -> ParsedAction:
         for token in _ENDS:
             body = body.removesuffix(token)
-        before, tagged, rest = body.partition(_TAG)
-        if not tagged:
-            begun = _CALL.search(body)
-            start = 0 if begun is None else begun.start()
-            before, rest = body[:start], body[start:]
+        first = _NEXT.search(body)
+        tagged = first is not None and first[0] == _TAG
+        before = "" if first is None else body[: first.start()]
+        rest = body[len(before) + len(_TAG) * tagged :]
         if not rest.lstrip().startswith("{"):
             if tagged:
                 return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),))
@@ -61,9 +61,12 @@ class LlamaParser(ReasoningParser):
             calls.append(check_call(value, rest[position:end], "parameters"))
             position = _BETWEEN.match(rest, end).end()  # type: ignore[union-attr]
             if not rest.startswith("{", position):
-                following = _CALL.search(rest, position)
-                end, position = position, len(rest) if following is None else following.start()
-                outside.append(rest[end:position])
+                following = _NEXT.search(rest, position)
+                if following is None:
+                    outside.append(rest[position:])
+                    break
+                outside.append(rest[position : following.start()])
+                position = following.end() if following[0] == _TAG else following.start()
         return ParsedAction("".join(outside).strip(), tuple(calls))
 
     def format(self, call: ToolCall) -> str:
