@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> str:
     golds = {
         index: read_gold(dataset, row, where, names)
         for index, (row, where) in enumerate(read_rows(arguments.gold))
-        if has_answer(row) and row.get("answerable") is not False
+        if has_answer(row) and not (isinstance(row, dict) and row.get("answerable") is False)
     }
     episodes = _holds_episodes(path)
     if episodes:

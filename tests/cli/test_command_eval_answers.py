@@ -111,6 +111,8 @@ def test_what_cannot_be_compared_is_said(tmp_path, capsys):
     path = write(tmp_path / "p.json", {"answer": {"q7": "Bath"}, "sp": {}})
     assert main(["eval-answers", "hotpotqa", path, "--gold", gold]) == 2
     assert "no prediction is of a question in" in capsys.readouterr().err
+    assert main(["eval-answers", "hotpotqa", path, "--gold", write(tmp_path / "odd.json", [5])]) == 2
+    assert "expected an object with a question and an answer" in capsys.readouterr().err
     for predictions, rows in (
         (str(tmp_path / "none.json"), gold),
         (str(tmp_path / "none"), gold),

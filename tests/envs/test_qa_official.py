@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from agent_envs.envs.qa.official import Gold, Stated, official_scores, read_gold, read_predictions
@@ -239,11 +240,14 @@ def test_rows_of_every_layout() -> None:
     assert gold.evidence == ((frozenset(["Ann Lee"]), "place of birth", names),)
     unnamed = read_gold("2wiki", WIKI | {"evidences_id": []}, "here", ALIASES)
     assert unnamed.evidence == ((frozenset(["Ann Lee"]), "place of birth", frozenset(["Bath"])),)
+    assert read_gold("2wiki", WIKI | {"evidences_id": None}, "here", ALIASES) == unnamed
     without = read_gold("2wiki", HOTPOT, "here", {})  # as some releases have it
     assert "joint_em" not in official_scores("2wiki", Stated("Bath"), without)
     gold = read_gold("musique", MUSIQUE, "here", {})
     assert (gold.answers, gold.facts) == (("Bath", "Aquae Sulis"), (("", 3), ("", 5)))
     prepared = {"id": "q", "question": "Where?", "answers": ["Bath"], "supporting": ["Bath"], "hops": 1}
+    columns = {key: np.array(WIKI[key], dtype=object) for key in ("evidences", "evidences_id")}  # as parquet has them
+    assert read_gold("2wiki", WIKI | columns, "here", ALIASES) == read_gold("2wiki", WIKI, "here", ALIASES)
     assert read_gold("musique", prepared, "here", {}) == Gold("q", "Where?", ("Bath",), None, None)
 
 

@@ -171,7 +171,8 @@ def read_gold(dataset: str, row: Any, where: str, names: dict[str, list[str]]) -
     evidence = None
     if dataset == "2wiki" and row.get("evidences") is not None:
         triples = _read_triples(decoded(row["evidences"], "evidences", where), "evidences", where)
-        ids = _read_triples(decoded(row.get("evidences_id"), "evidences_id", where) or [], "evidences_id", where)
+        given = () if row.get("evidences_id") is None else row["evidences_id"]
+        ids = _read_triples(decoded(given, "evidences_id", where), "evidences_id", where)
         ids = ids or (("", "", ""),) * len(triples)
         if len(ids) != len(triples) or any(len(triple) != 3 for triple in (*triples, *ids)):
             raise DataError(f"{where}: expected [subject, relation, object] under 'evidences', and their ids, if any")
