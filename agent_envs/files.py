@@ -93,11 +93,17 @@ class JSONLines:
         self.path = Path(path)
 
     def append(self, *rows: Mapping[str, Any]) -> None:
-        """Add rows at the end, all of them or none: after an OSError the file is as it was."""
+        """Add rows at the end, all of them or none: after an OSError the file is as it was.
+
+        A DataError says that its last line is not a row's beginning, so that the file holds something else.
+        """
         data = memoryview("".join(_line(row) for row in rows).encode())
         with FileLock(self.path) as lock:
             file = lock.file
             end = _end_of_whole_lines(file)
+            file.seek(end)
+            if file.read(1) not in (b"", b"{"):
+                raise DataError(f"{self.path} ends in a line that no record begins like; rows cannot be added to it")
             file.truncate(end)
             try:
                 while data:

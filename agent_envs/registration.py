@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import difflib
 from contextlib import suppress
+from importlib import metadata
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 
-__all__ = ["ENV_IDS", "env_name", "make_env", "register_envs"]
+__all__ = ["ENV_IDS", "env_name", "make_env", "register_envs", "versions"]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -100,3 +102,23 @@ def env_name(env: gym.Env[Any, Any] | None) -> str:
         return ""
     spec = env.unwrapped.spec
     return type(env.unwrapped).__name__ if spec is None else spec.id
+
+
+def versions(env_id: str) -> dict[str, str]:
+    """Return the versions that a result depends on: this package's, the environment's, and its package's if another.
+
+    Args:
+        env_id: The id of an environment that has been made, or "module:name" of what makes one.
+
+    >>> versions("AgentR1/GSM8K-v0")["env"]
+    'v0'
+    """
+    spec = gym.registry.get(env_id.rpartition(":")[2])
+    found = {"agent_envs": __version__}
+    if spec is not None and spec.version is not None:
+        found["env"] = f"v{spec.version}"
+    maker = env_id if spec is None else spec.entry_point
+    package = (maker.__module__ if callable(maker) else str(maker)).partition(":")[0].partition(".")[0]
+    with suppress(metadata.PackageNotFoundError, ValueError):
+        found.setdefault(package, metadata.version(package))
+    return found

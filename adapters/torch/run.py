@@ -25,6 +25,7 @@ from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, first_line
 from agent_envs.policies.local.loading import context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.registration import versions
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
@@ -61,7 +62,8 @@ class Run:
         self._watch = RatioWatch(config.loss)
         self.pool, self.held_out = task_pools(config)
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
-        keep_settings(self.folder / "settings.json", settings)
+        settings["versions"] = versions(config.env)
+        keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         checkpoint = self.folder / "checkpoint"
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to resume from, or None."""

@@ -13,6 +13,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -29,10 +30,12 @@ __all__ = [
     "add_address",
     "add_env_arguments",
     "add_episodes",
+    "add_output_arguments",
     "add_policy_arguments",
     "chosen_env",
     "chosen_policies",
     "chosen_policy",
+    "output_file",
     "policy_settings",
 ]
 
@@ -95,6 +98,27 @@ def chosen_env(arguments: argparse.Namespace) -> EnvChoice:
     for spec in arguments.wrapper:
         parse_wrapper(spec)
     return EnvChoice(arguments.env, kwargs, tuple(arguments.wrapper))
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
+    """Add `--out` and `--force` to a command that writes a file; without a default, `--out` is required."""
+    shown = "" if default is None else f" (default: {default})"
+    parser.add_argument("--out", metavar="FILE", required=default is None, default=default, help=what + shown)
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+
+def output_file(arguments: argparse.Namespace) -> Path:
+    """Return the file that `--out` names.
+
+    Raises:
+        ConfigError: It exists, and `--force` is not given; or something else is there.
+    """
+    path = Path(arguments.out)
+    if os.path.lexists(path) and not (arguments.force and path.is_file()):
+        if path.is_file():
+            raise ConfigError(f"--out {path} exists; choose another file, or give --force to replace it")
+        raise ConfigError(f"--out {path} must be a file, and there is something else")
+    return path
 
 
 class PolicyKind(NamedTuple):

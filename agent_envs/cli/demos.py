@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.arguments import add_env_arguments, chosen_env
+from agent_envs.cli.arguments import add_env_arguments, add_output_arguments, chosen_env, output_file
 from agent_envs.errors import DataError, MissingExtraError, PolicyError
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_env_arguments(parser)
     add = parser.add_argument
-    add("--out", metavar="FILE", required=True, help="file to write, .jsonl or .parquet")
+    add_output_arguments(parser, "file to write, .jsonl or .parquet")
     add("--n", type=int, default=1000, help="episodes to write, each of another task (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the order of tasks and of the noise (default: 0)")
     add(
@@ -83,7 +83,7 @@ class Tally:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    out = path_suffix("--out", arguments.out, _SUFFIXES)
+    out = path_suffix("--out", output_file(arguments), _SUFFIXES)
     integer("--n", arguments.n, minimum=1)
     choice, tally = chosen_env(arguments), Tally()
     policy = ExpertPolicy(noise=arguments.noise, seed=arguments.seed)

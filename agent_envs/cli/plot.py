@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_envs.checks import integer, path_suffix
+from agent_envs.cli.arguments import add_output_arguments, output_file
 from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
 from agent_envs.episodes.statistics import clustered_mean
 from agent_envs.errors import ConfigError
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("runs", nargs="+", metavar="PATH", help="runs or evaluations")
-    add(
-        "--out", metavar="FILE", default="curves.png", help="figure to write: .png, .svg or .pdf (default: %(default)s)"
-    )
+    add_output_arguments(parser, "figure to write: .png, .svg or .pdf", "curves.png")
     add("--title", help="title of the figure (default: the environments' names)")
     add("--smooth", type=int, default=1, metavar="N", help="average training values over N steps (default: 1)")
     add("--no-episodes", action="store_true", help="do not read the episodes of training runs")
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> str:
     from agent_envs.episodes.figures import FORMATS, draw_configurations
 
-    out = path_suffix("--out", arguments.out, FORMATS)
+    out = path_suffix("--out", output_file(arguments), FORMATS)
     integer("--smooth", arguments.smooth, minimum=1)
     runs = [read_run(Path(path), episodes=not arguments.no_episodes) for path in arguments.runs]
     if len({bool(each.curves) for each in runs}) > 1:

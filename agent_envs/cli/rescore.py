@@ -15,7 +15,14 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.checks import load_function
-from agent_envs.cli.arguments import EnvChoice, add_env_arguments, add_episodes, chosen_env
+from agent_envs.cli.arguments import (
+    EnvChoice,
+    add_env_arguments,
+    add_episodes,
+    add_output_arguments,
+    chosen_env,
+    output_file,
+)
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
@@ -50,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add = parser.add_argument
     add_episodes(parser)
-    add("--out", metavar="FILE", required=True, help="file for the episodes with their new rewards")
+    add_output_arguments(parser, "file for the episodes with their new rewards")
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
     add("--only-same", action="store_true", help="leave out episodes whose replay differs from the record")
     add("--bare", action="store_true", help="ignore the arguments and wrappers in run.json")
@@ -111,7 +118,7 @@ class Comparison:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    paths, out = episode_paths(arguments.episodes), Path(arguments.out)
+    paths, out = episode_paths(arguments.episodes), output_file(arguments)
     if out.resolve() in {path.resolve() for path in paths}:
         raise ConfigError(f"--out {out} is one of the input files; choose another")
     given = chosen_env(arguments) if arguments.env else _without_env(arguments)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from pathlib import Path
 
-from agent_envs.cli.arguments import add_episodes
+from agent_envs.cli.arguments import add_episodes, add_output_arguments, output_file
 from agent_envs.errors import DataError
 
 __all__ = ["add_arguments", "run"]
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_episodes(parser)
     add = parser.add_argument
-    add("--out", metavar="FILE", default="episodes.html", help="page to write (default: %(default)s)")
+    add_output_arguments(parser, "page to write", "episodes.html")
     add("--title", help="title of the page (default: the first path)")
     add("--tokenizer", metavar="DIR", help="Hugging Face folder or name, to show sampled tokens as text")
 
@@ -37,6 +36,7 @@ def run(arguments: argparse.Namespace) -> str:
     from agent_envs.episodes.files import episode_paths, read_records
     from agent_envs.episodes.html import write_view
 
+    out = output_file(arguments)
     records = read_records(episode_paths(arguments.episodes))
     first = next(records, None)
     if first is None:
@@ -44,5 +44,5 @@ def run(arguments: argparse.Namespace) -> str:
     records = itertools.chain([first], records)
     shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
     title = arguments.title or str(arguments.episodes[0])
-    count = write_view(shown, arguments.out, title=title, tokenizer=arguments.tokenizer)
-    return f"{count} episodes in {Path(arguments.out)}"
+    count = write_view(shown, out, title=title, tokenizer=arguments.tokenizer)
+    return f"{count} episodes in {out}"

@@ -52,6 +52,7 @@ MEASURES = (
 """The four measures, success first."""
 
 _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
+_NOT_COMPARED = frozenset({"out", "seed", "steps", "versions"})
 _LARGEST = 1e30  # larger values, infinities and NaN cannot be drawn
 _STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,})")
 
@@ -204,13 +205,13 @@ def group_runs(runs: Iterable[Run]) -> list[Configuration]:
     """Group runs that differ only in their seed, according to `run.json`, or to their names if there is none."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        same = {k: v for k, v in run.settings.items() if k not in ("seed", "steps", "out")}
+        same = {k: v for k, v in run.settings.items() if k not in _NOT_COMPARED}
         key = json.dumps(same, sort_keys=True) if same else _SEED.sub("", run.name)
         groups.setdefault(key, []).append(run)
     parts = [group[0].settings for group in groups.values()]
     names = [_SEED.sub("", group[0].name) or group[0].name for group in groups.values()]
     names = ["".join(c if c.isprintable() else " " for c in name) for name in names]
-    shown = sorted({k for part in parts for k in part if k not in ("seed", "steps", "out") and _varies(k, parts)})
+    shown = sorted({k for part in parts for k in part if k not in _NOT_COMPARED and _varies(k, parts)})
     labels = []
     for part, name in zip(parts, names, strict=True):
         settings = ", ".join(f"{key} {_short(part.get(key))}" for key in shown)

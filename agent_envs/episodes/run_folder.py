@@ -6,6 +6,7 @@ A folder of episodes grows as they end, and loses none of them if the process is
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,8 @@ from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import FileLock, JSONLines, write_text
 
 __all__ = ["EpisodeLog", "keep_settings", "locked_folder", "read_settings"]
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -55,16 +58,21 @@ def read_settings(path: Path) -> dict[str, Any] | None:
     return settings
 
 
-def keep_settings(path: Path, settings: Mapping[str, Any], *, may_change: Collection[str] = ()) -> None:
+def keep_settings(
+    path: Path, settings: Mapping[str, Any], *, may_change: Collection[str] = (), writes: Collection[str] = ()
+) -> None:
     """Write a run's settings to a file, or compare them with those already in it.
 
     Args:
         path: The file, directly in the run's folder.
         settings: Values that JSON can hold; others are written as text.
         may_change: Settings that may differ when the run is resumed, such as its length; the file gets the new values.
+            `versions` always may; a difference is logged.
+        writes: Names in the folder that the run writes; a folder without settings must have none of them.
 
     Raises:
-        ConfigError: The folder holds a run with other settings; the message lists the differences.
+        ConfigError: The folder holds a run with other settings (the message lists the differences), or files that the
+            run would replace and no settings.
         DataError: The file cannot be read.
 
     >>> import tempfile
@@ -77,10 +85,19 @@ def keep_settings(path: Path, settings: Mapping[str, Any], *, may_change: Collec
     """
     new = json.loads(json.dumps(dict(settings), default=str))
     old = read_settings(path)
-    if old is not None:
+    if old is None:
+        strange = [name for name in writes if os.path.lexists(path.parent / name)]
+        if strange:
+            raise ConfigError(
+                f"{path.parent} holds files of an unknown run: {', '.join(strange)} without {path.name}; choose "
+                "another folder"
+            )
+    else:
+        if old.get("versions", {}) != new.get("versions", {}):
+            _log.warning("%s: begun with %s, resumed with %s", path, old.get("versions"), new.get("versions"))
         changed = [
             f"{name} was {old.get(name)!r}, now {new.get(name)!r}"
-            for name in sorted({*old, *new} - set(may_change))
+            for name in sorted({*old, *new} - {*may_change, "versions"})
             if old.get(name) != new.get(name)
         ]
         if changed:
@@ -120,10 +137,8 @@ class EpisodeLog:
         with ExitStack() as stack:
             stack.enter_context(locked_folder(self.folder))
             run = self.folder / "run.json"
-            if not run.exists() and self.path.exists() and self.path.stat().st_size:
-                raise ConfigError(f"{self.path} holds episodes of an unknown run; choose another folder")
             with _writing(run):
-                keep_settings(run, settings)
+                keep_settings(run, settings, writes=("episodes.jsonl", "summary.json"))
             self._rows.append()  # creates the file, or removes a half-written line
             self._open = stack.pop_all()
 

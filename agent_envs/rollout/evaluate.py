@@ -18,6 +18,7 @@ from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.run_folder import EpisodeLog
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
 from agent_envs.policies.policy import Policy
+from agent_envs.registration import versions
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
 from agent_envs.rollout.many import play_tasks
@@ -103,6 +104,7 @@ def evaluate(
         "wrappers": [_name(wrapper) for wrapper in wrappers],
         "seed": seed,
         **(settings or {}),
+        "versions": versions(_name(env_id)),
     }
     spare = [first_env]
     with ExitStack() as stack:

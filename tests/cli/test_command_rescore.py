@@ -113,7 +113,7 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     assert [e.reward for e in after] == [-len(e.steps) for e in after]
     assert after[0].steps[-1].info["reward_components"] == {"night_rewards:brevity": after[0].reward}
     assert all(step.reward == 0 for e in after for step in e.steps[:-1])
-    after = _rescore(stored, tmp_path / "a.jsonl", "--reward", "night_rewards:each")
+    after = _rescore(stored, tmp_path / "b.jsonl", "--reward", "night_rewards:each")
     assert all(step.reward == 0.5 for e in after for step in e.steps)
     capsys.readouterr()
     for name, message in (
@@ -160,7 +160,7 @@ def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
 
 
 def test_files(stored: Path, tmp_path: Path, capsys) -> None:
-    assert main(["rescore", str(stored), "--out", str(stored)]) == 2
+    assert main(["rescore", str(stored), "--out", str(stored), "--force"]) == 2
     assert "is one of the input files" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["rescore", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2

@@ -139,7 +139,7 @@ def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "<b>go</b>": 4, "north": 5}, unk_token="?"))
     transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "words")
     write_episodes(tmp_path / "a.jsonl", [_episode()])
-    view = ["view", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "page.html"), "--tokenizer"]
+    view = ["view", str(tmp_path / "a.jsonl"), "--force", "--out", str(tmp_path / "page.html"), "--tokenizer"]
     assert main([*view, str(tmp_path / "words")]) == 0
     [record] = _contents(tmp_path / "page.html")[1]
     assert record["steps"][0]["pieces"] == ["<b>go</b>", "north"] and record["steps"][0]["prompt_ids"] == 3
@@ -209,7 +209,7 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     assert len(_contents(out)[1]) == 1
     assert main(["view", str(tmp_path / "none.jsonl")]) == 2
     (tmp_path / "torn.jsonl").write_text(good[:50])
-    assert main(["view", str(tmp_path / "torn.jsonl"), "--out", str(out)]) == 2
+    assert main(["view", str(tmp_path / "torn.jsonl"), "--out", str(out), "--force"]) == 2
     assert "no complete episode yet" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["view", str(tmp_path / "empty")]) == 2
@@ -226,7 +226,7 @@ def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.
     assert main(["view", str(tmp_path), "--out", str(out)]) == 0
     assert [record["prompts"][0]["new"][0]["content"] for record in _contents(out)[1]] == ["l\ufffdok", "look"]
     (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(good)[:-9])
-    assert main(["view", str(tmp_path / "torn.jsonl.gz"), "--out", str(out)]) == 2
+    assert main(["view", str(tmp_path / "torn.jsonl.gz"), "--out", str(out), "--force"]) == 2
     assert "torn.jsonl.gz cannot be read" in capsys.readouterr().err
 
 

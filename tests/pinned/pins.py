@@ -117,6 +117,7 @@ def written(*names: str) -> list[Any]:
 
 
 def _settled(text: str) -> str:
+    text = text.replace(f'"agent_envs": "{agent_envs.__version__}"', '"agent_envs": ""')
     if '"checksum"' in text and any(place in text for place in (str(Path.cwd()), str(Path("data").resolve()))):
         text = re.sub(r'"checksum": "[0-9a-f]*"', '"checksum": ""', text)
     return _TIME.sub("time", _SECONDS.sub(r"\1 0", _DRAWN_ID.sub(r'\1""', text)))

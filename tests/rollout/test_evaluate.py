@@ -208,7 +208,7 @@ def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
         play()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "episodes.jsonl").write_bytes(first)
-    with pytest.raises(ConfigError, match="holds episodes of an unknown run"):
+    with pytest.raises(ConfigError, match="holds files of an unknown run: episodes.jsonl without run.json"):
         play(out=tmp_path / "foreign")
 
 

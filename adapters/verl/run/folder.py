@@ -23,6 +23,11 @@ class RunFolder:
         self.log = out / "train.log"  # everything that verl and Ray print
         self.starts = out / "starts"  # of each start, verl's configuration and its own metrics
 
+    def names(self) -> list[str]:
+        """Return the names of what a run writes into the folder beside its settings."""
+        written = [path for path in vars(self).values() if path not in (self.out, self.settings)]
+        return sorted({path.relative_to(self.out).parts[0] for path in written})
+
     def logs(self) -> list[tuple[int, Path]]:
         """Return verl's own metrics of every start in order, each with the step that the start resumed from."""
         return [(int(path.stem.rpartition("-")[2]), path) for path in sorted(self.starts.glob("*-from-*.jsonl"))]

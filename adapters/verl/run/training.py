@@ -19,6 +19,7 @@ from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.messages import observation_text
+from agent_envs.registration import versions
 
 __all__ = ["check_model", "describe", "train"]
 
@@ -87,7 +88,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     tasks = choose_tasks(run, tasks_per_step=config.data.train_batch_size, validation_tasks=composed.validation_tasks)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
-        keep_settings(folder.settings, {**run.settings(), "steps": run.steps}, may_change={"steps"})
+        settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
+        keep_settings(folder.settings, settings, may_change={"steps"}, writes=folder.names())
         if run.model is None and not folder.model.exists():
             _make_model(run, tasks, folder.model, config.data.max_prompt_length + config.data.max_response_length)
         if not trust and (step := _last_checkpoint(folder)):
