@@ -151,6 +151,7 @@ def test_wrapper_specs_are_never_evaluated(spec: str) -> None:
 
 def _rows() -> list[Any]:
     def skyrl(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
+        pytest.importorskip("skyrl_gym")
         adapter = pytest.importorskip("agent_envs.adapters.skyrl")
         row = {"env_id": env_id, "env_kwargs": json.dumps(kwargs), "wrappers": json.dumps(wrappers), "index": 0}
         adapter.SkyRLTextEnv(extras={"extra_info": row})

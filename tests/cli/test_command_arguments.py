@@ -51,7 +51,8 @@ def test_only_what_was_given_reaches_the_environment() -> None:
         ("no_such_module:Mine-v0", {}, "unknown environment 'no_such_module:Mine-v0'"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
         ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take 'colour'. There are: 'data', .*'tool_timeout'"),
-        ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be one of"),
+        ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be a string, got 3"),
+        ("AgentR1/GSM8KTool-v0", {"split": "tset"}, "split must be one of .* Did you mean 'test'"),
     ],
 )
 def test_an_environment_that_cannot_be_made(env_id: str, kwargs: dict[str, object], message: str) -> None:

@@ -312,6 +312,7 @@ def test_bad_settings(server):
 
 
 def test_command_line(tmp_path, root):
+    pytest.importorskip("aiohttp")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_envs.cli", "serve-search", tmp_path / "rows.jsonl", "--port", "0"],
