@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from agent_envs.checks import shown
 from agent_envs.errors import BackendBusyError, ConfigError, DataError
 from agent_envs.files import FileLock, move_folder
 
@@ -109,7 +110,7 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as e:
         raise DataError(f"{folder} is not an index: {MANIFEST} is missing; {again}") from e
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{folder / MANIFEST} cannot be read ({e}); {again}") from e
     if not isinstance(manifest, dict) or manifest.get("format") != form:
         found = manifest.get("format") if isinstance(manifest, dict) else manifest
@@ -120,17 +121,31 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
         )
     if manifest.get("checksum") != _own_checksum(manifest):
         raise DataError(f"{folder / MANIFEST} was changed: its checksum does not match; {again}")
-    for name, entry in manifest["files"].items():
+    files = manifest.get("files")
+    if not isinstance(files, dict) or any(Path(n).name != n or not isinstance(files[n], dict) for n in files):
+        raise DataError(
+            f"{folder / MANIFEST}: files must be names in the folder with their sizes and checksums; {again}"
+        )
+    for name, entry in files.items():
         path = folder / name
         try:
             size = path.stat().st_size
-            if size != entry["bytes"]:
-                raise DataError(f"{path} has {size} bytes, expected {entry['bytes']}; {again}")
-            if verify and _hash_of(path).hexdigest() != entry["sha256"]:
+            if size != entry.get("bytes"):
+                raise DataError(f"{path} has {size} bytes, expected {shown(entry.get('bytes'))}; {again}")
+            if verify and _hash_of(path).hexdigest() != entry.get("sha256"):
                 raise DataError(f"{path} was changed: its checksum does not match; {again}")
         except OSError as e:
             raise DataError(f"{path} cannot be read ({e}); {again}") from e
     return manifest
+
+
+def _is_index(folder: Path) -> bool:
+    """Return whether a folder has the manifest of an index, of any format and version."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and {"format", "version", "files", "checksum"} <= manifest.keys()
 
 
 @contextmanager
@@ -151,7 +166,7 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
     if path.exists() or path.is_symlink():
         if not overwrite:
             raise ConfigError(f"{path} already exists; choose another folder, or set overwrite")
-        if not (path / MANIFEST).is_file():
+        if not _is_index(path):
             raise ConfigError(f"{path} is not an index, so it is not overwritten")
     partial = path.with_name(path.name + ".partial")
     try:

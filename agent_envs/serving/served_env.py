@@ -15,6 +15,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import make_env
 from agent_envs.serving.protocol import PROTOCOL
 from agent_envs.spaces import MessagesSpace, UnicodeText
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import apply_wrappers
 
 __all__ = ["ServedEnv", "describe", "environment_metadata", "prompt_parts", "schemas"]
@@ -69,6 +70,7 @@ class ServedEnv:
         split = chosen.get("split", "train")
         if not isinstance(split, str) or not _NAME.fullmatch(split):
             raise ConfigError(f"split must be a name such as 'train', got {split!r:.200}")
+        recorded_env({"env_kwargs": chosen}, "the client", env_id=self.env_id)
         # Gymnasium's passive checker runs in the client's own `gymnasium.make`.
         env = make_env(self.env_id, disable_env_checker=True, **{**self.env_kwargs, **chosen})
         return apply_wrappers(env, self.wrappers)

@@ -98,6 +98,19 @@ def test_training_does_not_replace_what_is_not_its_own(name: str, tmp_path: Path
     assert not folder.settings.exists()
 
 
+@pytest.mark.parametrize("manifest", ["{}", '{"name": "a page"}', "[]", "[" * 100_000, None])
+def test_a_folder_that_is_no_index_is_never_replaced(manifest: str | None, tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "words"}\n')
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes").write_text("mine")
+    if manifest is not None:
+        (mine / "index.json").write_text(manifest)
+    for more in ([], ["--force"]):
+        assert main(["index", str(tmp_path / "corpus.jsonl"), "--out", str(mine), "--quiet", *more]) == 2
+    assert (mine / "notes").read_text() == "mine"
+
+
 def test_rows_are_not_added_to_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("first\nand a last line without its end")
     with pytest.raises(DataError, match="rows cannot be added"):

@@ -21,6 +21,9 @@ import pytest
 
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.retrieval import open_retriever
+from agent_envs.retrieval.storage import write_manifest
+from agent_envs.serving.served_env import ServedEnv
 from agent_envs.wrapping.recorded import recorded_env
 
 ENV = "AgentR1/GSM8KTool-v0"
@@ -193,6 +196,39 @@ def test_what_a_row_names_does_not_run(
     with pytest.raises(ConfigError, match="trust"):
         reader(*row)
     assert not canary.exists()
+
+
+@pytest.mark.parametrize("chosen", [{"tool": "canary:call"}, {"tool": [{"fn": "http://evil:1"}]}])
+def test_what_a_client_names_does_not_run(chosen: dict[str, Any], canary: Path) -> None:
+    with pytest.raises(ConfigError, match="the client names"):
+        ServedEnv(ENV, allow=["tool"]).make(chosen)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"../secret": {"bytes": 6, "sha256": "0"}},
+        {"/etc/hostname": {"bytes": 1}},
+        {"..": {}},
+        {"documents.bin": 5},
+        {"documents.bin": {}},
+        [1],
+        None,
+        "documents.bin",
+    ],
+)
+def test_an_index_names_files_of_its_own_alone(files: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "words"}\n')
+    index = tmp_path / "index"
+    assert main(["index", str(tmp_path / "corpus.jsonl"), "--out", str(index), "--quiet"]) == 0
+    manifest = {**json.loads((index / "index.json").read_text()), "files": files}
+    del manifest["checksum"]
+    write_manifest(index, manifest)
+    with pytest.raises(DataError, match="index") as caught:
+        open_retriever(index)
+    assert "secret" not in str(caught.value)
 
 
 class _Pickled:
