@@ -20,7 +20,7 @@ import numbers
 import operator
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -29,7 +29,7 @@ from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
     "CheckedArguments", "argument_names", "boolean", "choice", "integer", "json_object", "load_function",
-    "naming_arguments", "number", "path_suffix", "shown", "string",
+    "naming_arguments", "number", "option_mapping", "path_suffix", "shown", "string",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -210,6 +210,15 @@ class CheckedArguments:
                 init(self, *args, **kwargs)
 
         cls.__init__ = checked  # type: ignore[assignment,method-assign]
+
+
+def option_mapping(options: object) -> dict[str, Any]:
+    """Return the options of a reset; ConfigError if they are not a dictionary with strings as keys, or None."""
+    if options is None:
+        return {}
+    if isinstance(options, Mapping) and all(isinstance(key, str) for key in options):
+        return dict(options)
+    raise ConfigError(f"options must be a dictionary such as {{'index': 3}}, got {shown(options)}")
 
 
 def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., Any]:

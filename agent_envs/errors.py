@@ -242,8 +242,10 @@ def run_command(action: Callable[[], str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
         return 1
     except OSError as e:
-        if e.filename is None:
+        disk = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+        if e.filename is None and not disk:
             raise
-        sys.stderr.write(f"agentr1: {e.filename}: {e.strerror}\n")
-        return 1 if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else 2
+        place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
+        sys.stderr.write(f"agentr1: {place}: {e.strerror}\n")
+        return 1 if disk else 2
     return 0

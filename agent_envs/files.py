@@ -23,6 +23,7 @@ from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
 __all__ = [
+    "MAX_ROW_BYTES",
     "FileLock",
     "JSONLines",
     "allow_open_files",
@@ -33,6 +34,9 @@ __all__ = [
     "write_text",
 ]
 
+MAX_ROW_BYTES = 1 << 26
+"""Longest row of a data file, in bytes: a longer one means that the file is something else."""
+_MAX_RECORD_BYTES = 1 << 30  # what a `JSONLines` file may hold in a line, such as a long episode
 _LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
 
 
@@ -54,15 +58,17 @@ def _immutable(value: Any) -> Any:
     return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path, longest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
-    A DataError names a file that cannot be read.
+    A DataError names a file that cannot be read, or has a line of more than `longest` bytes.
     """
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
+            for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), start=1):
+                if len(line) > longest:
+                    raise DataError(f"{path}, line {number}: longer than {longest >> 20} MiB; expected one row a line")
+                if not line.isspace():
                     yield number, line
     except (OSError, EOFError, zlib.error) as e:
         raise DataError(f"{path} cannot be read: {e}") from e
@@ -127,7 +133,7 @@ class JSONLines:
         Raises:
             DataError: The file cannot be read, or a line is not a JSON object; names the file and the line.
         """
-        for number, line in numbered_lines(self.path):
+        for number, line in numbered_lines(self.path, _MAX_RECORD_BYTES):
             try:
                 row = json.loads(line.decode("utf-8-sig", "replace"))
             except (ValueError, RecursionError) as e:
@@ -274,11 +280,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     'whole'
 
     Raises:
-        OSError: ``path`` is a folder, or cannot be written.
+        OSError: ``path`` is a folder or a device, or cannot be written.
     """
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    if target.exists() and not target.is_file():  # a device: /dev/null must stay what it is
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:

@@ -1,7 +1,7 @@
 """Reads JSON files of any size, one entry of their array or object at a time.
 
 The buffer holds little more than one entry, which the standard library's C scanner decodes: a file of several GB takes
-as much memory as its longest entry.
+as much memory as its longest entry, which is limited.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent_envs.errors import DataError
+from agent_envs.files import MAX_ROW_BYTES
 
 __all__ = ["JSONStream"]
 
@@ -103,6 +104,8 @@ class JSONStream:
     def _more(self, file: BinaryIO) -> None:
         """Read more. What is read doubles each time, so that a long entry is not scanned again and again."""
         size = max(_CHUNK, len(self._buffer) - self._at)
+        if size > MAX_ROW_BYTES:
+            raise self._error(f"an entry is longer than {MAX_ROW_BYTES >> 20} MiB")
         try:
             data = file.read(size)
             text = self._decode(data, not data)

@@ -23,12 +23,13 @@ from gymnasium.wrappers.utils import create_zero_array
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
 
-__all__ = ["MessagesSpace", "UnicodeText"]
+__all__ = ["MessagesSpace", "UnicodeText", "kept_action"]
 
 T = TypeVar("T")
 
 _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:?!<>/_{}()[]\"'\n\té中😀"))
 _LENGTH = struct.Struct("<I")
+_STUB = 1000  # characters
 _ROLES = ("system", "user", "assistant", "tool")
 _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
@@ -104,6 +105,18 @@ class UnicodeText(_SharedSpace[str]):
 
     def from_text(self, text: str) -> str:
         return text
+
+
+def kept_action(action: str, space: Space[Any]) -> str:
+    """Return an action as records and prompts keep it: if it is too long for its space, its beginning and its length.
+
+    >>> kept_action("a" * 10, UnicodeText(9)), kept_action("a" * 9, UnicodeText(9))
+    ('aaaaaaaaa[cut: 10 characters, at most 9 are read]', 'aaaaaaaaa')
+    """
+    if not isinstance(space, UnicodeText) or len(action) <= space.max_length:
+        return action
+    beginning = action[: min(_STUB, space.max_length)]
+    return f"{beginning}[cut: {len(action)} characters, at most {space.max_length} are read]"
 
 
 class MessagesSpace(_SharedSpace[list[Message]]):

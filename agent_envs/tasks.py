@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from agent_envs.errors import DataError, MissingExtraError, TaskIndexError
+from agent_envs.files import numbered_lines
 from agent_envs.json_stream import JSONStream
 
 __all__ = ["FileStamp", "FileTasks", "IndexedTasks", "Task", "TaskSource", "file_stamps", "read_rows"]
@@ -178,17 +179,14 @@ def _starts_with_object(path: Path) -> bool:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                yield json.loads(line.decode("utf-8-sig")), where
-            except UnicodeDecodeError as e:
-                raise DataError(f"{where}: not UTF-8 ({e.reason} at byte {e.start})") from e
-            except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
-                raise DataError(f"{where}: not valid JSON ({e}): {line[:80]!r}") from e
+    for number, line in numbered_lines(path):
+        where = f"{path}, line {number}"
+        try:
+            yield json.loads(line.decode("utf-8-sig")), where
+        except UnicodeDecodeError as e:
+            raise DataError(f"{where}: not UTF-8 ({e.reason} at byte {e.start})") from e
+        except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
+            raise DataError(f"{where}: not valid JSON ({e}): {line[:80]!r}") from e
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[Any, str]]:

@@ -13,17 +13,17 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import CheckedArguments, choice, shown, string
+from agent_envs.checks import CheckedArguments, choice, integer, option_mapping, shown, string
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
-from agent_envs.spaces import UnicodeText
+from agent_envs.spaces import UnicodeText, kept_action
 from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text, plain
 
 __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "TextEnv"]
 
-MAX_ACTION_LENGTH = 1 << 22
-"""Longest action in characters. A longer one is answered like any other bad action."""
+MAX_ACTION_LENGTH = 1 << 18
+"""Longest action in characters, if an environment is not given another limit: about 65,000 tokens of English."""
 
 
 @dataclass(slots=True)  # not frozen, which makes building one three times as slow, and every step builds one
@@ -74,6 +74,7 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         data: ``"generated"``, ``"official"``, or a path to files in the released format.
         render_mode: ``"ansi"`` (``render`` returns the episode as text), ``"human"`` (it prints it) or None.
         max_observation_length: Longest observation in characters; longer ones are cut, with a note at the end.
+        max_action_length: Longest action in characters. A longer one is a bad action, and only its beginning is kept.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "human"], "render_fps": 4}  # type: ignore[misc]
@@ -96,6 +97,7 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         data: str | os.PathLike[str] = "generated",
         render_mode: str | None = None,
         max_observation_length: int = 65536,
+        max_action_length: int = MAX_ACTION_LENGTH,
     ) -> None:
         if render_mode is not None:
             choice("render_mode", render_mode, self.metadata["render_modes"])
@@ -104,8 +106,8 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         self.split = string("split", split)
         self.data = os.fspath(data)
         self.render_mode = render_mode
-        self.observation_space = UnicodeText(max_observation_length)
-        self.action_space = UnicodeText(MAX_ACTION_LENGTH)
+        self.observation_space = UnicodeText(integer("max_observation_length", max_observation_length, minimum=0))
+        self.action_space = UnicodeText(integer("max_action_length", max_action_length, minimum=1))
         self.state: Any = None
         self._tasks: TaskSource | None = None
         self._task: Any = None
@@ -232,8 +234,8 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
             TaskIndexError: The index is outside the split.
             ConfigError: ``options`` has an unknown key, an index that is not an integer, or an empty question.
         """
+        options = option_mapping(options)
         super().reset(seed=seed)
-        options = options or {}
         tasks = self.tasks
         for key in options:
             if key not in self.reset_options:
@@ -268,26 +270,21 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
             raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
         if self._over:
             raise ResetNeeded("the episode is over: call reset() before step()")
-        if len(action) > MAX_ACTION_LENGTH:
-            outcome = Outcome(
-                f"The text has {len(action)} characters; at most {MAX_ACTION_LENGTH} are read.", invalid_action=True
-            )
+        limit = self.action_space.max_length  # type: ignore[attr-defined]
+        if len(action) > limit:
+            outcome = Outcome(f"The text has {len(action)} characters; at most {limit} are read.", invalid_action=True)
         else:
             outcome = self.act(action if action.isascii() else clean_text(action))
         self._over = outcome.terminated
         self._observation = self._fit(outcome.observation)
-        self._transcript += (action, self._observation)
+        self._transcript += (kept_action(action, self.action_space), self._observation)
         info = self.info(outcome)
         if self.render_mode == "human":
             self.render()
         return self._observation, float(outcome.reward), outcome.terminated, False, info
 
     def render(self) -> str | None:
-        """Render the episode so far as text, with control characters escaped.
-
-        Returns:
-            The text in mode ``"ansi"``; None in mode ``"human"``, which prints what is new since the last call.
-        """
+        """Return the episode so far as text, control characters escaped; "human" prints what is new instead."""
         if self.render_mode is None:
             gym.logger.warn("render() was called with render_mode=None; make the env with render_mode='ansi'")
             return None
@@ -327,6 +324,8 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         Returns:
             The observation at that point, and info as after a reset.
         """
+        if not isinstance(snapshot, Snapshot):
+            raise ConfigError(f"restore needs what snapshot() returned, got {shown(snapshot)}")
         self._play(snapshot.index, self.tasks[snapshot.index] if snapshot.index >= 0 else snapshot.task)
         self.state = copy.deepcopy(snapshot.state)
         self.np_random.bit_generator.state = copy.deepcopy(snapshot.rng_state)

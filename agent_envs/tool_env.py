@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from agent_envs.checks import integer, number
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
+from agent_envs.spaces import kept_action
 from agent_envs.text import clean_text
-from agent_envs.text_env import MAX_ACTION_LENGTH, Outcome, TextEnv
+from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tools import Tool, ToolRegistry
 from agent_envs.tools.registry import ToolResult
 
@@ -91,7 +92,7 @@ class ToolEnv(TextEnv):
             For each call, an error result if it is malformed, else None. An empty action counts as one malformed call;
             a final answer has no calls.
         """
-        if len(action) > MAX_ACTION_LENGTH:
+        if not self.action_space.contains(action):
             return []
         parsed = self.parser.parse(clean_text(action))
         if not parsed.calls and not parsed.text.strip():
@@ -111,7 +112,7 @@ class ToolEnv(TextEnv):
         outcome = _outcome(results)
         outcome.invalid_action = True
         self._observation = self._fit(outcome.observation)
-        self._transcript += (action, self._observation)
+        self._transcript += (kept_action(action, self.action_space), self._observation)
         info = self.info(outcome)
         if self.render_mode == "human":
             self.render()

@@ -19,6 +19,7 @@ from typing import Any
 
 from agent_envs.checks import string
 from agent_envs.datasets.data_dir import official_dir, user_path
+from agent_envs.datasets.download import hub_source
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
 from agent_envs.files import move_folder
 
@@ -202,15 +203,12 @@ def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[
     }
 
 
-def fetch_splits(
-    name: str, config: str | None, *, task: str, data_files: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Fetch a data set from the Hugging Face hub and return the rows of each split.
+def fetch_splits(task: str, config: str | None, *, data_files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Fetch a data set from the Hugging Face hub, at its pinned revision, and return the rows of each split.
 
     Args:
-        name: The data set on the hub.
-        config: Its configuration.
-        task: The task's name in `agentr1 prepare`, for errors.
+        task: The task's name in `agentr1 prepare`.
+        config: Its configuration on the hub.
         data_files: The file of each split; None takes the data set's own splits.
 
     Raises:
@@ -221,8 +219,10 @@ def fetch_splits(
         from datasets import load_dataset
     except ImportError as e:
         raise MissingExtraError("datasets", extra="data") from e
+    name, revision = hub_source(task)
+    files = {"data_files": dict(data_files)} if data_files else {}
     try:
-        loaded = load_dataset(name, config, **({"data_files": dict(data_files)} if data_files else {}))
+        loaded = load_dataset(name, config, revision=revision, **files)
     except (OSError, ValueError, RuntimeError) as e:
         raise DataError(
             f"could not fetch {name} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); to work offline, "

@@ -9,33 +9,31 @@ from pathlib import Path
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
 from agent_envs.datasets.data_dir import expanded
-from agent_envs.datasets.gsm8k.prepare import HUB as GSM8K_HUB
+from agent_envs.datasets.download import hub_source
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
-from agent_envs.datasets.papersearch.prepare import HUB as PAPERS_HUB
 from agent_envs.datasets.papersearch.prepare import prepare_papers
-from agent_envs.datasets.qa.prepare import HUB as QA_HUB
 from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.webshop.prepare import LINKS, prepare_webshop
 
 __all__ = ["PREPARERS", "SOURCES", "prepare"]
-
-_SITE = "https://huggingface.co/datasets"
 
 PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     "alfworld": prepare_alfworld,
     "gsm8k": prepare_gsm8k,
     "papersearch": prepare_papers,
     "webshop": prepare_webshop,
-    **{name: functools.partial(prepare_qa, name) for name in QA_HUB},
+    **{name: functools.partial(prepare_qa, name) for name in ("hotpotqa", "2wiki", "musique")},
 }
 """Each task's function: (path to take the data from or None, folder to write or None) -> folder written."""
 
 SOURCES: dict[str, str] = {
     "alfworld": RELEASES,
-    "gsm8k": f"{_SITE}/{GSM8K_HUB}",
-    "papersearch": f"{_SITE}/{PAPERS_HUB}",
     "webshop": LINKS,
-    **{name: f"{_SITE}/{hub}" for name, (hub, _) in QA_HUB.items()},
+    **{
+        name: f"https://huggingface.co/datasets/{hub_source(name)[0]}"
+        for name in PREPARERS
+        if name not in ("alfworld", "webshop")
+    },
 }
 """Where each task's data is released."""
 

@@ -15,7 +15,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
 from agent_envs.text import clean_text
-from agent_envs.text_env import MAX_ACTION_LENGTH
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -146,7 +145,7 @@ class AsTool(PlacedWrapper):
         return self._fit(text), reward, last[2], last[3], self._info
 
     def _calls(self, action: str) -> tuple[Any, ...]:
-        return () if len(action) > MAX_ACTION_LENGTH else self.parser.parse(clean_text(action)).calls
+        return () if not self.env.action_space.contains(action) else self.parser.parse(clean_text(action)).calls
 
     def _fit(self, text: str) -> str:
         return text[: self.observation_space.max_length]  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from agent_envs import checks
 from agent_envs.messages import Message, ToolSpec, observation_messages
 from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
-from agent_envs.spaces import MessagesSpace
+from agent_envs.spaces import MessagesSpace, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
@@ -84,7 +84,7 @@ class ChatMessages(PlacedWrapper):
         if info.get("rebuilt", False):
             self._begin()
         else:
-            text = clean_text(action)
+            text = clean_text(kept_action(action, self.env.action_space))
             text = strip_reasoning(text, action_parser(self.env)) if self.reasoning == "strip" else text
             self._add({"role": "assistant", "content": text})
         self._add_observation(observation, info)

@@ -12,7 +12,7 @@ from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.layers import available_actions, prompt_state
 from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, history_prompt, shown_action
-from agent_envs.spaces import UnicodeText
+from agent_envs.spaces import UnicodeText, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -82,7 +82,8 @@ class RebuildPrompt(PlacedWrapper):
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         invalid = bool(info.get("invalid_action", False))
-        self._turns.append(TurnView(shown_action(clean_text(action), action_parser(self.env)), observation, invalid))
+        kept = clean_text(kept_action(action, self.env.action_space))
+        self._turns.append(TurnView(shown_action(kept, action_parser(self.env)), observation, invalid))
         if invalid:
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
             self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [observation]]

@@ -14,12 +14,13 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
+from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason, text_bytes, to_json_types
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import JSONLines
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import Response, token_tuples
 from agent_envs.registration import env_name
+from agent_envs.spaces import kept_action
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RecordEpisodes"]
@@ -37,6 +38,7 @@ class _Running:
     steps: list[Step] = field(default_factory=list)
     response: Response | None = None
     error: str | None = None
+    size: int = 0  # bytes of text in the steps
 
 
 class RecordEpisodes(PlacedWrapper):
@@ -44,8 +46,9 @@ class RecordEpisodes(PlacedWrapper):
 
     The wrapper records what passes through it: put it outermost for what the policy sees, innermost for the bare task.
     An episode that is reset or closed before its end has the stop reason "cut", or "error" with the traceback if its
-    last step raised one; a reset without a step is not recorded. Under ``run_episode`` and ``run_episodes`` the reason
-    is the rollout's own (a time-out, an empty answer), and sampled tokens are recorded.
+    last step raised one; a reset without a step is not recorded. An endless one is recorded up to
+    ``agent_envs.episodes.record.MAX_EPISODE_BYTES`` of text, as "size_limit". Under ``run_episode`` and
+    ``run_episodes`` the reason is the rollout's own (a time-out, an empty answer), and sampled tokens are recorded.
 
     Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
     may share a file, a killed process loses only its running episode, and an existing file is extended.
@@ -88,8 +91,8 @@ class RecordEpisodes(PlacedWrapper):
         """Reset the environment; an unfinished episode is recorded as cut."""
         self._cut()
         self._check_target()
-        index = (options or {}).get("index")
         observation, info = self.env.reset(seed=seed, options=options)
+        index = (options or {}).get("index")
         first = to_json_types(observation)
         start = Episode(
             env_id=env_name(self),
@@ -119,7 +122,7 @@ class RecordEpisodes(PlacedWrapper):
             response, running.response, running.error = running.response, None, None
             step = Step(
                 observation=running.observation,
-                action=str(action),
+                action=kept_action(str(action), self.env.action_space),
                 reward=float(reward),
                 terminated=bool(terminated),
                 truncated=bool(truncated and not terminated),
@@ -131,6 +134,9 @@ class RecordEpisodes(PlacedWrapper):
             running.observation = to_json_types(observation)
             if terminated or truncated:
                 self.note_end(StopReason.TERMINATED if terminated else StopReason.TRUNCATED, None)
+            running.size += text_bytes((step.observation, step.action, step.info))
+            if running.size > MAX_EPISODE_BYTES:
+                self.note_end(StopReason.SIZE_LIMIT)
         return observation, reward, terminated, truncated, info
 
     def note_response(self, response: Response) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum
@@ -18,10 +19,22 @@ from agent_envs.files import JSONLines
 from agent_envs.messages import Observation, ToolSpec, latest_words, observation_text
 from agent_envs.rewards import total
 
-__all__ = ["SCHEMA_VERSION", "Episode", "Step", "StopReason", "read_episodes", "to_json_types", "write_episodes"]
+__all__ = [
+    "MAX_EPISODE_BYTES",
+    "SCHEMA_VERSION",
+    "Episode",
+    "Step",
+    "StopReason",
+    "read_episodes",
+    "text_bytes",
+    "to_json_types",
+    "write_episodes",
+]
 
 SCHEMA_VERSION = 1
 """Version of the dictionaries that `Episode.to_dict` makes."""
+MAX_EPISODE_BYTES = 1 << 27
+"""Most text in the steps of an episode, in bytes of memory (`text_bytes`); the step that goes beyond is its last."""
 _LONGEST = 20_000  # characters of a text in `Episode.to_html`
 
 
@@ -40,6 +53,8 @@ class StopReason(StrEnum):
     """The policy used up the tokens of an episode."""
     RUN_BUDGET = "run_budget"
     """The policy used up the tokens of the whole run."""
+    SIZE_LIMIT = "size_limit"
+    """Its text reached `MAX_EPISODE_BYTES`."""
     STEP_TIMEOUT = "step_timeout"
     """One step took longer than allowed."""
     EPISODE_TIMEOUT = "episode_timeout"
@@ -75,7 +90,7 @@ class Step:
     observation: Observation
     """What the policy saw before it acted: new text, or messages that are the whole prompt."""
     action: str
-    """The policy's text, verbatim."""
+    """The policy's text, verbatim; the beginning of a text that is too long for the action space."""
     reward: float
     """The reward of this step."""
     terminated: bool
@@ -278,6 +293,19 @@ def to_json_types(value: Any) -> Any:
         f"a value of type {type(value).__name__} has no JSON form and cannot be stored with an episode; leave it out "
         "or make it text, a number, a list or a mapping"
     )
+
+
+def text_bytes(value: Any) -> int:
+    """Return the bytes of memory that the strings in some plain data take.
+
+    >>> text_bytes({"a": ["bb", 1]}) - text_bytes("a") - text_bytes("bb")
+    0
+    """
+    if isinstance(value, str):
+        return sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return sum(map(text_bytes, value)) + sum(map(text_bytes, value.values()))
+    return sum(map(text_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import read_corpus
@@ -48,7 +49,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     text = os.fspath(source)
     if "://" in text:
         if not text.startswith(("http://", "https://")):
-            raise ConfigError(f"cannot open {text!r}: expected http://, https:// or a path")
+            raise ConfigError(f"cannot open {shown(text)}: expected http://, https:// or a path")
         token = os.environ.get("AGENT_ENVS_SEARCH_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else None
         return open_once((text, token), lambda: HTTPRetriever(text, headers=headers))
@@ -60,7 +61,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     try:
         stat = (manifest if manifest.exists() else path).stat()
     except OSError as e:
-        raise DataError(f"there is no corpus and no index at {text}") from e
+        raise DataError(f"there is no corpus and no index at {shown(text)}") from e
     key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino)
     return open_once(key, lambda: _open_path(path, progress))
 

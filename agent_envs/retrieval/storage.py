@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from agent_envs.checks import shown
-from agent_envs.errors import BackendBusyError, ConfigError, DataError
+from agent_envs.errors import BackendBusyError, BackendError, ConfigError, DataError
 from agent_envs.files import FileLock, move_folder
 
 __all__ = [
@@ -157,33 +157,37 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
 
     Raises:
         ConfigError: `path` exists, and either `overwrite` is false or `path` is not an index.
-        BackendError: Another process is building there.
+        BackendBusyError: Another process is building there.
+        BackendError: The disk is full, or fails otherwise.
     """
     if path is None:
         with tempfile.TemporaryDirectory(prefix="agent_envs-index-") as name:
             yield Path(name)
         return
-    if path.exists() or path.is_symlink():
-        if not overwrite:
-            raise ConfigError(f"{path} already exists; choose another folder, or set overwrite")
-        if not _is_index(path):
-            raise ConfigError(f"{path} is not an index, so it is not overwritten")
     partial = path.with_name(path.name + ".partial")
     try:
+        if path.exists() or path.is_symlink():
+            if not overwrite:
+                raise ConfigError(f"{path} already exists; choose another folder, or set overwrite")
+            if not _is_index(path):
+                raise ConfigError(f"{path} is not an index, so it is not overwritten")
         partial.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise ConfigError(f"an index cannot be written to {path}: {e.strerror}") from e
-    with _locked(partial):
-        if not resume:
-            _empty(partial)
-        try:
-            yield partial
-        except BaseException:
+        raise ConfigError(f"an index cannot be written to {shown(str(path))}: {e.strerror}") from e
+    try:
+        with _locked(partial):
             if not resume:
-                shutil.rmtree(partial, ignore_errors=True)
-            raise
-        (partial / "lock").unlink()
-        move_folder(partial, path)
+                _empty(partial)
+            try:
+                yield partial
+            except BaseException:
+                if not resume:
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+            (partial / "lock").unlink()
+            move_folder(partial, path)
+    except OSError as e:
+        raise BackendError(f"the index cannot be written to {path}: {e.strerror or e}") from e
 
 
 def _empty(folder: Path) -> None:

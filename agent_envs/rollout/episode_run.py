@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason, text_bytes
 from agent_envs.errors import (
     ContextLengthExceeded,
     EmptyGeneration,
@@ -34,6 +34,7 @@ from agent_envs.errors import (
 from agent_envs.layers import layers
 from agent_envs.policies.policy import Action, Actor, Policy, Response, token_tuples
 from agent_envs.registration import env_name
+from agent_envs.spaces import kept_action
 
 if TYPE_CHECKING:
     from agent_envs.messages import Observation, ToolSpec
@@ -199,6 +200,7 @@ class EpisodeRun:
         self._tools = tuple(env.get_wrapper_attr("tools"))
         self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
         actor = self._task.policy.start(env)
+        size = 0
         while not self._abandoned:
             self.step_started = time.monotonic()
             response = self._act(actor, observation, info)
@@ -210,7 +212,7 @@ class EpisodeRun:
             observation, reward, terminated, truncated, info = env.step(response.text)
             step = Step(
                 observation=seen,
-                action=response.text,
+                action=kept_action(response.text, env.action_space),
                 reward=float(reward),
                 terminated=bool(terminated),
                 # Gymnasium's TimeLimit may report both at its last step; then the task's own end counts.
@@ -228,6 +230,9 @@ class EpisodeRun:
                 return StopReason.TERMINATED
             if truncated:
                 return StopReason.TRUNCATED
+            size += text_bytes((step.observation, step.action, step.info))
+            if size > MAX_EPISODE_BYTES:
+                return StopReason.SIZE_LIMIT
         return StopReason.ERROR  # abandoned: nobody reads it
 
     def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:

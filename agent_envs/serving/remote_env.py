@@ -14,14 +14,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import number
+from agent_envs.checks import number, option_mapping
 from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
 from agent_envs.serving.protocol import generator_from, generator_state
-from agent_envs.spaces import MessagesSpace, UnicodeText
+from agent_envs.spaces import MessagesSpace, UnicodeText, kept_action
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
@@ -189,7 +189,7 @@ class RemoteEnv(TextEnv):
         """
         gym.Env.reset(self, seed=seed)
         # With the generator's state, asking twice is harmless: it gives the same task.
-        data = {"seed": seed, "options": options}
+        data: dict[str, Any] = {"seed": seed, "options": options and option_mapping(options)}
         if seed is None and self._np_random is not None:
             data["rng"] = generator_state(self._np_random)
         observation, info = self._read_reset(self._ask_reconnecting("reset", data))
@@ -214,7 +214,7 @@ class RemoteEnv(TextEnv):
         if not isinstance(reward, (int, float)):
             raise BackendReplyError(f"{self._url}: expected a number as reward, got {reward!r:.80}")
         self._over = bool(seen.get("terminated"))
-        self._transcript += (action, self._observation)
+        self._transcript += (kept_action(action, self.action_space), self._observation)
         if self.render_mode == "human":
             self.render()
         return observation, float(reward), self._over, bool(seen.get("truncated")), info

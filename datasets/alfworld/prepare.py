@@ -1,19 +1,14 @@
 """`agentr1 prepare alfworld`: puts the released games where `data="official"` finds them.
 
-Without a path, the package's own `alfworld-download` runs. With one, the games are taken from a folder of released
-files or from the released archives: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip their traj_data.json.
+The games are taken from a folder of released files or from the released archives, which are downloaded if no path is
+given: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip their traj_data.json.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -24,8 +19,9 @@ from tqdm import tqdm
 
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE, check_game
 from agent_envs.datasets.data_dir import data_dir, user_path
+from agent_envs.datasets.download import download, released_files
 from agent_envs.datasets.files import replaced_folder
-from agent_envs.errors import BackendError, DataError, MissingExtraError
+from agent_envs.errors import DataError
 
 __all__ = ["RELEASES", "prepare_alfworld"]
 
@@ -43,60 +39,21 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
     """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`.
 
     Args:
-        from_path: A folder of games (json_2.1.1 or its parent), a released archive, or a folder of archives; None runs
-            the package's download.
+        from_path: A folder of games (json_2.1.1 or its parent), a released archive, or a folder of archives; None
+            downloads the archives, 110 MB, into `data_dir() / "alfworld-released"`; an interrupted download is resumed
+            by the next call.
         out: The folder to write; None is `data_dir() / "alfworld"`. An earlier copy is replaced in one step.
 
     Raises:
-        DataError: There are no games at the path, or one of them is invalid.
-        BackendError: The download failed.
-        MissingExtraError: The package `alfworld`, which downloads them, is not installed.
+        DataError: They cannot be downloaded, there are no games at the path, or one of them is invalid.
     """
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
         return _copy_games(user_path(from_path), target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise DataError(f"the data cannot be written to {target.parent}: {e.strerror or e}") from e
-    with tempfile.TemporaryDirectory(prefix="alfworld-", dir=target.parent) as folder:
-        _download(Path(folder))
-        return _copy_games(Path(folder), target)
-
-
-def _download(folder: Path) -> None:
-    """Run the package's download into a folder, with its progress bars on standard error."""
-    try:
-        files = importlib.metadata.files("alfworld") or []
-    except importlib.metadata.PackageNotFoundError as e:
-        raise MissingExtraError("alfworld", extra="alfworld") from e
-    script = next((str(file.locate()) for file in files if file.name == "alfworld-download"), None)
-    if script is None or not Path(script).is_file():
-        raise BackendError(f"the installed alfworld package has no alfworld-download. {_OFFLINE}")
-    command = [sys.executable, script, "--data-dir", str(folder)]
-    environment = {**os.environ, "ALFWORLD_DATA": str(folder)}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stderr is not None
-        last = _forward(process.stderr)
-    if process.returncode:
-        raise BackendError(f"alfworld-download failed: {last or f'exit status {process.returncode}'}. {_OFFLINE}")
-
-
-def _forward(stream: IO[bytes]) -> str:
-    """Show a program's progress bars as they come, and return the last line of its other output."""
-    last, left = "", b""
-    while chunk := stream.read1(4096):  # type: ignore[attr-defined]
-        *lines, left = re.split(rb"[\r\n]", left + chunk)
-        for line in lines:
-            text = "".join(c for c in line.decode("utf-8", "replace") if c.isprintable())
-            if "%|" in text:
-                sys.stderr.write(f"\r{text}")
-            elif text.strip():
-                last = text.strip()
-    final = left.decode("utf-8", "replace").strip()
-    return ((final if final and "%|" not in final else "") or last)[:300]
+    released = data_dir() / "alfworld-released"
+    for name in released_files("alfworld"):
+        download("alfworld", name, released, manual=_OFFLINE)
+    return _copy_games(released, target)
 
 
 def _copy_games(source: Path, target: Path) -> Path:

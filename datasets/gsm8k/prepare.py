@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
+from agent_envs.datasets.download import compare_released
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
 from agent_envs.errors import DataError
 from agent_envs.tasks import read_rows
 
-__all__ = ["HUB", "prepare_gsm8k"]
+__all__ = ["prepare_gsm8k"]
 
-HUB = "openai/gsm8k"
 OFFICIAL_SPLITS = ("train", "test", "validation")
 
 
@@ -40,7 +40,7 @@ def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path
 
 
 def _hub_splits() -> dict[str, list[tuple[Any, str]]]:
-    splits = fetch_splits(HUB, "main", task="gsm8k")
+    splits = fetch_splits("gsm8k", "main")
     return {
         split: [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
         for split, rows in splits.items()
@@ -50,6 +50,7 @@ def _hub_splits() -> dict[str, list[tuple[Any, str]]]:
 def _local_splits(path: str) -> dict[str, list[tuple[Any, str]]]:
     files = find_local_splits(path, task="GSM8K", suffixes=SUFFIXES)
     official = [split for split in files if split in OFFICIAL_SPLITS]  # the release has other formats beside them
+    compare_released("gsm8k", [file for split in official or files for file in files[split]])
     splits = {split: [pair for file in files[split] for pair in read_rows(file)] for split in official or files}
     for split, rows in splits.items():
         if not rows:

@@ -17,9 +17,8 @@ from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows
 
-__all__ = ["HUB", "prepare_papers", "trainer_rows"]
+__all__ = ["prepare_papers", "trainer_rows"]
 
-HUB = "CarlanLark/pasa-dataset"
 _FILES = {
     "train": "AutoScholarQuery/train.jsonl",
     "validation": "AutoScholarQuery/dev.jsonl",
@@ -93,7 +92,7 @@ def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
 def _fetch(folder: Path) -> None:
     """Write the hub's rows to files."""
     folder.mkdir()
-    for split, rows in fetch_splits(HUB, None, task=TASK, data_files=_FILES).items():
+    for split, rows in fetch_splits(TASK, None, data_files=_FILES).items():
         with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
             for number, row in enumerate(rows, start=1):
                 query_row(row, f"split {split}, row {number}")

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
+from agent_envs.datasets.download import compare_released, hub_source
 from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
-__all__ = ["HUB", "prepare_qa", "trainer_rows"]
+__all__ = ["prepare_qa", "trainer_rows"]
 
-HUB = {
-    "hotpotqa": ("hotpotqa/hotpot_qa", "distractor"),
-    "2wiki": ("framolfese/2WikiMultihopQA", None),
-    "musique": ("dgslibisey/MuSiQue", None),
-}
 _ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
 _SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
 
@@ -50,12 +46,13 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         splits = _hub_rows(dataset)
     else:
         local = find_local_splits(from_path, task=dataset, suffixes=SUFFIXES)
+        compare_released(dataset, (file for files in local.values() for file in files))
         splits = {split: read_qa(files, answered_only=True) for split, files in local.items()}
     with replaced_folder(target) as folder:
         tasks: dict[str, list[QATask]] = {name: [] for name in splits}
         write_jsonl(folder / "passages.jsonl", passages_of(_collect(splits, tasks)))
         if not any(tasks.values()):
-            raise DataError(f"no row of {from_path or HUB[dataset][0]} has an answer")
+            raise DataError(f"no row of {from_path or hub_source(dataset)[0]} has an answer")
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         (folder / "trainer").mkdir()
         for split, answered in tasks.items():
@@ -115,8 +112,7 @@ def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict
 
 
 def _hub_rows(dataset: str) -> dict[str, Iterable[QARow]]:
-    name, config = HUB[dataset]
     return {
         split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
-        for split, rows in fetch_splits(name, config, task=dataset).items()
+        for split, rows in fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None).items()
     }

@@ -1,4 +1,4 @@
-"""`agentr1 prepare alfworld`: from folders, from archives, by the package's download, and what goes wrong."""
+"""`agentr1 prepare alfworld`: from folders, from archives, by downloading, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import gymnasium as gym
 import pytest
 
 from agent_envs.cli.main import main
-from agent_envs.datasets.alfworld import prepare as alfworld_prepare
+from agent_envs.datasets import download as downloads
 from agent_envs.datasets.alfworld.prepare import prepare_alfworld
 from agent_envs.datasets.prepare import prepare
-from agent_envs.errors import BackendError, DataError, MissingExtraError
+from agent_envs.errors import DataError
 
 GAME, TRAJECTORY = "game.tw-pddl", "traj_data.json"
 TRIAL = "json_2.1.1/valid_seen/pick_and_place_simple-Mug-None-Desk-307/trial_T1"
@@ -103,50 +103,23 @@ def test_no_archive_and_no_path(tmp_path, capsys):
     assert "there is no" in capsys.readouterr().err
 
 
-def _script(monkeypatch, tmp_path, text):
-    script = tmp_path / "alfworld-download"
-    script.write_text(text)
-
-    class File:
-        name = "alfworld-download"
-
-        def locate(self):
-            return script
-
-    monkeypatch.setattr(alfworld_prepare.importlib.metadata, "files", lambda name: [File()])
-
-
-def test_the_packages_download_is_run(tmp_path, monkeypatch, capsys):
-    _script(monkeypatch, tmp_path, (
-        "import os, pathlib, sys\n"
-        "assert sys.argv[1] == '--data-dir' and os.environ['ALFWORLD_DATA'] == sys.argv[2]\n"
-        "sys.stderr.write('games:  50%|###   | 1/2\\r')\n"
-        f"for name, text in {FILES!r}.items():\n"
-        "    path = pathlib.Path(sys.argv[2], name)\n"
-        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
-        "    path.write_text(text)\n"
-    ))  # fmt: skip
-    assert len(_placed(prepare_alfworld(None, tmp_path / "out"))) == 2
-    assert "50%|" in capsys.readouterr().err
-    assert sorted(os.listdir(tmp_path)) == ["alfworld-download", "out"]
+def test_the_released_archives_are_downloaded(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    site.mkdir()
+    for name, ending in (("json_2.1.2_tw-pddl.zip", GAME), ("json_2.1.1_json.zip", TRAJECTORY)):
+        _archive(site / name, {path: text for path, text in FILES.items() if path.endswith(ending)})
+    known = {path.name: {"url": path.as_uri(), "bytes": path.stat().st_size} for path in site.iterdir()}
+    monkeypatch.setattr(downloads, "released_files", lambda task: known)
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
+    assert len(_placed(prepare_alfworld())) == 2
+    assert sorted(os.listdir(tmp_path / "data" / "alfworld-released")) == sorted(known)
 
 
 def test_a_failed_download_is_one_message(tmp_path, monkeypatch, capsys):
-    _script(monkeypatch, tmp_path, "raise ConnectionError('no route to github.com')\n")
-    with pytest.raises(BackendError, match=r"no route to github.com.*agentr1 prepare alfworld --from FOLDER"):
-        prepare_alfworld(None, tmp_path / "out")
-    assert main(["prepare", "alfworld", "--out", str(tmp_path / "out")]) == 1
-    assert "Traceback" not in capsys.readouterr().err
-    assert sorted(os.listdir(tmp_path)) == ["alfworld-download"]
-    monkeypatch.setattr(alfworld_prepare.importlib.metadata, "files", lambda name: [])
-    with pytest.raises(BackendError, match="has no alfworld-download"):
-        prepare_alfworld(None, tmp_path / "out")
-
-
-def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
-    def missing(name):
-        raise alfworld_prepare.importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(alfworld_prepare.importlib.metadata, "files", missing)
-    with pytest.raises(MissingExtraError, match=r"agent-envs\[alfworld\]"):
-        prepare_alfworld(None, tmp_path / "out")
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    known = {name: {"url": "http://127.0.0.1:9/x", "bytes": 9} for name in downloads.released_files("alfworld")}
+    monkeypatch.setattr(downloads, "released_files", lambda task: known)
+    assert main(["prepare", "alfworld"]) == 2
+    error = capsys.readouterr().err
+    assert "could not download json_2.1.1_json.zip (" in error and "agentr1 prepare alfworld --from FOLDER" in error
+    assert "Traceback" not in error and not (tmp_path / "alfworld").exists()

@@ -262,7 +262,7 @@ def test_prepare_knows_its_tasks() -> None:
 def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets", minversion="2.0")
 
-    def offline(*args: object) -> None:
+    def offline(*args: object, **kwargs: object) -> None:
         raise ConnectionError("Couldn't reach the hub")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
@@ -273,7 +273,7 @@ def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets", minversion="2.0")
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: {"train": ROWS, "test": ROWS[:2]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: {"train": ROWS, "test": ROWS[:2]})
     out = prepare_gsm8k(None, tmp_path / "gsm8k")
     assert len(gsm8k_rows(str(out))) == 5
     assert len(gsm8k_rows(str(out), "test")) == 2

@@ -322,7 +322,7 @@ def test_prepare_fetches(tmp_path, monkeypatch, capsys):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     asked = []
 
-    def load(name, config, data_files):
+    def load(name, config, revision, data_files):
         asked.append((name, config, data_files))
         return {"train": [ROW, ROW], "real": [{**ROW, "question": "What?"}]}
 
@@ -334,7 +334,7 @@ def test_prepare_fetches(tmp_path, monkeypatch, capsys):
     assert query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
     assert len(data_papers(str(tmp_path / "out"))) == 2
 
-    def gated(name, config, data_files):
+    def gated(name, config, revision, data_files):
         raise OSError("gated: accept the terms")
 
     monkeypatch.setattr(datasets, "load_dataset", gated)

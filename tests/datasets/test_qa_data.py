@@ -257,7 +257,7 @@ def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     datasets = pytest.importorskip("datasets", minversion="2.0")
     pytest.importorskip("pyarrow")
     splits = {"train": [HUB], "validation": [HUB], "test": [{**HUB, "answer": None}]}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: splits)
     out = prepare_qa("hotpotqa", None, tmp_path / "hotpotqa")
     assert sorted(path.name for path in out.iterdir()) == [
         "index", "passages.jsonl", "train.jsonl", "trainer", "validation.jsonl",

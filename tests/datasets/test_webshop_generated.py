@@ -21,13 +21,14 @@ import numpy as np
 import pytest
 
 import agent_envs
+from agent_envs.datasets import download as downloads
 from agent_envs.datasets import prepare
 from agent_envs.datasets.generate import generate
 from agent_envs.datasets.webshop import catalog as webshop_catalog
-from agent_envs.datasets.webshop import prepare as webshop_prepare
 from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.generated.shop import OPTION_VALUES, GeneratedShop, kinds
 from agent_envs.datasets.webshop.generated.wording import is_plural
+from agent_envs.datasets.webshop.released_files import RELEASED_NAMES
 from agent_envs.envs.webshop.expert import choose_options
 from agent_envs.envs.webshop.nouns import open_tagger
 from agent_envs.envs.webshop.reward import purchase_reward
@@ -139,7 +140,7 @@ def test_every_goal_has_a_product_worth_everything() -> None:
 
 def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = generate("webshop", tmp_path / "files", n=60)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(webshop_prepare.RELEASED)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(RELEASED_NAMES)
     with pytest.raises(DataError, match="already has items_shuffle.json, .*: choose another folder"):
         generate("webshop", folder, n=8)
     written, made = open_catalog(folder), open_catalog(products=60)
@@ -157,28 +158,25 @@ def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: 
         open_catalog("official")
 
 
+def _offer(monkeypatch: pytest.MonkeyPatch, url: str, sizes: dict[str, int]) -> None:
+    known = {name: {"url": f"{url}/{name}", "bytes": size} for name, size in sizes.items()}
+    monkeypatch.setattr(downloads, "released_files", lambda task: known)
+
+
 def test_without_a_connection_the_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
-    monkeypatch.setattr(webshop_prepare, "_URL", "http://127.0.0.1:9/{}")
+    _offer(monkeypatch, "http://127.0.0.1:9", dict.fromkeys(RELEASED_NAMES, 1))
     with pytest.raises(DataError, match=r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"):
         prepare.prepare("webshop")
-    assert not list((tmp_path / "webshop-released").glob("*"))
+    assert not list((tmp_path / "webshop-released").glob("*.json"))
 
 
-def test_downloads_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate("webshop", tmp_path / "site", n=8)
-    by_id = {file_id: tmp_path / "site" / name for name, file_id in webshop_prepare.RELEASED.items()}
-    for file_id, path in by_id.items():
-        path.rename(tmp_path / "site" / file_id)
+def test_the_released_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = generate("webshop", tmp_path / "site", n=8)
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(webshop_prepare, "_URL", f"file://{tmp_path}/site/{{}}")
+    _offer(monkeypatch, site.as_uri(), {path.name: path.stat().st_size for path in site.iterdir()})
     prepare.prepare("webshop")
     assert len(open_catalog("official")) == 8
-    page = tmp_path / "site" / "page.html"
-    page.write_text("<html>quota</html>")
-    with pytest.raises(DataError, match="Google Drive sent a web page"):
-        webshop_prepare._fetch("items_shuffle.json", "page.html", tmp_path / "x.json")
-    assert not (tmp_path / "x.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import choice, integer, shown
+from agent_envs.checks import choice, integer, option_mapping, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
@@ -233,7 +233,7 @@ class WebShopEnv(TextEnv):
 
         Raises TaskIndexError if there is no such goal, ConfigError for other options, both, or not an integer.
         """
-        options = dict(options or {})
+        options = option_mapping(options)
         number = options.pop("goal", None)
         self._played = None
         if number is None:
@@ -314,7 +314,8 @@ class WebShopEnv(TextEnv):
     def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
         """Return to a snapshot."""
         self._page = None
-        self._select_goal(int(snapshot.state.name))
+        if isinstance(snapshot, Snapshot):
+            self._select_goal(int(snapshot.state.name))
         return super().restore(snapshot)
 
     def render(self) -> str | None:
@@ -332,11 +333,12 @@ class WebShopEnv(TextEnv):
         if self.page_file is None:
             self._page_folder = tempfile.TemporaryDirectory(prefix="agent_envs-webshop-", ignore_cleanup_errors=True)
             self.page_file = Path(self._page_folder.name, "page.html")
-        first = not self.page_file.exists()
         try:
+            first = not self.page_file.exists()
             write_text(self.page_file, document)
-        except OSError as e:
-            raise ConfigError(f"the page cannot be written to {self.page_file}: {e.strerror}") from e
+        except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+            reason = getattr(e, "strerror", e)
+            raise ConfigError(f"the page cannot be written to {shown(str(self.page_file))}: {reason}") from e
         if first:
             sys.stdout.write(f"the page is shown in {self.page_file.resolve().as_uri()}\n")
         return None

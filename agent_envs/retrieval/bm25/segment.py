@@ -135,7 +135,8 @@ class SegmentWriter:
         except OSError as e:
             raise BackendError(f"a helper process of the index build ended: {e}") from e
         if answer != b"done\n":
-            raise BackendError("a helper process of the index build ended; see its error above")
+            problem = answer.decode(errors="replace").strip() or "it ended; see its error above"
+            raise BackendError(f"a helper process of the index build failed: {problem}")
         self._idle.put(process)
 
 
@@ -146,8 +147,12 @@ def serve_segments() -> None:
             task: tuple[str, list[str], int] = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        write_segment(*task)
-        sys.stdout.buffer.write(b"done\n")
+        try:
+            write_segment(*task)
+        except OSError as e:  # a full disk
+            sys.stdout.buffer.write(f"{e.strerror}\n".encode())
+        else:
+            sys.stdout.buffer.write(b"done\n")
         sys.stdout.buffer.flush()
 
 

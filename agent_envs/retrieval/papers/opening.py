@@ -16,6 +16,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 from agent_envs.files import write_text
 from agent_envs.retrieval.opening import open_once
@@ -66,7 +67,7 @@ def open_selector(spec: str) -> Selector:
 def _open_once(kind: str, spec: str, table: dict[str, str], elsewhere: str) -> Any:
     name = spec.partition(":")[0]
     if name not in table:
-        raise ConfigError(f"there is no {kind} {spec!r}.{did_you_mean(name, [elsewhere, *table])}")
+        raise ConfigError(f"there is no {kind} {shown(spec)}.{did_you_mean(name, [elsewhere, *table])}")
     return open_once((kind, spec), lambda: _open(spec, table))
 
 
@@ -90,7 +91,7 @@ def record_backend(text: str) -> PaperBackend:
     if match is None:
         raise ConfigError(
             f"expected record:FOLDER:BACKEND with a BACKEND such as 'arxiv', 'semanticscholar' or "
-            f"'http://localhost:4000', got {'record:' + text!r}"
+            f"'http://localhost:4000', got {shown('record:' + text)}"
         )
     store, spec = ReplyStore(match["folder"]), match["spec"]
     note = store.folder / NOTE
