@@ -59,7 +59,7 @@ def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperatu
     episodes = run_episodes(
         config.env, policy, len(tasks) * per_task, env_kwargs=config.env_kwargs_of(split), wrappers=config.wrappers,
         seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
-        concurrency=config.concurrency, progress=False,
+        concurrency=config.concurrency, on_error="record", progress=False,
     )  # fmt: skip
     policy.close()
     return episodes

@@ -161,7 +161,7 @@ class EpisodeRollout:
             first = tasks[own[0]]
             played = run_episodes(
                 first["env_id"], policy, len(own), options=[{"index": tasks[i]["index"]} for i in own], seeds=0,
-                env_kwargs=first["env_kwargs"], wrappers=first["wrappers"], progress=False,
+                env_kwargs=first["env_kwargs"], wrappers=first["wrappers"], on_error="record", progress=False,
                 concurrency=self.concurrency, step_timeout=self.step_timeout, episode_timeout=self.episode_timeout,
             )  # fmt: skip
             episodes.update(zip(own, played, strict=True))

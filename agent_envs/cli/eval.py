@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     run_(
         "--give-up-after", type=int, default=100, metavar="N",
-        help="stop after N errors in a row; 0 for never (default: 100)",
+        help="stop after N errors in a row, or where the first 8 episodes all fail; 0 for never (default: 100)",
     )  # fmt: skip
     run_("--price-in", type=float, metavar="P", help="price of a million prompt tokens")
     run_("--price-out", type=float, metavar="P", help="price of a million response tokens")

@@ -16,7 +16,7 @@ from agent_envs import checks
 from agent_envs.branching import tried
 from agent_envs.errors import EpisodeStop, PolicyError
 from agent_envs.messages import Observation
-from agent_envs.policies.policy import Policy, Response
+from agent_envs.policies.policy import Policy, Response, check_policy
 from agent_envs.threads import run_in_thread
 
 __all__ = ["SCORERS", "BestOfN", "ForkingActor", "Scorer", "score_logprob", "score_majority", "score_reward"]
@@ -95,7 +95,7 @@ class BestOfN:
     """
 
     def __init__(self, policy: Policy, n: int, score: str | Scorer = "majority") -> None:
-        self.policy = policy
+        self.policy = check_policy(policy)
         self.n = checks.integer("n", n, minimum=1)
         self.score: Scorer = score if callable(score) else SCORERS[checks.choice("score", score, SCORERS)]
 

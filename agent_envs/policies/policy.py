@@ -9,14 +9,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.checks import shown
+from agent_envs.errors import ConfigError
 from agent_envs.messages import Observation
 
-__all__ = ["Action", "Actor", "Policy", "Response", "episode_rng", "token_tuples"]
+__all__ = ["Action", "Actor", "Policy", "Response", "check_policy", "episode_rng", "token_tuples"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Actor(Protocol):
         ...
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Starts actors; ``start`` is called from many threads at once, after each episode's ``reset``."""
 
@@ -85,6 +88,22 @@ class Policy(Protocol):
         can override them.
         """
         ...
+
+
+def check_policy(policy: Any) -> Policy:
+    """Return `policy`, which must be one.
+
+    >>> check_policy("expert")
+    Traceback (most recent call last):
+        ...
+    agent_envs.errors.ConfigError: policy must be an object with start(env), such as ExpertPolicy(), got 'expert'
+    """
+    if isinstance(policy, type):
+        raise ConfigError(f"policy must be an object, got the class {policy.__name__}; write {policy.__name__}()")
+    if isinstance(policy, Policy):
+        return policy
+    hint = "; ScriptedPolicy(function) makes a policy of a function" if callable(policy) else ""
+    raise ConfigError(f"policy must be an object with start(env), such as ExpertPolicy(), got {shown(policy)}{hint}")
 
 
 def episode_rng(seed: int, task_id: str) -> np.random.Generator:

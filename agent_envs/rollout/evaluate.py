@@ -17,11 +17,11 @@ from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.run_folder import EpisodeLog
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
-from agent_envs.policies.policy import Policy
+from agent_envs.policies.policy import Policy, check_policy
 from agent_envs.registration import versions
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
-from agent_envs.rollout.many import play_tasks
+from agent_envs.rollout.many import FIRST_EPISODES, play_tasks
 from agent_envs.rollout.one import check_timeouts
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
@@ -65,7 +65,8 @@ def evaluate(
         settings: Further settings that must not change when the folder is resumed, such as the policy's name.
         retry_errors: Whether to replay episodes in the folder that an error or a time-out ended.
         token_budget: Start no more episodes once this many tokens are used, those in the folder included.
-        give_up_after: Stop after this many errors in a row; None for never.
+        give_up_after: Stop after this many errors in a row, or where the first episodes (8, or all of fewer) all end
+            with one; None for never.
         prices: What tokens cost.
         progress: Whether to show a progress bar with success, tokens and errors so far.
 
@@ -73,9 +74,9 @@ def evaluate(
         The evaluation of all requested episodes that were played, now or earlier.
 
     Raises:
-        ConfigError: An argument is wrong, or the folder holds an evaluation with other settings.
+        ConfigError: An argument is wrong, `policy` is none, or the folder holds an evaluation with other settings.
         TaskIndexError: An index lies outside the split.
-        BackendError: `give_up_after` episodes in a row ended with an error; the folder has those that were played.
+        BackendError: It gave up because of errors; the folder has the episodes that were played.
     """
     began = time.monotonic()
     counts = {
@@ -87,7 +88,8 @@ def evaluate(
             checks.integer(name, number, minimum=1)
     checks.integer("seed", seed, minimum=0)
     check_timeouts(step_timeout, episode_timeout)
-    policies = list(policy) if isinstance(policy, Sequence) else [policy] * samples
+    given = policy if isinstance(policy, Sequence) and not isinstance(policy, str) else [policy] * samples
+    policies = [check_policy(each) for each in given]
     if len(policies) != samples:
         raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
@@ -119,7 +121,8 @@ def evaluate(
                 if episode.episode_id in wanted:
                     scores[episode.episode_id] = score_episode(episode, row.get("seconds", 0.0))
         missing = [name for name in wanted if name not in scores]
-        state = _Tally(scores.values(), token_budget, give_up_after)
+        first = min(len(missing), FIRST_EPISODES)
+        state = _Tally(scores.values(), token_budget, give_up_after, first)
 
         def tasks() -> Iterator[EpisodeTask]:
             for name in missing:
@@ -167,7 +170,7 @@ def evaluate(
             log.save("summary.json", evaluation.to_dict())
         if state.failed:
             raise BackendError(
-                f"gave up after {give_up_after} episodes in a row that ended with an error, the last with: "
+                f"gave up after {state.failed} episodes in a row that ended with an error, the last with: "
                 f"{state.last_error[:500]}" + ("" if log is None else f"; the episodes are in {log.folder}")
             )
         return evaluation
@@ -210,15 +213,16 @@ def _close_all(envs: list[gym.Env[Any, str]]) -> None:
 class _Tally:
     """Running totals, and whether to continue."""
 
-    def __init__(self, scores: Any, token_budget: int | None, give_up_after: int | None) -> None:
-        self.over = self.failed = False
+    def __init__(self, scores: Any, token_budget: int | None, give_up_after: int | None, first: int) -> None:
+        self.over, self.failed = False, 0  # errors in a row after which it gives up, or 0
         self.last_error = ""
         self._budget = token_budget
         self._give_up_after = give_up_after
-        self._played = self._solved = self._errors = self._tokens = self._in_a_row = 0
+        self._first = first
+        self._in_a_row = self._played = self._solved = self._errors = self._tokens = 0
         for score in scores:
             self.add(score)
-        self._in_a_row, self.failed = 0, False
+        self._in_a_row = self.failed = 0
         self.over = self._budget is not None and self._tokens >= self._budget
 
     def add(self, score: EpisodeScore) -> None:
@@ -229,8 +233,9 @@ class _Tally:
             self._errors += 1
             self._in_a_row += 1
             self.last_error = score.error
-            if self._give_up_after is not None and self._in_a_row >= self._give_up_after:
-                self.over = self.failed = True
+            none_worked = self._errors == self._played and self._in_a_row >= self._first
+            if self._give_up_after is not None and (none_worked or self._in_a_row >= self._give_up_after):
+                self.over, self.failed = True, self.failed or self._in_a_row
         else:
             self._in_a_row = 0
         if self._budget is not None and self._tokens >= self._budget:

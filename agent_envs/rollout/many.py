@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -13,17 +14,22 @@ from gymnasium.envs.registration import EnvSpec
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.errors import ConfigError
-from agent_envs.policies.policy import Policy
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.policies.policy import Policy, check_policy
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
 from agent_envs.rollout.one import check_timeouts, supervise
 from agent_envs.threads import background_loop, is_responsive, run_in_thread
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
-__all__ = ["play_tasks", "run_episodes"]
+__all__ = ["FIRST_EPISODES", "play_tasks", "run_episodes"]
 
 TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
+
+FIRST_EPISODES = 8
+"""If this many episodes end first and all with an error, something is broken for all of them."""
+
+_log = logging.getLogger(__name__)
 
 
 def run_episodes(
@@ -38,6 +44,7 @@ def run_episodes(
     concurrency: int = 64,
     step_timeout: float | None = None,
     episode_timeout: float | None = None,
+    on_error: Literal["raise", "record"] | None = None,
     progress: bool = True,
 ) -> list[Episode]:
     """Play `n` episodes, up to `concurrency` at once and never in lock-step.
@@ -57,19 +64,23 @@ def run_episodes(
         step_timeout: Seconds one step may take, the policy's action included. Making the environment and resetting it
             count as one step; the first environment is made beforehand.
         episode_timeout: Seconds an episode may take.
-        progress: Whether to show a progress bar with the mean success so far.
+        on_error: What an exception in the environment or the policy does. "record": it ends its episode, which has
+            `StopReason.ERROR` and the traceback in `error`. "raise": it ends the call. None: it is recorded, unless
+            the first episodes (8, or all of fewer) all end so. The number of errors is logged at the end.
+        progress: Whether to show a progress bar with the mean success and the number of errors so far.
 
     Returns:
         The episodes in the order of their seeds and options, however they ended.
 
     Raises:
-        ConfigError: An argument is wrong, or there is no such id.
+        ConfigError: An argument is wrong, `policy` is none, or there is no such id.
+        BackendError: Episodes ended with an error and `on_error` does not record it.
         Exception: What making the first environment raised. If a later one fails, its episode has `StopReason.ERROR`.
     """
     checks.integer("n", n, minimum=0)
     checks.integer("concurrency", concurrency, minimum=1)
-    if isinstance(policy, type):
-        raise ConfigError(f"policy must be an object, got the class {policy.__name__}; write {policy.__name__}()")
+    check_policy(policy)
+    checks.choice("on_error", on_error, ("raise", "record", None))
     check_timeouts(step_timeout, episode_timeout)
     episode_seeds = _per_episode("seeds", range(n) if seeds is None else seeds, int, n)
     episode_options = _per_episode("options", options, Mapping, n)
@@ -80,13 +91,20 @@ def run_episodes(
     if n == 0:
         return []
     episodes: list[Episode | None] = [None] * n
-    solved = 0
+    solved, errors = 0, []
 
     def take(number: int, episode: Episode, seconds: float) -> None:
         nonlocal solved
         episodes[number] = episode
         solved += episode.success
-        bar.set_postfix(success=f"{solved / (bar.n + 1):.3f}", refresh=False)
+        if episode.stop_reason is StopReason.ERROR:
+            errors.append((episode.error or "").strip())
+            first = len(errors) == bar.n + 1 >= min(n, FIRST_EPISODES)
+            if on_error == "raise" or (first and on_error is None):
+                many = "an episode" if len(errors) == 1 else f"the first {len(errors)} episodes all"
+                raise BackendError(f"{many} ended with an error; on_error='record' keeps such episodes:\n{errors[-1]}")
+        counts = {"errors": len(errors)} if errors else {}
+        bar.set_postfix(success=f"{solved / (bar.n + 1):.3f}", **counts, refresh=False)
         bar.update()
 
     from tqdm import tqdm
@@ -95,6 +113,9 @@ def run_episodes(
     with tqdm(total=n, disable=not progress, unit="episode") as bar:
         limits = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
         play_tasks(make_env, tasks, take, concurrency=min(n, concurrency), **limits)
+    if errors:
+        last = errors[-1].rpartition("\n")[2]
+        _log.warning("%d of %d episodes ended with an error, the last with: %s", len(errors), n, last)
     return [episode for episode in episodes if episode is not None]
 
 

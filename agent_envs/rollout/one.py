@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
-from agent_envs.policies.policy import Policy
+from agent_envs.policies.policy import Policy, check_policy
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock
@@ -40,10 +40,10 @@ def run_episode(
         `StopReason.ERROR` and the traceback in `error`. KeyboardInterrupt is raised.
 
     Raises:
-        ConfigError: The environment is in one of Gymnasium's wrappers that break text.
+        ConfigError: `policy` is none, or the environment is in one of Gymnasium's wrappers that break text.
     """
     check_stock(env)
-    run = EpisodeRun(env, EpisodeTask(policy, seed, options), background_loop())
+    run = EpisodeRun(env, EpisodeTask(check_policy(policy), seed, options), background_loop())
     run.play()
     return run.episode()
 
@@ -74,11 +74,12 @@ async def arun_episode(
         truncated; a pending `act` is cancelled, and `error` says where the thread was.
 
     Raises:
-        ConfigError: A time-out is not above 0, or one of Gymnasium's wrappers breaks text.
+        ConfigError: `policy` is none, a time-out is not above 0, or one of Gymnasium's wrappers breaks text.
     """
     check_timeouts(step_timeout, episode_timeout)
     check_stock(env)
-    run = EpisodeRun(env, EpisodeTask(policy, seed, options, episode_id, group_id), asyncio.get_running_loop())
+    task = EpisodeTask(check_policy(policy), seed, options, episode_id, group_id)
+    run = EpisodeRun(env, task, asyncio.get_running_loop())
     return await supervise(run, step_timeout, episode_timeout)
 
 

@@ -261,7 +261,9 @@ def test_a_broken_backend_marks_the_episode(monkeypatch, blocking, error):
     backend = Backend(A)
     backend.blocking, backend.broken = blocking, error
     policy = agent_envs.policies.ScriptedPolicy([search("Deep")])
-    (episode,) = agent_envs.run_episodes(ENV, policy, 1, env_kwargs={"backend": backend}, progress=False)
+    (episode,) = agent_envs.run_episodes(
+        ENV, policy, 1, env_kwargs={"backend": backend}, on_error="record", progress=False
+    )
     assert episode.stop_reason is StopReason.ERROR and str(error) in episode.error
 
 
@@ -341,7 +343,7 @@ def test_a_service_that_is_not_there_marks_the_episode(kind, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     policy = agent_envs.policies.ScriptedPolicy([search("a survey")])
     kwargs = {kind: "http://127.0.0.1:9"}
-    (episode,) = agent_envs.run_episodes(ENV, policy, 1, env_kwargs=kwargs, progress=False)
+    (episode,) = agent_envs.run_episodes(ENV, policy, 1, env_kwargs=kwargs, on_error="record", progress=False)
     assert episode.stop_reason is StopReason.ERROR and "127.0.0.1:9" in episode.error
 
 

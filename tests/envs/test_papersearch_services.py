@@ -60,7 +60,9 @@ def rows(tmp_path):
 
 
 def play(**kwargs):
-    (episode,) = run_episodes(ENV, ScriptedPolicy(SCRIPT), 1, options=[{"index": 0}], env_kwargs=kwargs, progress=False)
+    (episode,) = run_episodes(
+        ENV, ScriptedPolicy(SCRIPT), 1, options=[{"index": 0}], env_kwargs=kwargs, on_error="record", progress=False
+    )
     return episode
 
 

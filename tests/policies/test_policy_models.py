@@ -97,7 +97,7 @@ def greedy(folder):
 def play(policy, n=8, concurrency=8, **kwargs):
     return run_episodes(
         Talk, policy, n, options=[{"index": i} for i in range(n)], concurrency=concurrency, progress=False,
-        env_kwargs=kwargs,
+        env_kwargs=kwargs, on_error="record",
     )  # fmt: skip
 
 

@@ -134,6 +134,14 @@ def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
         agent_envs.evaluate(TOOL_ENV, policy, 50, concurrency=2, give_up_after=5, out=tmp_path / "run")
     assert 5 <= len(list(read_episodes(tmp_path / "run" / "episodes.jsonl"))) <= 7
     assert agent_envs.evaluate(TOOL_ENV, policy, 50, give_up_after=None, out=tmp_path / "run").errors == 50
+    for n, first in ((50, 8), (3, 3)):
+        with pytest.raises(BackendError, match=f"gave up after {first} episodes in a row .* the script has 0 actions"):
+            agent_envs.evaluate(TOOL_ENV, policy, n, concurrency=1)
+    more = agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), 4, out=tmp_path / "more")
+    assert more.errors == 0
+    assert agent_envs.evaluate(TOOL_ENV, policy, 6, out=tmp_path / "more").errors == 2  # some did work
+    with pytest.raises(ConfigError, match="policy must be an object with start"):
+        agent_envs.evaluate(TOOL_ENV, "expert", 3)
 
 
 _SLOW = """
@@ -252,7 +260,7 @@ def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path: Path) -> None:
     def play(policy: Any, **more: Any) -> Any:
         return agent_envs.evaluate(TOOL_ENV, policy, out=tmp_path / "run", concurrency=1, **more)
 
-    play(ScriptedPolicy([]), indices=[1, 2])
+    play(ScriptedPolicy([]), indices=[1, 2], give_up_after=None)
     assert play(ExpertPolicy(), indices=[2, 3], retry_errors=True).errors == 0
     kept = {episode.index: episode.stop_reason for episode in read_episodes(tmp_path / "run" / "episodes.jsonl")}
     assert kept == {1: StopReason.ERROR, 2: StopReason.TERMINATED, 3: StopReason.TERMINATED}
@@ -284,7 +292,7 @@ def test_what_a_server_says_is_inert_in_the_terminal() -> None:
     def act(observation: str, info: dict[str, Any]) -> str:
         raise BackendError("\x1b[2J\u202eowned\x07")
 
-    result = agent_envs.evaluate(TOOL_ENV, ScriptedPolicy(act), 3)
+    result = agent_envs.evaluate(TOOL_ENV, ScriptedPolicy(act), 3, give_up_after=None)
     assert result.errors == 3 and "\\x1b[2J\\u202eowned\\x07" in result.table() and "\x1b" not in result.table()
 
 
@@ -419,6 +427,8 @@ def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]
     pytest.importorskip("openai")
     command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]
     assert main([*command, "--n", "2", "--quiet"]) == 1
+    assert "gave up after 2 episodes in a row that ended with an error" in capsys.readouterr().err
+    assert main([*command, "--n", "2", "--quiet", "--give-up-after", "0"]) == 1
     assert "all 2 episodes ended with an error" in capsys.readouterr().err
 
 

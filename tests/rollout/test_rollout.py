@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,8 +28,8 @@ import pytest
 
 import agent_envs
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration
-from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
+from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
+from agent_envs.policies import BestOfN, ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.text_env import Outcome, TextEnv
@@ -362,9 +363,53 @@ def test_cancelling_an_episode_cancels_its_act_and_closes_its_env() -> None:
 
 
 def test_a_system_exit_in_an_env_is_an_error_and_no_hang() -> None:
-    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(["exit"]), 1, progress=False)
+    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(["exit"]), 1, on_error="record", progress=False)
     assert episodes[0].stop_reason is StopReason.ERROR
     assert episodes[0].error is not None and "SystemExit: 3" in episodes[0].error
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    env = gym.make("Test/Guess-v0")
+    for wrong, why in (
+        ("expert", "such as ExpertPolicy(), got 'expert'"),
+        (None, "got None"),
+        (ScriptedPolicy, "got the class ScriptedPolicy; write ScriptedPolicy()"),
+        (lambda observation, info: "1", "ScriptedPolicy(function) makes a policy of a function"),
+    ):
+        for play in (
+            lambda: run_episodes("Test/Guess-v0", wrong, 3),  # noqa: B023
+            lambda: run_episode(env, wrong),  # noqa: B023
+            lambda: asyncio.run(arun_episode(env, wrong)),  # noqa: B023
+            lambda: BestOfN(wrong, 2),  # noqa: B023
+        ):
+            with pytest.raises(ConfigError, match=re.escape(why)):
+                play()
+
+
+def test_errors_are_raised_or_recorded_and_counted(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    bad = {0}
+
+    def act(observation: str, info: dict[str, Any]) -> str:
+        if info["index"] in bad:
+            raise RuntimeError("no engine")
+        return "0"
+
+    def play(**more: Any) -> list[Episode]:
+        indices = [{"index": i % 5} for i in range(20)]
+        return run_episodes("Test/Guess-v0", ScriptedPolicy(act), 20, options=indices, concurrency=1, **more)
+
+    episodes = play()  # some of them worked
+    assert [episode.stop_reason is StopReason.ERROR for episode in episodes] == [i % 5 == 0 for i in range(20)]
+    assert "4 of 20 episodes ended with an error, the last with: RuntimeError: no engine" in caplog.text
+    assert re.search(r"20/20 .*errors=4", capsys.readouterr().err)
+    with pytest.raises(BackendError, match="(?s)an episode ended with an error.*Traceback.*RuntimeError: no engine"):
+        play(on_error="raise")
+    bad.update(range(5))
+    with pytest.raises(BackendError, match="(?s)the first 8 episodes all ended with an error; on_error='record' keeps"):
+        play()
+    assert {episode.stop_reason for episode in play(on_error="record", progress=False)} == {StopReason.ERROR}
+    with pytest.raises(ConfigError, match="on_error must be one of 'raise', 'record', None, got 'ignore'"):
+        play(on_error="ignore")
 
 
 def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def _fail():
 def test_the_rollouts_reasons_and_tokens_are_recorded(second, reason, said, tokens, tmp_path):
     spec = f"RecordEpisodes(path={str(tmp_path)!r}, tokens={tokens})"
     timeout = 0.3 if reason is StopReason.STEP_TIMEOUT else None
-    agent_envs.run_episodes(TOOL, Answers(second), 1, wrappers=[spec], step_timeout=timeout, progress=False)
+    agent_envs.run_episodes(
+        TOOL, Answers(second), 1, wrappers=[spec], step_timeout=timeout, on_error="record", progress=False
+    )
     (episode,) = _recorded(tmp_path / "episodes.jsonl")
     assert episode.stop_reason is reason and said in episode.error
     (step,) = episode.steps
