@@ -10,7 +10,7 @@
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make bench                      speed beside other packages', as tables
 #
-#   PYTHON=python3.13               the interpreter the environments are made with (3.11, 3.12 or 3.13)
+#   PYTHON=python3.12               the interpreter: 3.11 or 3.12, of `make test-base` 3.13 too
 #   TORCH_INDEX=URL                 where pip looks for a small CPU build of torch
 #   OUT=runs/mine SEED=1 STEPS=40   of `make train`
 
