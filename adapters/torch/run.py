@@ -22,7 +22,7 @@ from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
-from agent_envs.errors import BackendError, ConfigError, first_line
+from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.policies.local.loading import context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.registration import versions
@@ -67,11 +67,14 @@ class Run:
         checkpoint = self.folder / "checkpoint"
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to resume from, or None."""
-        self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
-        """Iterations done."""
-        # what lies after the checkpoint is played again
-        self.records: list[Record] = [r for r in read_records(self.folder / "metrics.jsonl") if r["step"] <= self.step]
-        """The lines of metrics.jsonl."""
+        try:
+            self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
+            """Iterations done."""
+            records = read_records(self.folder / "metrics.jsonl")
+            self.records: list[Record] = [r for r in records if r["step"] <= self.step]  # the rest is played again
+            """The lines of metrics.jsonl."""
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
+            raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
         write_records(self.folder / "metrics.jsonl", self.records)
 
         start = self._start_model()
@@ -92,9 +95,13 @@ class Run:
         self.optimizers = {name: torch.optim.AdamW(self.models[name].parameters(), **adam) for name in self.rates}
         """One per trained model."""
         if self.resumed:
-            state = torch.load(self.resumed / "optimizers.pt", map_location="cpu", weights_only=True)
-            for name, optimizer in self.optimizers.items():
-                optimizer.load_state_dict(state[name])
+            path = self.resumed / "optimizers.pt"
+            try:
+                state = torch.load(path, map_location="cpu", weights_only=True)
+                for name, optimizer in self.optimizers.items():
+                    optimizer.load_state_dict(state[name])
+            except Exception as e:
+                raise DataError(f"{path} does not hold the states of this run's optimizers: {first_line(e)}") from e
         if config.kl != "none":
             self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
 

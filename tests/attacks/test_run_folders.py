@@ -9,6 +9,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -251,6 +252,34 @@ def test_a_checkpoint_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     said = _refused(capsys, *EVAL[:5], "--checkpoint", str(tmp_path / "run"))
     assert f"{name} holds more than tensors" in said and "--trust" in said
     assert not mark.exists()
+
+
+def test_a_checkpoint_of_the_torch_loop_runs_nothing(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.torch.run import Run
+    from agent_envs.adapters.torch.settings import LoopConfig
+
+    tokenizer = build_tokenizer(["user assistant system 0123456789"])
+    save_model(build_model(tokenizer), tokenizer, tmp_path / "start")
+    config = LoopConfig(env=ENV, out=str(tmp_path / "run"), model=str(tmp_path / "start"), eval_tasks=0, device="cpu")
+    run = Run(dataclasses.replace(config, save_every=1))
+    run.save(1)
+    assert Run(config).step == 1
+    checkpoint = tmp_path / "run" / "checkpoint"
+    states = (checkpoint / "optimizers.pt").read_bytes()
+    for state in ({"model": _Pickled(tmp_path / "mark")}, {"model": 5}, {}, [1]):
+        torch.save(state, checkpoint / "optimizers.pt")
+        with pytest.raises(DataError, match="does not hold the states"):
+            Run(config)
+    assert not (tmp_path / "mark").exists()
+    (checkpoint / "optimizers.pt").write_bytes(states)
+    for text in ("", "5", "{}", '{"step": "x"}', '{"step": [1]}', DEEP):
+        (checkpoint / "step.json").write_text(text)
+        with pytest.raises(DataError, match="cannot be resumed"):
+            Run(config)
 
 
 DEEP = "[" * 100_000
