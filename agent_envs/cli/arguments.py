@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from agent_envs.checks import json_object, shown
+from agent_envs.cli.run_env import with_run
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.policy import Policy
 from agent_envs.wrapping.specs import make_text_env, parse_wrapper
@@ -69,18 +70,27 @@ def add_env_arguments(
 ) -> None:
     """Add `--env`, `--split`, `--data`, `--env-kwargs` and `--wrapper`.
 
-    The defaults of the first three are shown by `--help`; without one, `--env` is required.
+    The defaults of the first three are shown by `--help`; without one, `--env` or a run is required: `--run`.
     """
     add = parser.add_argument_group("environment").add_argument
     default = "" if env is None else f" (default: {env})"
     add(
-        "--env", metavar="ID", required=env is None,
+        "--env", metavar="ID",
         help=f"an environment, such as AgentR1/GSM8KTool-v0, or your own as module:ID{default}",
     )  # fmt: skip
     add("--split", help=f"split to take tasks from (default: {split})")
     add("--data", help=f"generated, official or a path to released files (default: {data})")
     add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
     add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
+    if env is None:
+        add(
+            "--run", metavar="DIR",
+            help="play what this run of `agentr1 train` or `eval` played: its environment, arguments and wrappers, "
+            "where none are given here; --checkpoint does so too",
+        )  # fmt: skip
+        add("--bare", action="store_true", help="ignore the arguments and wrappers in the run's run.json")
+        about = "let a run name code, and run code that a model's files hold (docs/security.md)"
+        add("--trust", action="store_true", default=None, help=about)
 
 
 def chosen_env(arguments: argparse.Namespace) -> EnvChoice:
@@ -97,7 +107,15 @@ def chosen_env(arguments: argparse.Namespace) -> EnvChoice:
             kwargs[name] = vars(arguments)[name]
     for spec in arguments.wrapper:
         parse_wrapper(spec)
-    return EnvChoice(arguments.env, kwargs, tuple(arguments.wrapper))
+    env_id, wrappers = arguments.env, tuple(arguments.wrapper)
+    run = vars(arguments).get("run")
+    source = run or vars(arguments).get("checkpoint")
+    if source and not (arguments.bare and env_id):
+        found = with_run(source, env_id, kwargs, wrappers, trust=bool(arguments.trust), needed=bool(run))
+        env_id, kwargs, wrappers = (found[0], kwargs, wrappers) if arguments.bare else found
+    if env_id is None:
+        raise ConfigError("give --env ID, such as AgentR1/GSM8KTool-v0, or --run DIR with the folder of a run")
+    return EnvChoice(env_id, kwargs, wrappers)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, what: str, default: str | None = None) -> None:
@@ -259,7 +277,6 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="DIR",
         help="instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
     )  # fmt: skip
-    add("--trust", action="store_true", default=None, help="run code that the model's files hold (docs/security.md)")
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
     add(
         "--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's; 1 in this process)"
@@ -363,6 +380,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
         raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
     kind = POLICIES[name]
     every = {option for other in POLICIES.values() for option in other.options}
+    every -= {"trust"} - set(kind.options)  # it is about a run too
     given = {k: v for k, v in vars(arguments).items() if k in every and v is not None}
     for option in sorted(given.keys() - set(kind.options)):
         readers = ", ".join(other for other, row in POLICIES.items() if option in row.options)

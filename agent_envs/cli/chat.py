@@ -29,7 +29,7 @@ __all__ = ["Chat", "add_arguments", "run"]
 _EPILOG = """\
 examples:
   a run's last checkpoint, with the tools it was trained with:
-    agentr1 chat --env AgentR1/HotpotQA-v0 --checkpoint runs/hotpotqa
+    agentr1 chat --checkpoint runs/hotpotqa
   any model behind a server, over documents of your own:
     agentr1 chat --env AgentR1/HotpotQA-v0 --env-kwargs '{"corpus": "notes.jsonl"}' \\
         --base-url http://localhost:8000/v1 --model Qwen/Qwen3-8B

@@ -25,6 +25,7 @@ _MOST_INDICES = 10_000_000
 _EPILOG = """examples:
   agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200
   agentr1 eval --env AgentR1/ALFWorld-v0 --model Qwen/Qwen3-4B --base-url http://localhost:8000/v1 --out runs/qwen
+  agentr1 eval --checkpoint runs/mine                       # in the environment that it was trained in
   agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, pass@4, pass@8
   agentr1 eval ... --out runs/qwen                          # run it again to resume; with a larger --n to play more
   agentr1 view runs/qwen                                    # show the episodes as a page

@@ -4,11 +4,16 @@ Behaviours pinned here:
 1. An environment's id that is nearly right is answered by the right one; bad arguments and wrappers are named.
 2. Only what was given reaches the environment and the policy.
 3. An option that a policy does not read is refused, one that it needs is asked for.
+4. A run's environment, arguments and wrappers are those that it was trained with; what is given wins, and is said.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +26,7 @@ from agent_envs.cli.arguments import (
     chosen_policy,
     policy_settings,
 )
+from agent_envs.cli.main import main
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 
@@ -133,3 +139,71 @@ def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
         chosen_policy(_parsed("--model", str(tmp_path), "--engine", "{}"))
     with pytest.raises(AgentEnvsError, match="either --model FOLDER or --checkpoint"):
         chosen_policy(_parsed("--policy", "transformers"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a training run, as far as commands read it."""
+    settings: dict[str, Any] = {
+        "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "expert": "oracle"}, "data": "generated",
+        "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo",
+    }  # fmt: skip
+    (tmp_path / "run" / "checkpoints" / "global_step_3" / "actor").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").write_text(json.dumps(settings))
+    return tmp_path / "run"
+
+
+def _chosen(*argv: str) -> EnvChoice:
+    parser = argparse.ArgumentParser()
+    add_env_arguments(parser)
+    add_policy_arguments(parser)
+    return chosen_env(parser.parse_args([str(each) for each in argv]))
+
+
+@pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
+@pytest.mark.parametrize("option", ["--run", "--checkpoint"])
+def test_a_run_says_what_it_was_trained_in(run: Path, inside: str, option: str, capsys: Any) -> None:
+    recorded = EnvChoice("AgentR1/GSM8KTool-v0", {"level": 1, "expert": "oracle"}, ("StepPenalty(penalty=0.25)",))
+    assert _chosen(option, str(run / inside)) == recorded
+    said = capsys.readouterr().err
+    assert 'run.json: AgentR1/GSM8KTool-v0, {"level": 1, "expert": "oracle"}, StepPenalty(penalty=0.25)' in said
+    given = ("--env-kwargs", '{"level": 3}', "--wrapper", "FormatReward", "--split", "test")
+    choice = _chosen(option, str(run / inside), *given)
+    assert choice.env_kwargs == {"level": 3, "expert": "oracle", "split": "test"}
+    assert choice.wrappers == ("FormatReward",)
+    said = capsys.readouterr().err
+    assert "level is 3, in the run 1" in said
+    assert "wrappers are FormatReward, in the run StepPenalty(penalty=0.25)" in said
+    assert _chosen(option, str(run / inside), "--env", "AgentR1/GSM8K-v0") == EnvChoice("AgentR1/GSM8K-v0")
+    assert "--env is AgentR1/GSM8K-v0, in " in capsys.readouterr().err
+    assert _chosen(option, str(run / inside), "--bare") == EnvChoice("AgentR1/GSM8KTool-v0")
+
+
+def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(
+    run: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    quiet, source = "--quiet", ["--run", str(run)]
+    out = ["--out", str(tmp_path / "eval")]
+    assert main(["eval", *source, "--policy", "expert", "--n", "4", "--json", *out, quiet]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert settings["env_kwargs"] == {"level": 1, "expert": "oracle", "split": "test"}
+    assert settings["wrappers"] == ["StepPenalty(penalty=0.25)"]
+    assert main(["demos", *source, "--n", "2", "--out", str(tmp_path / "demos.jsonl"), quiet]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "demos.jsonl").read_text().splitlines()]
+    assert all("train/1/" in row["task_id"] and row["reward"] < 1 for row in rows)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["play", "--run", str(tmp_path / "eval"), "--seed", "0"]) == 0
+    assert "test/1/" in capsys.readouterr().out
+
+
+def test_a_run_that_names_code_or_nothing_is_refused(run: Path, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ConfigError, match="give --env ID.* or --run DIR"):
+        _chosen("--policy", "expert")
+    with pytest.raises(ConfigError, match="there is no run.json"):
+        _chosen("--run", str(tmp_path))
+    with pytest.raises(ConfigError, match="give --env ID"):
+        _chosen("--checkpoint", str(tmp_path))
+    (run / "run.json").write_text(json.dumps({"env": "os:Evil-v0", "env_kwargs": {}, "wrappers": []}))
+    with pytest.raises(ConfigError, match="--trust"):
+        _chosen("--run", str(run))
+    assert _chosen("--run", str(run), "--trust").env_id == "os:Evil-v0"

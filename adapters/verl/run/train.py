@@ -23,7 +23,7 @@ examples:
   agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run   # published settings, and what differs
   agentr1 train --out runs/mine --env AgentR1/GSM8KTool-v0 actor_rollout_ref.actor.optim.lr=2e-6
   agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:my_estimator
-  agentr1 plot runs/mine; agentr1 eval --env AgentR1/GSM8KTool-v0 --checkpoint runs/mine
+  agentr1 plot runs/mine; agentr1 eval --checkpoint runs/mine
 
 docs/training.md explains the files of a run, the presets and what a step row is.
 """

@@ -1,0 +1,70 @@
+"""The environment of a run: what `--run` and `--checkpoint` take from its run.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_envs.episodes.run_folder import read_settings
+from agent_envs.errors import ConfigError
+from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
+
+__all__ = ["with_run"]
+
+_INSIDE = ("checkpoints", "actor", "huggingface")  # folders of a checkpoint, beneath the run's own
+
+
+def with_run(
+    run: str, env_id: str | None, kwargs: Mapping[str, Any], wrappers: Sequence[str], *, trust: bool, needed: bool
+) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
+    """Return an environment as the command line and a run name it: what was given wins.
+
+    What is taken from the run, and where the command line differs, is said on standard error. Another environment than
+    the run's has none of its arguments and wrappers.
+
+    Args:
+        run: A run's folder, or a checkpoint in it.
+        env_id, kwargs, wrappers: What was given.
+        trust: Whether the run may name code.
+        needed: Whether a folder without a run.json is an error.
+
+    Raises:
+        ConfigError: There is no run.json, or it names what only a trusted one may.
+    """
+    recorded, where = _recorded(Path(run), trust=trust)
+    if recorded is None:
+        if needed:
+            raise ConfigError(f"--run {run}: there is no run.json; give the --out of agentr1 train or agentr1 eval")
+        return env_id, dict(kwargs), tuple(wrappers)
+    if env_id not in (None, recorded.env_id):
+        _say(f"--env is {env_id}, in {where} {recorded.env_id}: its arguments and wrappers are left out")
+        return env_id, dict(kwargs), tuple(wrappers)
+    parts = [json.dumps(recorded.env_kwargs)] if recorded.env_kwargs else []
+    _say(f"from {where}: " + ", ".join([recorded.env_id, *parts, *recorded.wrappers]))
+    for name, value in kwargs.items():
+        if name in recorded.env_kwargs and recorded.env_kwargs[name] != value:
+            _say(f"{name} is {value!r}, in the run {recorded.env_kwargs[name]!r}")
+    if wrappers and tuple(wrappers) != recorded.wrappers:
+        _say(f"wrappers are {', '.join(wrappers)}, in the run {', '.join(recorded.wrappers) or 'none'}")
+    return recorded.env_id, {**recorded.env_kwargs, **kwargs}, tuple(wrappers) or recorded.wrappers
+
+
+def _recorded(path: Path, *, trust: bool) -> tuple[RecordedEnv | None, str]:
+    """Return the environment that a run names, None if it names none, and the file that says so."""
+    folder = path.expanduser().absolute()
+    while folder.name in _INSIDE or folder.name.startswith("global_step_"):
+        folder = folder.parent
+    settings = read_settings(folder / "run.json") or {}
+    # Of a training run, the split is the one that it learned from; each command has its own.
+    record = {name: value for name, value in settings.items() if name != "split"}
+    if record.get("data") == "generated":
+        del record["data"]  # as every environment has it
+    where = str(path if folder == path.absolute() else folder) + "/run.json"
+    return (recorded_env(record, where, trust=trust) if "env" in record else None), where
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"agentr1: {text}\n")
