@@ -112,7 +112,7 @@ class Connection:
                 compression=None,
                 max_size=2 * MAX_MESSAGE,
                 proxy=None if local else True,
-            )
+            ).__enter__()  # websockets from 17.1 on warns of a connection that is not entered
         except InvalidStatus as e:
             raise _refused(self.where, e.response.status_code, bytes(e.response.body or b"")) from e
         except (InvalidHandshake, EOFError) as e:

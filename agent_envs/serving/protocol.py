@@ -1,6 +1,6 @@
 """The messages between server and client: JSON that carries every string, and errors that keep their type.
 
-The format is OpenEnv's (openenv-core 0.2, `WSResetMessage` and its relatives): a message is
+The format is OpenEnv's (openenv-core 0.3, `WSResetMessage` and its relatives): a message is
 `{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`; this package adds the
 exception's name as `"error"`.
 """

@@ -11,7 +11,7 @@ import pytest
 from agent_envs.serving import EnvServer, ServedEnv
 
 pytest.importorskip("aiohttp")
-pytest.importorskip("openenv.core")
+pytest.importorskip("openenv.core.sync_client")  # since 0.3
 from openenv.core.env_server import types
 from openenv.core.generic_client import GenericAction, GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
@@ -28,7 +28,7 @@ def server():
 
 def test_the_generic_client_plays_what_is_played_here(server):
     here = gym.make(TOOL)
-    with GenericEnvClient(base_url=server.url) as env:
+    with GenericEnvClient(base_url=server.url).sync() as env:
         for seed in (1, 2):
             question, info = here.reset(seed=seed)
             result = env.reset(seed=seed, episode_id=f"episode-{seed}")
@@ -56,13 +56,13 @@ def test_the_generic_client_plays_what_is_played_here(server):
 
 
 def test_the_other_environments_are_found_by_their_names(server):
-    with GenericEnvClient(base_url=f"{server.url}/AgentR1/ALFWorld-v0") as env:
+    with GenericEnvClient(base_url=f"{server.url}/AgentR1/ALFWorld-v0").sync() as env:
         assert "TextWorld" in env.reset(seed=0).observation["text"]
         assert env.step({"text": "look"}).reward == 0.0
 
 
 def test_the_tool_client_lists_and_calls_tools(server):
-    with MCPToolClient(base_url=server.url) as env:
+    with MCPToolClient(base_url=server.url).sync() as env:
         env.reset(seed=1)
         (tool,) = env.list_tools()
         assert tool.name == "calculator" and "expression" in tool.input_schema["properties"]
@@ -76,14 +76,14 @@ def test_the_tool_client_lists_and_calls_tools(server):
         assert [entry["name"] for entry in reply["result"]["tools"]] == ["calculator"]
         reply = env._send_and_receive({"type": "mcp", "data": {"method": "nope", "id": 7}})["data"]
         assert reply["error"]["code"] == -32601
-    with MCPToolClient(base_url=f"{server.url}/AgentR1/ALFWorld-v0") as env:
+    with MCPToolClient(base_url=f"{server.url}/AgentR1/ALFWorld-v0").sync() as env:
         assert env.list_tools() == []
         with pytest.raises(RuntimeError, match="no tools: its actions are commands"):
             env.call_tool("look")
 
 
 def test_beyond_the_capacity_openenvs_client_is_told_so(server):
-    clients = [GenericEnvClient(base_url=server.url) for _ in range(4)]
+    clients = [GenericEnvClient(base_url=server.url).sync() for _ in range(4)]
     for client in clients[:3]:
         client.reset()
     with pytest.raises(RuntimeError, match="CAPACITY_REACHED"):
@@ -95,8 +95,8 @@ def test_beyond_the_capacity_openenvs_client_is_told_so(server):
 def test_a_token_travels_in_the_address():
     with EnvServer([ServedEnv(TOOL)], port=0, token=TOKEN) as server:
         with pytest.raises(ConnectionError, match="401"):
-            GenericEnvClient(base_url=server.url).connect()
-        with GenericEnvClient(base_url=f"ws://any:{TOKEN}@127.0.0.1:{server.port}") as env:
+            GenericEnvClient(base_url=server.url).sync().connect()
+        with GenericEnvClient(base_url=f"ws://any:{TOKEN}@127.0.0.1:{server.port}").sync() as env:
             assert env.reset(seed=1).observation["text"]
 
 
