@@ -206,8 +206,11 @@ class CheckedArguments:
 
         @functools.wraps(init)
         def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
-            with naming_arguments(type(self).__name__, type(self), kwargs):
+            try:
                 init(self, *args, **kwargs)
+            except TypeError:
+                with naming_arguments(type(self).__name__, type(self), kwargs):
+                    raise
 
         cls.__init__ = checked  # type: ignore[assignment,method-assign]
 
