@@ -93,7 +93,7 @@ def test_an_endless_episode_ends_at_the_limit(monkeypatch, tmp_path):
         monkeypatch.setattr(f"{module}.MAX_EPISODE_BYTES", 100_000)
     env = RecordEpisodes(gym.make("AgentR1/ALFWorld-v0", max_episode_steps=1000), tmp_path)
     long = "look " + "x" * 10_000
-    episode = run_episode(env, ScriptedPolicy([long] * 100))
+    episode = run_episode(env, ScriptedPolicy([long] * 100), seed=1)
     assert episode.stop_reason is StopReason.SIZE_LIMIT and not episode.stop_reason.broken
     assert 5 < len(episode.steps) < 12 and episode.steps[-1].truncated
     env.reset(seed=1)
