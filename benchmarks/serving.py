@@ -1,11 +1,12 @@
 """Steps per second of `agentr1 serve` and of openenv-core's own server, over loopback, with one environment.
 
-Both servers run in a process of their own on one core, the clients in this process on another. The clients are the same
-for both: plain sockets that write and read WebSocket frames, so that they cost little, each sending its next message as
-soon as the last one is answered. An episode is a reset and nine steps that call a calculator. Time from message to
+Both servers run on one core (`agentr1 serve` with one worker process), the clients in this process on another. The
+clients are the same for both: plain sockets that write and read WebSocket frames, so that they cost little, each
+sending its next message as soon as the last one is answered. An episode is a reset and nine steps that call a calculator. Time from message to
 answer is that of steps; the rate counts steps, with the time of the resets in it. The two take turns, several times.
 
     python benchmarks/serving.py [--seconds 3] [--repeats 5] [--env AgentR1/GSM8KTool-v0]
+    python benchmarks/serving.py --workers 1 2 4     # steps that compute for 2 ms, with so many workers on all cores
 """
 
 from __future__ import annotations
@@ -27,11 +28,46 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 import agent_envs  # noqa: F401  registers the ids
+from agent_envs.text_env import Outcome, TextEnv
 
 CONNECTIONS = (1, 64)
 STEPS = 9
 HELD = 200  # episodes for the memory of one
+COMPUTING = 0.002  # seconds
+
+
+class OneTask:
+    """A data set of one task."""
+
+    name, split, task_id = "generated", "train", "one"
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> OneTask:
+        return self
+
+
+class ComputingEnv(TextEnv):
+    """Steps that compute."""
+
+    def open_tasks(self) -> Any:
+        return OneTask()
+
+    def begin(self, task: Any) -> tuple[str, Any]:
+        return "Begin.", None
+
+    def act(self, action: str) -> Outcome:
+        end = time.thread_time() + COMPUTING
+        while time.thread_time() < end:
+            pass
+        return Outcome("done")
+
+
+gym.register("Bench/Computing-v0", entry_point=ComputingEnv)
 
 
 class Client(asyncio.Protocol):
@@ -112,8 +148,6 @@ def frame(message: dict[str, Any]) -> bytes:
 
 def actions_of(env_id: str) -> list[bytes]:
     """Frames of one episode's steps."""
-    import gymnasium as gym
-
     env = gym.make(env_id).unwrapped
     texts = [f"look {i}" for i in range(STEPS)]
     if env.tools and env.tools[0]["function"]["name"] == "calculator":
@@ -163,13 +197,22 @@ async def hold(port: int, count: int, actions: list[bytes], pid: int) -> float:
     return grown / count
 
 
+def processes(pid: int) -> list[int]:
+    """A process and those that it started."""
+    children = [
+        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+    return [pid, *(found for child in children for found in processes(int(child)))]
+
+
 def resident(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1024
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in processes(pid))
+    return pages * resource.getpagesize() / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes(pid)]
+    return sum(int(of_one[11]) + int(of_one[12]) for of_one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def spread(values: Sequence[float], unit: float, digits: int) -> str:
@@ -180,7 +223,6 @@ def spread(values: Sequence[float], unit: float, digits: int) -> str:
 
 def serve_openenv(env_id: str) -> None:
     """openenv-core's own server, as its documentation has it, with uvicorn's defaults."""
-    import gymnasium as gym
     import uvicorn
     from openenv.core.env_server import Action, Environment, Observation, State, create_app
     from pydantic import Field
@@ -226,20 +268,43 @@ def serve_openenv(env_id: str) -> None:
         asyncio.run(run())
 
 
-def started(name: str, env_id: str, core: int) -> tuple[subprocess.Popen[str], int]:
-    """A server on one core, and its port."""
+def started(name: str, env_id: str, cores: Sequence[int], workers: int = 1) -> tuple[subprocess.Popen[str], int]:
+    """A server on some cores, and its port."""
     if name == "agentr1 serve":
-        command = ["-m", "agent_envs.cli", "serve", "--env", env_id, "--port", "0"]
+        command = ["-m", "agent_envs.cli", "serve", "--env", env_id, "--port", "0", "--workers", str(workers)]
     else:
         command = [__file__, "--serve-openenv", "--env", env_id]
     # openenv-core prints a traceback for every client that goes without a farewell
     process = subprocess.Popen(
-        ["taskset", "-c", str(core), sys.executable, *command],
+        ["taskset", "-c", ",".join(map(str, cores)), sys.executable, *command],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path[1:]])},
     )  # fmt: skip
     assert process.stdout is not None
     line = process.stdout.readline()
     return process, int(line.rpartition(":")[2])
+
+
+def scale(workers: Sequence[int], seconds: float, repeats: int) -> None:
+    """Print steps per second by the number of workers, the numbers taking turns."""
+    env_id = f"{Path(__file__).stem}:Bench/Computing-v0"
+    cores = sorted(os.sched_getaffinity(0))
+    print(f"steps of {1e3 * COMPUTING:g} ms, 64 clients, {len(cores)} cores, load {os.getloadavg()[0]:.1f}\n")
+    actions = [frame({"type": "step", "data": {"text": "x"}})] * STEPS
+    servers = {number: started("agentr1 serve", env_id, cores, number) for number in workers}
+    rates: dict[int, list[float]] = {number: [] for number in workers}
+    try:
+        for _ in range(repeats):
+            for number, (_, port) in servers.items():
+                rates[number].append(asyncio.run(load(port, 64, actions, seconds))[0])
+    finally:
+        for process, _ in servers.values():
+            process.send_signal(signal.SIGINT)
+            process.wait(20)
+    print(f"{'workers':8}{'steps/s':>24}{'of the first':>24}")
+    for number in workers:
+        ratios = [ours / first for ours, first in zip(rates[number], rates[workers[0]], strict=True)]
+        print(f"{number:<8}{spread(rates[number], 1.0, 0):>24}{spread(ratios, 1.0, 2):>24}")
 
 
 def main() -> None:
@@ -247,16 +312,20 @@ def main() -> None:
     parser.add_argument("--env", default="AgentR1/GSM8KTool-v0")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="compare numbers of workers instead")
     parser.add_argument("--serve-openenv", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_openenv:
         serve_openenv(options.env)
         return
+    if options.workers:
+        scale(options.workers, options.seconds, options.repeats)
+        return
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(cores[:-1]) or set(cores))
     actions = actions_of(options.env)
     names = ("agentr1 serve", "openenv-core")
-    servers = {name: started(name, options.env, cores[-1]) for name in names}
+    servers = {name: started(name, options.env, cores[-1:]) for name in names}
     try:
         print(
             f"{options.env}, server on one core, {options.repeats} runs of {options.seconds:g} s: median (least, most)"

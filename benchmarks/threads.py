@@ -1,4 +1,4 @@
-"""What it costs to run a short function in a thread, by each way in `agent_envs.threads` and a server's queue.
+"""What it costs to run a short function in a thread, by each way in `agent_envs.threads`.
 
     python benchmarks/threads.py [--microseconds 20] [--together 64] [--calls 40000]
 
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from agent_envs.serving.workers import CallQueue
 from agent_envs.threads import run_in_thread, run_side_by_side
 
 
@@ -57,24 +56,12 @@ def ways(call: Callable[[], None], together: int) -> dict[str, Callable[[int], N
 
         asyncio.run(clients())
 
-    def queue_for_a_loop(rounds: int) -> None:
-        async def client(queue: CallQueue) -> None:
-            for _ in range(rounds):
-                await queue.submit(call).done
-
-        async def clients() -> None:
-            queue = CallQueue(asyncio.get_running_loop())
-            await asyncio.gather(*(client(queue) for _ in range(together)))
-
-        asyncio.run(clients())
-
     return {
         "a plain loop": in_a_loop,
         "ThreadPoolExecutor": one_executor,
         "run_in_thread": threads,
         "run_side_by_side": side_by_side,
         "for an event loop: run_in_thread": threads_for_a_loop,
-        "for an event loop: CallQueue": queue_for_a_loop,
     }
 
 

@@ -37,16 +37,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add = parser.add_argument_group("server").add_argument
     add_address(add)
+    add("--workers", type=int, metavar="N", help="processes that play the episodes (default: one for each core)")
+    add(
+        "--worker-memory", type=float, metavar="MB",
+        help="memory that a worker may take before it is replaced (default: they share four fifths of the machine's)",
+    )  # fmt: skip
+    add(
+        "--episode-mb", type=int, default=512, metavar="MB",
+        help="most megabytes of messages and answers of an episode (default: %(default)s)",
+    )  # fmt: skip
     add(
         "--max-episodes", type=int, default=256, metavar="N",
         help="most episodes at the same time (default: %(default)s)",
     )  # fmt: skip
     add(
         "--max-waiting", type=int, default=1024, metavar="N",
-        help="most messages that may wait for others (default: %(default)s)",
+        help="most messages that may wait for an answer (default: %(default)s)",
     )  # fmt: skip
     seconds = (
         ("--step-timeout", 120.0, "that a step may take"),
+        ("--stall-timeout", 30.0, "that a step may hold its interpreter before its worker is replaced"),
         ("--idle-timeout", 1800.0, "without a message after which an episode is closed"),
         ("--ping", 20.0, "between pings, which detect clients that are gone"),
         ("--grace", 30.0, "that running steps may still take when the server stops"),
@@ -71,9 +81,13 @@ def run(arguments: argparse.Namespace) -> str:
         arguments.host,
         arguments.port,
         token=read_token(arguments.token_file),
+        workers=arguments.workers,
+        worker_memory=arguments.worker_memory,
+        episode_bytes=arguments.episode_mb << 20,
         max_episodes=arguments.max_episodes,
         max_waiting=arguments.max_waiting,
         step_timeout=arguments.step_timeout,
+        stall_timeout=arguments.stall_timeout,
         idle_timeout=arguments.idle_timeout,
         ping=arguments.ping,
     )
@@ -89,7 +103,7 @@ def run(arguments: argparse.Namespace) -> str:
         await opening
         for signum in signals:
             loop.add_signal_handler(signum, stop.set)
-        print(f"serving {', '.join(server.sessions.envs)} at {server.url}", flush=True)
+        print(f"serving {', '.join(server.pool.envs)} at {server.url}", flush=True)
         await stop.wait()
         for signum in signals:  # a second one ends the process at once
             loop.remove_signal_handler(signum)

@@ -31,7 +31,7 @@ _DESCRIPTION = {
     "protocol": int, "max_message": int, "split": str, "num_tasks": int, "messages": bool, "observation_length": int,
     "action_length": int, "instructions": str, "tools": list, "tool_instructions": str,
 }  # fmt: skip
-_FINAL = ("IDLE_TIMEOUT", "STEP_TIMEOUT", "STOPPING")  # the server closes after these
+_FINAL = ("IDLE_TIMEOUT", "OVER_BUDGET", "STEP_TIMEOUT", "STOPPING", "WORKER_LOST")  # the server closes after these
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -187,7 +187,7 @@ class Connection:
         error = error_from(content, self.where)
         if code in ("CAPACITY_REACHED", "BUSY"):
             raise RefusedError(str(error))
-        if code in ("IDLE_TIMEOUT", "STOPPING"):
+        if code in ("IDLE_TIMEOUT", "STOPPING", "WORKER_LOST"):
             raise StaleError(str(error))
         raise error
 

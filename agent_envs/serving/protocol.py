@@ -56,7 +56,7 @@ def encode(value: Any) -> str:
 def decode(text: str | bytes) -> Any:
     """Return the value of a JSON text; a ConfigError if it is none, or nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(text if isinstance(text, str) else text.decode())
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"expected JSON: {e}") from e
 
@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be sent as JSON: {value!r:.80}")
 
 
-_ENCODER = json.JSONEncoder(default=_plain)
+_ENCODER = json.JSONEncoder(default=_plain, check_circular=False)
 
 
 def error_data(error: BaseException, code: str = "") -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import Any
 from agent_envs._version import __version__
 from agent_envs.checks import number
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, MissingExtraError
+from agent_envs.serving.frames import CLOSE, FAILED
 from agent_envs.serving.listener import Listener, read_body
+from agent_envs.serving.pool import ClientSession, Pool
 from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, traceback_text
 from agent_envs.serving.served_env import environment_metadata, schemas
-from agent_envs.serving.session import Session
-from agent_envs.serving.workers import Sessions
 
 try:
     from aiohttp import WSCloseCode, WSMsgType, web
@@ -32,24 +32,24 @@ _FAREWELL_SECONDS = 3.0
 _HTTP_IDLE = 300.0  # seconds; nothing else shows that a client without a connection is gone
 _STATUS = {
     "VALIDATION_ERROR": 422, "INVALID_JSON": 422, "UNKNOWN_TYPE": 422, "RESET_NEEDED": 409, "CAPACITY_REACHED": 503,
-    "BUSY": 503, "STOPPING": 503,
+    "BUSY": 503, "STOPPING": 503, "STEP_TIMEOUT": 504, "IDLE_TIMEOUT": 504, "WORKER_LOST": 502, "OVER_BUDGET": 413,
 }  # fmt: skip
-_REFUSALS = {
+_REFUSALS: dict[str, AgentEnvsError] = {
     "BUSY": BackendBusyError("too many messages are waiting; try again later"),
-    "CAPACITY_REACHED": BackendBusyError("too many clients; try again later"),
+    "CAPACITY_REACHED": BackendBusyError("too many clients, or no worker is ready; try again later"),
     "STOPPING": BackendDownError("the server is shutting down"),
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(sessions: Sessions, listener: Listener, ping: float | None) -> web.Application:
+def application(pool: Pool, listener: Listener, ping: float | None) -> web.Application:
     """Return the application that serves sessions, with `ping` seconds between pings."""
-    routes = _Routes(sessions, listener, ping)
+    routes = _Routes(pool, listener, ping)
     app = listener.application(routes.with_errors)
     app.router.add_get("/", routes.overview)
     app.router.add_get("/health", routes.health)
-    for name in ("", *sessions.envs):
+    for name in ("", *pool.envs):
         prefix = f"/{name}" if name else ""
         for method, path, handler in (
             ("GET", "/ws", routes.socket),
@@ -73,9 +73,9 @@ class _HTTPError(Exception):
 class _Routes:
     """The handlers."""
 
-    def __init__(self, sessions: Sessions, listener: Listener, ping: float | None) -> None:
-        self._sessions, self._listener, self._ping = sessions, listener, ping
-        self._by_id: dict[str, Session] = {}  # sessions of clients without a WebSocket
+    def __init__(self, pool: Pool, listener: Listener, ping: float | None) -> None:
+        self._pool, self._listener, self._ping = pool, listener, ping
+        self._by_id: dict[str, _HTTPClient] = {}
 
     async def with_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every error into a JSON object."""
@@ -85,7 +85,7 @@ class _Routes:
             headers = {"Retry-After": "1"} if e.status == 503 else {}
             return _json({"detail": e.data["message"], **e.data}, e.status, headers)
         except web.HTTPNotFound:
-            names = ", ".join(f"/{name}" for name in self._sessions.envs)
+            names = ", ".join(f"/{name}" for name in self._pool.envs)
             nothing = f"there is nothing at {request.path[:200]!r}"
             return _json({"detail": f"{nothing}; this server has {names}, each with /ws, /reset, /step"}, 404)
         except ConnectionError:
@@ -103,56 +103,54 @@ class _Routes:
 
     async def overview(self, request: web.Request) -> web.Response:
         """The environments on offer, and how busy the server is."""
-        sessions = self._sessions
+        pool = self._pool
         return _json(
             {
                 "version": __version__,
                 "protocol": PROTOCOL,
-                "envs": list(sessions.envs),
-                "clients": len(sessions.open),
-                "episodes": sessions.state.episodes,
-                "max_episodes": sessions.state.max_episodes,
-                "waiting": len(sessions.queue),
+                "envs": list(pool.envs),
+                "clients": len(pool.open),
+                "episodes": pool.episodes,
+                "max_episodes": pool.limits.max_episodes,
+                "waiting": pool.waiting,
+                "workers": sum(worker.ready for worker in pool.workers),
             }
         )
 
     async def health(self, request: web.Request) -> web.Response:
         """Whether new episodes can begin."""
-        stopping = self._sessions.stopping
-        return _json({"status": "stopping" if stopping else "healthy"}, 503 if stopping else 200)
+        status = "stopping" if self._pool.stopping else "healthy" if self._pool.healthy else "starting"
+        return _json({"status": status}, 200 if status == "healthy" else 503)
 
     async def metadata(self, request: web.Request, name: str) -> web.Response:
         """OpenEnv's description of an environment."""
-        return _json(environment_metadata(await self._described(name)))
+        return _json(environment_metadata(self._described(name)))
 
     async def schema(self, request: web.Request, name: str) -> web.Response:
         """JSON schemas of actions, observations and states."""
-        return _json(schemas(await self._described(name)))
+        return _json(schemas(self._described(name)))
 
-    async def _described(self, name: str) -> dict[str, Any]:
-        sessions = self._sessions
-        description: dict[str, Any] = await sessions.queue.submit(sessions.state.describe, sessions.env(name), {}).done
-        return description
+    def _described(self, name: str) -> dict[str, Any]:
+        return self._pool.descriptions[name or next(iter(self._pool.envs))]
 
     # -- an episode over a WebSocket -----------------------------------------------------------------------------
 
     async def socket(self, request: web.Request, name: str) -> web.StreamResponse:
         """Serve one client: messages in, answers out, until it leaves."""
-        sessions = self._sessions
         self._check_room()
         client_kwargs = decode(request.query.get("kwargs", "{}"))
         if not isinstance(client_kwargs, dict):
             raise ConfigError(f"kwargs must be a JSON object, got {type(client_kwargs).__name__}")
         ws = web.WebSocketResponse(
-            heartbeat=self._ping, max_msg_size=sessions.state.max_message, compress=False, timeout=1.0
+            heartbeat=self._ping, max_msg_size=self._pool.limits.max_message, compress=False, timeout=1.0
         )
         await ws.prepare(request)
-        client = _WebSocketClient(sessions, self._listener, ws, request)
-        client.session = sessions.enter(name, client_kwargs, client.end)
+        client = _WebSocketClient(self._pool, self._listener, ws, request)
+        client.session = self._pool.enter(name, client_kwargs, client.end)
         try:
             await client.listen()
         finally:
-            sessions.leave(client.session)
+            self._pool.leave(client.session)
         return ws
 
     # -- an episode over plain requests --------------------------------------------------------------------------
@@ -167,15 +165,14 @@ class _Routes:
             if not isinstance(client_kwargs, dict):
                 raise ConfigError(f"env_kwargs must be a JSON object, got {type(client_kwargs).__name__}")
             session_id = secrets.token_urlsafe(16)
-            session = self._sessions.enter(name, client_kwargs, lambda *_: self._drop(session_id), _HTTP_IDLE)
-            self._by_id[session_id] = session
+            self._by_id[session_id] = _HTTPClient(self._pool, name, client_kwargs, lambda: self._drop(session_id))
             try:
-                data = await self._ask(session, "reset", body)
+                data = await self._by_id[session_id].ask("reset", body)
             except BaseException:
                 self._drop(session_id)
                 raise
         else:
-            data = await self._ask(self._session(session_id), "reset", body)
+            data = await self._client(session_id).ask("reset", body)
         data["observation"]["session_id"] = session_id
         return _json(data)
 
@@ -189,7 +186,7 @@ class _Routes:
         if not isinstance(action, dict):
             raise ConfigError('expected {"action": {"text": "..."}, "session_id": "..."}')
         session_id = body.get("session_id")
-        data = await self._ask(self._session(session_id), "step", action, timeout)
+        data = await self._client(session_id).ask("step", action, timeout)
         if data["done"]:
             self._drop(str(session_id))
         return _json(data)
@@ -199,110 +196,131 @@ class _Routes:
         session_id = request.query.get("session_id")
         if session_id is None:
             return _json({"episode_id": None, "step_count": 0})
-        return _json(await self._ask(self._session(session_id), "state", {}))
+        return _json(await self._client(session_id).ask("state", {}))
 
     async def close(self, request: web.Request, name: str) -> web.Response:
         """Close a session."""
         session_id = (await _body(request)).get("session_id")
-        self._session(session_id)
+        self._client(session_id)
         self._drop(str(session_id))
         return _json({"closed": True})
 
     def _check_room(self) -> None:
-        if self._sessions.full:
-            raise _refusal("STOPPING" if self._sessions.stopping else "CAPACITY_REACHED")
+        if self._pool.full:
+            raise _refusal("STOPPING" if self._pool.stopping else "CAPACITY_REACHED")
 
-    def _session(self, session_id: object) -> Session:
+    def _client(self, session_id: object) -> _HTTPClient:
         if not isinstance(session_id, str):
             raise ConfigError("expected the session_id from the observation that /reset returned; or use /ws")
         if session_id not in self._by_id:
-            message = "no such session: its episode is over, or it was idle for too long; start with /reset"
-            raise _HTTPError(404, error_data(ConfigError(message)))
+            why = "its episode is over, it was idle for too long, or its process is gone"
+            raise _HTTPError(404, error_data(ConfigError(f"no such session: {why}; start with /reset")))
         return self._by_id[session_id]
 
     def _drop(self, session_id: str) -> None:
         if session_id in self._by_id:
-            self._sessions.leave(self._by_id.pop(session_id))
+            self._pool.leave(self._by_id.pop(session_id).session)
 
-    async def _ask(
-        self, session: Session, kind: str, data: dict[str, Any], limit: float | None = None
-    ) -> dict[str, Any]:
-        if session.running is not None:
+
+class _HTTPClient:
+    """A client without a WebSocket."""
+
+    def __init__(self, pool: Pool, name: str, client_kwargs: dict[str, Any], drop: Callable[[], None]) -> None:
+        self._pool, self._drop = pool, drop
+        self._reply: asyncio.Future[tuple[str, int]] | None = None
+        self.session: ClientSession = pool.enter(name, client_kwargs, self._end, _HTTP_IDLE)
+
+    async def ask(self, kind: str, data: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
+        """Return the data of the answer to a message."""
+        if self._reply is not None or self.session.running:
             raise _HTTPError(
                 409, error_data(BackendBusyError("this session is still answering another request"), "BUSY")
             )
-        if len(self._sessions.queue) >= self._sessions.max_waiting:
+        if self._pool.waiting >= self._pool.limits.max_waiting:
             raise _refusal("BUSY")
+        self._reply = asyncio.get_running_loop().create_future()
         try:
-            message = encode({"type": kind, "data": data})
-            answer = await asyncio.shield(self._sessions.answer(session, message, limit))
-        except AgentEnvsError as e:
-            for session_id in [key for key, value in self._by_id.items() if value is session]:
-                self._drop(session_id)
-            raise _HTTPError(504, error_data(e, "STEP_TIMEOUT")) from e
-        if answer.close:
+            self._pool.ask(self.session, encode({"type": kind, "data": data}), self._answered, limit)
+            text, flags = await self._reply
+        finally:
+            self._reply = None
+        if flags & CLOSE:
             raise _refusal("STOPPING")
-        content: dict[str, Any] = decode(answer.text)["data"]
-        if answer.failed:
+        content: dict[str, Any] = decode(text)["data"]
+        if flags & FAILED:
             raise _HTTPError(_STATUS.get(content["code"], 500), content)
         return content
+
+    def _answered(self, text: str, flags: int) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result((text, flags))
+
+    def _end(self, error: AgentEnvsError, code: str) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(_HTTPError(_STATUS[code], error_data(error, code)))
+        self._drop()
 
 
 class _WebSocketClient:
     """A client's WebSocket. It is read all the time, so that pings are answered and a client that leaves is noticed."""
 
-    session: Session
+    session: ClientSession
 
-    def __init__(self, sessions: Sessions, listener: Listener, ws: web.WebSocketResponse, request: web.Request) -> None:
-        self._sessions, self._listener, self._ws, self._request = sessions, listener, ws, request
+    def __init__(self, pool: Pool, listener: Listener, ws: web.WebSocketResponse, request: web.Request) -> None:
+        self._pool, self._listener, self._ws, self._request = pool, listener, ws, request
         self._inbox: deque[str | bytes] = deque()
-        self._answering: asyncio.Task[None] | None = None
+        self._busy = False
+        self._sending: asyncio.Task[None]
 
     async def listen(self) -> None:
         """Receive messages until the connection ends."""
         async for message in self._ws:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
-            if len(self._inbox) >= _MAX_UNANSWERED:
+            if not self._busy:
+                self._begin(message.data)
+            elif len(self._inbox) < _MAX_UNANSWERED:
+                self._inbox.append(message.data)
+            else:
                 await self._close(WSCloseCode.POLICY_VIOLATION, "too many unanswered messages")
                 break
-            self._inbox.append(message.data)
-            if self._answering is None:
-                self._answering = asyncio.create_task(self._answer())
         self._inbox.clear()
 
-    async def _answer(self) -> None:
-        """Answer what has come in, one message after the other."""
-        sessions, ws = self._sessions, self._ws
-        try:
-            while self._inbox:
-                raw = self._inbox.popleft()
-                if sessions.stopping:
-                    self.end(_REFUSALS["STOPPING"], "STOPPING")
-                    return
-                if len(sessions.queue) >= sessions.max_waiting:
-                    await ws.send_str(encode({"type": "error", "data": error_data(_REFUSALS["BUSY"], "BUSY")}))
-                    continue
-                try:
-                    answer = await sessions.answer(self.session, raw)
-                except AgentEnvsError as e:  # it took too long
-                    self.end(e, "STEP_TIMEOUT")
-                    return
-                if answer.close:
-                    await ws.close()
-                    return
-                await ws.send_str(answer.text)
-                if not self._inbox:
-                    self._listener.answered(self._request)
-        except ConnectionError:
-            pass  # the client is gone, as `listen` notices too
-        finally:
-            self._answering = None
+    def _begin(self, raw: str | bytes) -> None:
+        """Begin to answer a message."""
+        pool = self._pool
+        if self.session not in pool.open:  # it has ended, and the client is being told so
+            return
+        self._busy = True
+        if pool.stopping:
+            self.end(_REFUSALS["STOPPING"], "STOPPING")
+        elif pool.waiting >= pool.limits.max_waiting:
+            self._answered(encode({"type": "error", "data": error_data(_REFUSALS["BUSY"], "BUSY")}), FAILED)
+        else:
+            pool.ask(self.session, raw, self._answered)
 
-    def end(self, error: BaseException, code: str) -> None:
+    def _answered(self, text: str, flags: int) -> None:
+        self._sending = asyncio.create_task(self._send(text, flags))
+
+    async def _send(self, text: str, flags: int) -> None:
+        """Send an answer, and begin the next."""
+        try:
+            if flags & CLOSE:
+                await self._ws.close()
+                return
+            await self._ws.send_str(text)
+        except ConnectionError:
+            return  # the client is gone, as `listen` notices too
+        self._busy = False
+        if self._inbox:
+            self._begin(self._inbox.popleft())
+        else:
+            self._listener.answered(self._request)
+
+    def end(self, error: AgentEnvsError, code: str) -> None:
         """Tell the client why, and close."""
         last = encode({"type": "error", "data": error_data(error, code)})
-        self._sessions.keep(asyncio.create_task(self._close(WSCloseCode.GOING_AWAY, str(error), last)))
+        self._pool.keep(asyncio.create_task(self._close(WSCloseCode.GOING_AWAY, str(error), last)))
 
     async def _close(self, code: int, why: str, last: str | None = None) -> None:
         """Close the connection after a last message, even if the client reads nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import uuid
@@ -27,7 +26,7 @@ from agent_envs.serving.protocol import (
     traceback_text,
 )
 from agent_envs.serving.served_env import ServedEnv, prompt_parts
-from agent_envs.serving.state import FullError, ServerState
+from agent_envs.serving.state import FullError, WorkerState
 
 __all__ = ["Answer", "Session"]
 
@@ -43,39 +42,33 @@ class Answer(NamedTuple):
     """Whether it is an error."""
     close: bool = False
     """Whether the client asked to close the session; nothing is sent then."""
+    began: bool = False
+    """Whether an episode began with it."""
 
 
 class Session:
     """One client's environment, made with its first episode.
 
-    `handle` runs in a worker thread and `close` in any; a `close` during `handle` takes effect at its end. The public
-    attributes belong to the server's event loop.
+    `handle` and `close` may run in different threads; a `close` during `handle` takes effect at its end.
 
     Args:
         served_env: The environment.
         client_kwargs: The arguments that the client chose.
-        state: What all sessions of the server share.
-        on_end: Called with the reason and its code when the server ends the session.
-        idle_timeout: Seconds without a message that end it.
+        state: What all sessions of the worker share.
+        on_closed: Called when the environment is closed.
     """
 
     def __init__(
         self,
         served_env: ServedEnv,
         client_kwargs: Mapping[str, Any],
-        state: ServerState,
-        on_end: Callable[[BaseException, str], None],
-        idle_timeout: float,
+        state: WorkerState,
+        on_closed: Callable[[], None],
     ) -> None:
-        self.on_end, self.idle_timeout = on_end, idle_timeout
-        self.running: asyncio.Future[Any] | None = None
-        """The call that is being answered."""
-        self.since = 0.0
-        """When the running call began or the last one ended (seconds of the loop's clock)."""
-        self.limit: float | None = None
-        """Seconds the running call may take, if the client asked for fewer than the server allows."""
         self.slow = False
         """Whether the last call was so slow that the next one gets a thread of its own."""
+        self._on_closed = on_closed
+        self._room = False  # whether an environment may be made
         self._served_env, self._client_kwargs, self._state = served_env, dict(client_kwargs), state
         self._name = encode([served_env.name, sorted(self._client_kwargs.items())])
         self._env: gym.Env[Any, Any] | None = None
@@ -99,12 +92,21 @@ class Session:
             "restore": self._restore,
         }
 
-    def handle(self, raw: str | bytes) -> Answer:
-        """Answer a message. Never raises, whatever the message is and whatever the environment does."""
+    @property
+    def holds(self) -> bool:
+        """Whether it has an environment."""
+        return self._env is not None
+
+    def handle(self, raw: str | bytes, *, room: bool = True) -> Answer:
+        """Answer a message; without `room`, one that needs another environment is refused.
+
+        Never raises, whatever the message is and whatever the environment does.
+        """
         with self._lock:
             if self._closed:
                 return Answer("", close=True)
             self._busy = True
+        self._room = room
         try:
             return self._answer(raw)
         except FullError as e:
@@ -135,8 +137,7 @@ class Session:
                 env.close()
             except Exception:  # noqa: BLE001  it is gone all the same
                 _log.error(traceback_text(f"closing {self._served_env.name}"))
-            finally:
-                self._state.release()
+        self._on_closed()
 
     def _answer(self, raw: str | bytes) -> Answer:
         try:
@@ -156,7 +157,7 @@ class Session:
         if not isinstance(data, dict):
             raise ConfigError(f"the data of {kind!r} must be an object, got {type(data).__name__}")
         answer_type = {"reset": "observation", "step": "observation"}.get(kind, kind)
-        return Answer(encode({"type": answer_type, "data": handler(data)}))
+        return Answer(encode({"type": answer_type, "data": handler(data)}), began=kind in ("reset", "restore"))
 
     # -- OpenEnv's messages --------------------------------------------------------------------------------------
 
@@ -266,12 +267,10 @@ class Session:
 
     def _made(self) -> gym.Env[Any, Any]:
         if self._env is None:
-            self._state.acquire()
-            try:
-                self._env = self._served_env.make(self._client_kwargs)
-            except BaseException:
-                self._state.release()
-                raise
+            if not self._room:
+                most = self._state.max_episodes
+                raise FullError(f"the server already runs {most} episodes, its maximum; try again later")
+            self._env = self._served_env.make(self._client_kwargs)
         return self._env
 
     def _call(self, name: object, arguments: object) -> str:

@@ -1,4 +1,4 @@
-"""What the sessions of a server share: room for environments, descriptions of them, the signature of snapshots."""
+"""What the sessions of a worker share: descriptions of environments, and the signature of snapshots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import pickle
-import secrets
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from agent_envs.errors import BackendBusyError, ConfigError
 from agent_envs.serving.protocol import encode
 from agent_envs.serving.served_env import ServedEnv, describe
 
-__all__ = ["FullError", "ServerState", "Signer"]
+__all__ = ["FullError", "Signer", "WorkerState"]
 
 _MAX_DESCRIPTIONS = 256
 
@@ -25,30 +24,20 @@ class FullError(BackendBusyError):
     """The server has no room for another environment."""
 
 
-class ServerState:
-    """What all sessions of a server share. Methods may be called from several threads."""
+class WorkerState:
+    """What all sessions of a worker share. Methods may be called from several threads.
 
-    def __init__(self, max_episodes: int, max_message: int) -> None:
-        self.max_episodes = max_episodes
-        self.max_message = max_message
-        self.episodes = 0
-        """Environments at the moment."""
-        self.signer = Signer()
-        self._lock = threading.Lock()
+    Args:
+        max_episodes: Most environments of the whole server at once.
+        max_message: Bytes of the longest message.
+        secret: Signs snapshots.
+    """
+
+    def __init__(self, max_episodes: int, max_message: int, secret: bytes) -> None:
+        self.max_episodes, self.max_message = max_episodes, max_message
+        self.signer = Signer(secret)
         self._describing = threading.Lock()
         self._descriptions: dict[str, dict[str, Any]] = {}
-
-    def acquire(self) -> None:
-        """Make room for one environment; a FullError if there is none."""
-        with self._lock:
-            if self.episodes >= self.max_episodes:
-                raise FullError(f"the server already runs {self.max_episodes} episodes, its maximum; try again later")
-            self.episodes += 1
-
-    def release(self) -> None:
-        """Give back the room of one environment."""
-        with self._lock:
-            self.episodes -= 1
 
     def describe(self, served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return `describe` of an environment; cached."""
@@ -63,18 +52,18 @@ class ServerState:
 
 
 class Signer:
-    """Turns snapshots into texts that a client keeps, and back if this process has made the text.
+    """Turns snapshots into texts that a client keeps, and back if this server has made the text.
 
     Restoring a snapshot means unpickling it, so a text is read only if it carries the right signature for the
-    environment it was taken of, made with a secret of this process.
+    environment it was taken of, made with the server's secret.
 
-    >>> signer = Signer()
+    >>> signer = Signer(b"a secret")
     >>> signer.unpack(signer.pack("game", ["a state"]), "game")
     ['a state']
     """
 
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
 
     def pack(self, name: str, value: Any) -> str:
         """Return anything that pickle takes as a signed text that belongs to `name`."""
@@ -82,7 +71,7 @@ class Signer:
         return base64.b64encode(self._sign(name, data) + data).decode()
 
     def unpack(self, text: object, name: str) -> Any:
-        """Return the value in a text of `pack`; a ConfigError if this process has not made it for this environment."""
+        """Return the value in a text of `pack`; a ConfigError if this server has not made it for this environment."""
         try:
             packed = base64.b64decode(text if isinstance(text, str) else "", validate=True)
         except ValueError:

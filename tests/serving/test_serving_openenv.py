@@ -22,7 +22,7 @@ TOKEN = "a-token-of-some-length"
 
 @pytest.fixture(scope="module")
 def server():
-    with EnvServer([ServedEnv(TOOL), ServedEnv("AgentR1/ALFWorld-v0")], port=0, max_episodes=3) as running:
+    with EnvServer([ServedEnv(TOOL), ServedEnv("AgentR1/ALFWorld-v0")], port=0, workers=0, max_episodes=3) as running:
         yield running
 
 
@@ -93,7 +93,7 @@ def test_beyond_the_capacity_openenvs_client_is_told_so(server):
 
 
 def test_a_token_travels_in_the_address():
-    with EnvServer([ServedEnv(TOOL)], port=0, token=TOKEN) as server:
+    with EnvServer([ServedEnv(TOOL)], port=0, workers=0, token=TOKEN) as server:
         with pytest.raises(ConnectionError, match="401"):
             GenericEnvClient(base_url=server.url).sync().connect()
         with GenericEnvClient(base_url=f"ws://any:{TOKEN}@127.0.0.1:{server.port}").sync() as env:

@@ -32,7 +32,6 @@ from agent_envs.errors import (
     TaskIndexError,
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
-from agent_envs.serving.workers import CallQueue
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -99,9 +98,15 @@ def awkward():
 
 
 @pytest.fixture(scope="module")
-def server(awkward):
-    envs = [ServedEnv(TOOL), *(ServedEnv(i) for i in agent_envs.ENV_IDS if i != TOOL), ServedEnv("Test/Awkward-v0")]
-    with EnvServer(envs, port=0) as running:
+def server():
+    envs = [ServedEnv(TOOL), *(ServedEnv(i) for i in agent_envs.ENV_IDS if i != TOOL)]
+    with EnvServer(envs, port=0, workers=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def awkward_server(awkward):
+    with EnvServer([ServedEnv("Test/Awkward-v0")], port=0, workers=0) as running:
         yield running
 
 
@@ -122,7 +127,7 @@ def remote(server, env_id=TOOL, **kwargs):
 @pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
 def test_the_contract_holds_on_a_server(server, env_id):
     check_text_env("AgentR1/Remote-v0", env_kwargs={"url": server.url, "env_id": env_id}, tasks=2, vectors=False)
-    assert until(lambda: server.state.episodes == 0)
+    assert until(lambda: server.pool.episodes == 0)
 
 
 def test_vectors_of_remote_environments(server):
@@ -176,7 +181,7 @@ def test_calls_are_formatted_and_rollouts_work_at_concurrency_64(server):
     assert [[(s.action, s.reward, s.info) for s in e.steps] for e in there] == [
         [(s.action, s.reward, s.info) for s in e.steps] for e in here
     ]
-    assert until(lambda: not server.sessions.open and server.state.episodes == 0)
+    assert until(lambda: not server.pool.open and server.pool.episodes == 0)
 
 
 def test_errors_keep_their_types(server):
@@ -206,8 +211,8 @@ def test_errors_keep_their_types(server):
     env.close()
 
 
-def test_broken_environments_are_typed_errors_and_do_no_harm(server, caplog):
-    env = remote(server, "Test/Awkward-v0").unwrapped
+def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, caplog):
+    env = remote(awkward_server, "Test/Awkward-v0").unwrapped
     env.reset(seed=0)
     with pytest.raises(BackendSlowError, match="engine is slow"):
         env.step("backend")
@@ -254,7 +259,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     with pytest.raises(ConfigError, match=r"websockets 15 and later.*found websockets 9\.1"):
         RemoteEnv(server.url)
     with pytest.raises(ConfigError, match=r"aiohttp 3\.11 and later.*found aiohttp 9\.1"):
-        EnvServer([ServedEnv(TOOL)], port=0).start()
+        EnvServer([ServedEnv(TOOL)], port=0, workers=0).start()
     monkeypatch.undo()
     monkeypatch.setattr("agent_envs.serving.client.PROTOCOL", 0)
     with pytest.raises(ConfigError, match="speaks protocol 1.*same version"):
@@ -321,7 +326,7 @@ def test_a_server_without_room_is_asked_again(server, monkeypatch):
     env, patient = remote(server, busy_timeout=0.2), remote(server)
     env.reset(seed=0)
     with monkeypatch.context() as busy:
-        busy.setattr(CallQueue, "__len__", lambda self: 10**6)
+        busy.setattr(server.pool, "waiting", 10**6)
         with pytest.raises(BackendBusyError, match="too many messages are waiting"):
             env.step("#### 1")
         with pytest.raises(urllib.error.HTTPError, match="503"):
@@ -396,9 +401,9 @@ def test_environments_can_be_pickled_and_used_after_a_fork(server, monkeypatch):
     connection.close()
 
 
-def test_time_outs_of_the_client_close_the_connection(server):
+def test_time_outs_of_the_client_close_the_connection(awkward_server):
     AwkwardEnv.hold.clear()
-    env = remote(server, "Test/Awkward-v0", timeout=0.3).unwrapped
+    env = remote(awkward_server, "Test/Awkward-v0", timeout=0.3).unwrapped
     env.reset(seed=0)
     with pytest.raises(BackendSlowError, match="0.3 seconds"):
         env.step("hang")
@@ -407,20 +412,20 @@ def test_time_outs_of_the_client_close_the_connection(server):
     AwkwardEnv.hold.set()
     assert env.reset(seed=0)[0] == "Begin."
     env.close()
-    assert until(lambda: server.state.episodes == 0)
+    assert until(lambda: awkward_server.pool.episodes == 0)
 
 
 def test_an_environment_that_is_forgotten_lets_go_of_its_place(server):
     env = remote(server)
     env.reset(seed=0)
-    assert server.state.episodes == 1
+    assert server.pool.episodes == 1
     del env
-    assert until(lambda: server.state.episodes == 0)
+    assert until(lambda: server.pool.episodes == 0)
 
 
 def test_wrappers_on_the_server_are_part_of_the_environment():
     served = ServedEnv(TOOL, {"split": "test"}, ["PrependInstructions", "FormatReward(weight=0.5)"])
-    with EnvServer([served], port=0) as server:
+    with EnvServer([served], port=0, workers=0) as server:
         env = RemoteEnv(server.url)
         here = agent_envs.wrappers.apply_wrappers(gym.make(TOOL, split="test"), served.wrappers)
         assert env.instructions == "" and env.reset(seed=1) == here.reset(seed=1)
@@ -435,7 +440,7 @@ def test_wrappers_on_the_server_are_part_of_the_environment():
 
 def test_observations_that_are_whole_prompts():
     served = ServedEnv(TOOL, {}, ["ChatMessages", "SlidingWindow(k=2)"])
-    with EnvServer([served], port=0) as server:
+    with EnvServer([served], port=0, workers=0) as server:
         here, there = served.make({}), gym.make("AgentR1/Remote-v0", url=server.url)
         assert there.observation_space == here.observation_space and there.unwrapped.instructions == ""
         assert here.reset(seed=4) == there.reset(seed=4)

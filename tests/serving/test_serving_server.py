@@ -37,7 +37,6 @@ from agent_envs.errors import (
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.serving.access import AccessError, check_access, check_binding, is_loopback, read_token
-from agent_envs.serving.workers import CallQueue
 
 pytest.importorskip("aiohttp")
 connect = pytest.importorskip("websockets.sync.client").connect
@@ -105,9 +104,10 @@ def until(condition, seconds=5.0):
 
 @contextlib.contextmanager
 def serving(*ids, **limits):
-    with EnvServer([ServedEnv(i) for i in ids or (TOOL,)], port=0, **limits) as server:
+    """A server that plays in this process, which is quicker to start and knows the slow environment."""
+    with EnvServer([ServedEnv(i) for i in ids or (TOOL,)], port=0, **{"workers": 0, **limits}) as server:
         yield server
-        assert until(lambda: server.state.episodes == 0 and not server.sessions.open), "a place was not freed"
+        assert until(lambda: server.pool.episodes == 0 and not server.pool.open), "a place was not freed"
 
 
 @contextlib.contextmanager
@@ -165,7 +165,7 @@ def test_a_step_that_takes_too_long_ends_its_episode():
         third = RemoteEnv(server.url, busy_timeout=0.1)
         with pytest.raises(BackendBusyError, match="already runs 2 episodes"):
             third.reset(seed=0)  # a step that hangs keeps its place: it cannot be stopped
-        assert until(lambda: server.state.episodes == 1)
+        assert until(lambda: server.pool.episodes == 1)
         third.reset(seed=0)
         for each in (env, other, third):
             each.close()
@@ -175,15 +175,15 @@ def test_silent_clients_lose_their_episode_and_can_begin_another():
     with serving("Test/Slow-v0", idle_timeout=0.2) as server:
         env = RemoteEnv(server.url)
         env.reset(seed=0)
-        assert until(lambda: server.state.episodes == 0)
+        assert until(lambda: server.pool.episodes == 0)
         with pytest.raises(BackendDownError, match=r"no message in 0\.2 seconds|ended"):
             env.step("x")
         assert env.reset(seed=0)[0] == "Begin."
-        assert until(lambda: server.state.episodes == 0)
+        assert until(lambda: server.pool.episodes == 0)
         assert env.reset(seed=0)[0] == "Begin."
         env.close()
         status, first = asked(server, "/reset", {})
-        assert status == 200 and until(lambda: server.state.episodes == 0)
+        assert status == 200 and until(lambda: server.pool.episodes == 0)
         session = {"session_id": first["observation"]["session_id"], "action": {"text": "x"}}
         assert asked(server, "/step", session)[0] == 404
 
@@ -288,10 +288,10 @@ def test_clients_that_vanish_free_their_places():
             ask = context.__enter__()
             ask({"type": "reset", "data": {}})
             rude.append(context)
-        assert server.state.episodes == 5
+        assert server.pool.episodes == 5
         for context in rude:
             context.gen.gi_frame.f_locals["ws"].socket.shutdown(socket.SHUT_RDWR)
-        assert until(lambda: server.state.episodes == 0)
+        assert until(lambda: server.pool.episodes == 0)
         for context in rude:
             with contextlib.suppress(ConnectionClosed):
                 context.__exit__(None, None, None)
@@ -299,8 +299,8 @@ def test_clients_that_vanish_free_their_places():
             half.sendall(handshake())
             half.recv(4096)
             half.sendall(masked(b'{"type": "reset"}'))
-            assert until(lambda: server.state.episodes == 1)
-            assert until(lambda: server.state.episodes == 0)
+            assert until(lambda: server.pool.episodes == 1)
+            assert until(lambda: server.pool.episodes == 0)
         with socket_to(server) as ask:  # in the middle of a step
             ask({"type": "reset"})
             begun = Path("begun")
@@ -308,8 +308,8 @@ def test_clients_that_vanish_free_their_places():
             ask.ws.send('{"type": "step", "data": {"text": "sleep 0.5"}}')
             assert until(begun.exists)
             ask.ws.socket.shutdown(socket.SHUT_RDWR)
-            assert until(lambda: not server.sessions.open) and server.state.episodes == 1
-            assert until(lambda: server.state.episodes == 0)
+            assert until(lambda: not server.pool.open) and server.pool.episodes == 1
+            assert until(lambda: server.pool.episodes == 0)
 
 
 def handshake(path="/ws", headers=""):
@@ -333,7 +333,7 @@ def test_a_client_that_writes_and_never_reads_is_cut_off():
         with contextlib.suppress(OSError):
             for _ in range(2000):
                 deaf.sendall(message * 100)
-        assert until(lambda: not server.sessions.open)
+        assert until(lambda: not server.pool.open)
 
 
 def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
@@ -347,7 +347,7 @@ def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
         content = json.dumps({"type": "mcp", "data": {"id": "x" * 8_000_000}}).encode()
         deaf.sendall(masked(b'{"type": "reset"}'))
         deaf.sendall(b"\x81\xff" + len(content).to_bytes(8, "big") + b"\0\0\0\0" + content)
-        assert until(lambda: not server.sessions.open)
+        assert until(lambda: not server.pool.open)
 
 
 def test_beyond_the_limits_there_is_a_clear_refusal():
@@ -420,7 +420,7 @@ def test_plain_requests_play_an_episode():
 
 
 def test_a_server_can_be_started_again_but_not_twice():
-    server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"))
+    server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"), workers=0)
     for _ in range(2):
         with server:
             with pytest.raises(ConfigError, match="already running"):
@@ -432,7 +432,7 @@ def test_a_server_can_be_started_again_but_not_twice():
 
 def test_arguments_that_fill_an_address():
     allowed = ServedEnv(TOOL, allow=["tools"])
-    with EnvServer([allowed], port=0) as server:
+    with EnvServer([allowed], port=0, workers=0) as server:
         with pytest.raises(ConfigError, match="may choose tools, got x"):
             RemoteEnv(server.url, env_kwargs={"x": "y" * 60_000})
         with pytest.raises(ConfigError, match="of 65536 characters"):
@@ -603,29 +603,3 @@ def test_the_command_refuses_bad_input(capsys, monkeypatch):
     assert main(["serve", "--env", "AgentR1/GSM9K-v0", "--port", "0"]) == 2
     assert main(["serve", "--env", TOOL, "--also", "AgentR1/GSM8K-v0{", "--port", "0"]) == 2
     assert "not valid JSON" in capsys.readouterr().err
-
-
-def test_the_queue_hands_over_and_keeps_order():
-    import asyncio
-
-    async def check():
-        queue = CallQueue(asyncio.get_running_loop())
-        seen = []
-        first = [queue.submit(seen.append, i) for i in range(100)]
-        await asyncio.gather(*(call.done for call in first))
-        assert seen == list(range(100))
-        slow = queue.submit(time.sleep, 0.5)
-        begun = time.monotonic()
-        await asyncio.gather(*(queue.submit(seen.append, i).done for i in range(100)))
-        assert time.monotonic() - begun < 0.4 and not slow.done.done()
-        assert (await queue.submit(lambda: 3, own_thread=True).done) == 3
-        with pytest.raises(ZeroDivisionError):
-            await queue.submit(lambda: 1 / 0).done
-        await slow.done
-        assert slow.seconds >= 0.5 and len(queue) == 0
-        threads = threading.active_count()
-        for _ in range(50):
-            await queue.submit(seen.append, 1).done
-        assert threading.active_count() <= threads + 1
-
-    asyncio.run(check())

@@ -1,0 +1,374 @@
+"""The sessions of a server's clients: each is played by one of several workers, within limits that can be enforced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.errors import (
+    AgentEnvsError,
+    BackendDownError,
+    BackendError,
+    BackendSlowError,
+    ConfigError,
+)
+from agent_envs.serving.frames import BEGAN, CLOSE, FAILED, HOLDS, Frame, Kind
+from agent_envs.serving.protocol import encode
+from agent_envs.serving.served_env import ServedEnv
+from agent_envs.serving.worker import Setup
+from agent_envs.serving.worker_process import WorkerProcess
+
+__all__ = ["Answered", "ClientSession", "Limits", "Pool"]
+
+_log = logging.getLogger(__name__)
+_TICK = 0.25  # seconds between checks of the limits, which are this coarse
+_RESPONSIVE = 1.0  # seconds without a sign of life after which new sessions go elsewhere
+_PAUSE = 1.0  # seconds between two attempts to replace workers
+_CLOSE_SECONDS = 5.0
+
+Answered = Callable[[str, int], None]
+"""Gets the text of an answer and its flags."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a server, as in `EnvServer`; memory and messages in bytes, the rest in seconds or numbers."""
+
+    workers: int
+    max_episodes: int
+    max_waiting: int
+    max_message: int
+    step_timeout: float
+    stall_timeout: float
+    idle_timeout: float
+    worker_memory: float
+    episode_bytes: float
+
+
+@dataclass(eq=False)
+class ClientSession:
+    """One client's session."""
+
+    number: int
+    """What the worker knows it by."""
+    worker: WorkerProcess
+    """Plays it."""
+    on_end: Callable[[AgentEnvsError, str], None]
+    """Called with the reason and its code when the server ends the session."""
+    idle_timeout: float
+    """Seconds without a message that end it."""
+    since: float
+    """When the running call began or the last one ended (seconds of the loop's clock)."""
+    answered: Answered | None = field(default=None, init=False)
+    """Gets the answer to the running call."""
+    running: bool = field(default=False, init=False)
+    """Whether the worker has not answered yet; it may go on after the session's end."""
+    limit: float = field(default=math.inf, init=False)
+    """Seconds that the running call may take."""
+    holds: bool = field(default=False, init=False)
+    """Whether it has an environment, or may make one now."""
+    bytes: int = field(default=0, init=False)
+    """Of its messages and answers since its episode began."""
+    first: list[Frame] = field(default_factory=list, init=False)
+    """What was sent to the worker, until it has answered."""
+
+
+class Pool:
+    """The sessions and workers of a server. Methods are called on its event loop."""
+
+    def __init__(self, envs: dict[str, ServedEnv], limits: Limits) -> None:
+        self.envs, self.limits = envs, limits
+        self.descriptions: dict[str, dict[str, Any]] = {}
+        """What workers say of the environments without a client's arguments."""
+        self.open: set[ClientSession] = set()
+        self.episodes = 0
+        """Environments at the moment."""
+        self.waiting = 0
+        """Messages without an answer."""
+        self.stopping = False
+        self.workers: list[WorkerProcess] = []
+        self._setup = Setup(tuple(envs.values()), limits.max_episodes, limits.max_message, secrets.token_bytes(32))
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = 0  # session's number
+        self._starting = 0
+        self._next_start = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the pool as a whole -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the workers, on the running loop; raises what goes wrong with the environments."""
+        self._loop = asyncio.get_running_loop()
+        self.stopping = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(max(1, self.limits.workers)):
+                    group.create_task(self._add_worker())
+        except BaseExceptionGroup as e:
+            await self.close()
+            raise self._explained(e.exceptions[0]) from e
+        except BaseException:
+            await self.close()
+            raise
+        self._timer = self._loop.call_later(_TICK, self._watch)
+
+    async def finish(self, grace: float) -> None:
+        """Wait up to ``grace`` seconds for running calls, then end all sessions."""
+        end = self._loop.time() + grace
+        if any(session.running for session in self.open):
+            while self._loop.time() < end and any(session.running for session in self.open):
+                await asyncio.sleep(_TICK / 5)
+            await asyncio.sleep(_TICK)  # for the answers to leave
+        for session in list(self.open):
+            self._end(session, BackendDownError("the server is shutting down"), "STOPPING")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+
+    async def close(self) -> None:
+        """Close the environments and end the workers."""
+        self.stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in list(self.open):
+            self.leave(session)
+        end = self._loop.time() + _CLOSE_SECONDS
+        while any(worker.ready and worker.sessions for worker in self.workers) and self._loop.time() < end:
+            await asyncio.sleep(0.01)
+        for worker in self.workers:
+            if worker.sessions:
+                worker.kill("it could not close its episodes")
+        await asyncio.gather(*(worker.close() for worker in self.workers))
+        self.workers.clear()
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold on to a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether new sessions can begin."""
+        return not self.stopping and any(worker.ready for worker in self.workers)
+
+    @property
+    def full(self) -> bool:
+        """Whether further clients are refused, with or without an episode."""
+        return not self.healthy or len(self.open) >= 2 * self.limits.max_episodes + 64
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def enter(
+        self,
+        name: str,
+        client_kwargs: dict[str, Any],
+        on_end: Callable[[AgentEnvsError, str], None],
+        idle_timeout: float = math.inf,
+    ) -> ClientSession:
+        """Open a session (see `ClientSession`) of an environment, "" for the first; the idle time can only be shorter.
+
+        The pool must not be full.
+        """
+        try:
+            text = encode([name or next(iter(self.envs)), client_kwargs]).encode()
+        except RecursionError as e:
+            raise ConfigError("the environment's arguments are nested too deeply") from e
+        worker = self._best_worker()
+        self._last += 1
+        idle_timeout = min(idle_timeout, self.limits.idle_timeout)
+        session = ClientSession(self._last, worker, on_end, idle_timeout, self._loop.time())
+        worker.sessions[session.number] = session
+        session.first.append(Frame(session.number, Kind.OPEN, 0, text))
+        worker.send(session.first[0])
+        self.open.add(session)
+        return session
+
+    def leave(self, session: ClientSession) -> None:
+        """Close a session; its place is free when the worker has closed its environment."""
+        if session in self.open:
+            self.open.discard(session)
+            session.answered = None
+            session.worker.send(Frame(session.number, Kind.END))
+
+    def _end(self, session: ClientSession, error: AgentEnvsError, code: str) -> None:
+        self.leave(session)
+        session.on_end(error, code)
+
+    def ask(self, session: ClientSession, raw: str | bytes, answered: Answered, limit: float | None = None) -> None:
+        """Have a message answered: `answered` is called once, unless the session ends before.
+
+        The session must not be running. `limit` (seconds) counts if it is less than the server's.
+        """
+        text = raw.encode() if isinstance(raw, str) else raw
+        session.bytes += len(text)
+        if session.bytes > self.limits.episode_bytes:
+            error = f"the messages of this episode have more than {self.limits.episode_bytes:g} bytes"
+            self._end(session, BackendError(error), "OVER_BUDGET")
+            return
+        if not session.holds and self.episodes < self.limits.max_episodes:
+            session.holds = True
+            self.episodes += 1
+        session.answered, session.running, session.since = answered, True, self._loop.time()
+        session.limit = min(self.limits.step_timeout, limit or math.inf)
+        self.waiting += 1
+        frame = Frame(session.number, Kind.MESSAGE, HOLDS * session.holds, text)
+        if session.first:
+            session.first.append(frame)
+        session.worker.send(frame)
+
+    def _take(self, worker: WorkerProcess, frame: Frame) -> None:
+        """Take a frame from a worker."""
+        session = worker.sessions.get(frame.session)
+        if session is None:
+            return
+        if frame.kind == Kind.ENDED:
+            self._forget(session)
+            return
+        session.first.clear()
+        if session.running:
+            session.running, session.since = False, self._loop.time()
+            self.waiting -= 1
+        if session.holds and not frame.flags & HOLDS:
+            session.holds = False
+            self.episodes -= 1
+        session.bytes = len(frame.text) + (0 if frame.flags & BEGAN else session.bytes)
+        answered, session.answered = session.answered, None
+        if answered is not None:
+            answered(frame.text.decode(), frame.flags & (FAILED | CLOSE))
+
+    def _move(self, session: ClientSession, worker: WorkerProcess) -> None:
+        """Have another worker play a session whose first message its own has not answered."""
+        left = ClientSession(session.number, session.worker, session.on_end, math.inf, session.since)
+        left.worker.sessions[left.number] = left
+        left.running = True  # until it has answered after all, and closed the session
+        self.waiting += 1
+        left.worker.send(Frame(left.number, Kind.END))
+        self._last += 1
+        session.number, session.worker = self._last, worker
+        worker.sessions[session.number] = session
+        session.first = [frame._replace(session=session.number) for frame in session.first]
+        for frame in session.first:
+            worker.send(frame)
+
+    def _forget(self, session: ClientSession) -> None:
+        session.worker.sessions.pop(session.number, None)
+        if session.running:
+            session.running = False
+            self.waiting -= 1
+        if session.holds:
+            session.holds = False
+            self.episodes -= 1
+
+    # -- workers -------------------------------------------------------------------------------------------------
+
+    async def _add_worker(self) -> None:
+        worker = WorkerProcess(self._take, self._lose)
+        self.workers.append(worker)
+        try:
+            await worker.start(self._setup, inside=not self.limits.workers)
+        except BaseException:
+            self.workers.remove(worker)
+            worker.kill("it could not be started")
+            await worker.close()
+            raise
+        self.descriptions = worker.descriptions
+
+    async def _replace(self) -> None:
+        self._starting += 1
+        try:
+            await self._add_worker()
+        except Exception as e:  # noqa: BLE001  the next attempt comes soon
+            _log.error("a worker process cannot be started: %s", e)
+        finally:
+            self._starting -= 1
+
+    def _lose(self, worker: WorkerProcess) -> None:
+        """End the sessions of a worker that has ended."""
+        if worker not in self.workers or not worker.descriptions or self.stopping:
+            return
+        self.workers.remove(worker)
+        self.keep(asyncio.create_task(worker.close()))
+        sessions = list(worker.sessions.values())
+        _log.error("a worker process with %d sessions was replaced: %s", len(sessions), worker.reason)
+        for session in sessions:
+            self._forget(session)
+            if session in self.open:
+                why = f"the process of this episode is gone: {worker.reason}"
+                self._end(session, BackendDownError(why), "WORKER_LOST")
+
+    def _best_worker(self) -> WorkerProcess:
+        return min(
+            (worker for worker in self.workers if worker.ready),
+            key=lambda worker: (not self._responds(worker), len(worker.sessions)),
+        )
+
+    def _responds(self, worker: WorkerProcess) -> bool:
+        """Whether a worker is there and has no call that should have ended."""
+        now = self._loop.time()
+        silent = worker.asked is not None and now - worker.asked > _RESPONSIVE
+        limit = self.limits.step_timeout
+        return (
+            worker.ready
+            and not silent
+            and all(not session.running or now - session.since <= limit for session in worker.sessions.values())
+        )
+
+    def _watch(self) -> None:
+        """Enforce the limits, now and from now on."""
+        now, limits = self._loop.time(), self.limits
+        for session in list(self.open):
+            waited = now - session.since
+            if session.running and waited > session.limit:
+                error = f"no answer from the environment in {session.limit:g} seconds; the episode is lost"
+                self._end(session, BackendSlowError(error), "STEP_TIMEOUT")
+            elif not session.running and waited > session.idle_timeout:
+                error = f"no message in {session.idle_timeout:g} seconds; the episode is closed"
+                self._end(session, BackendSlowError(error), "IDLE_TIMEOUT")
+        for worker in [worker for worker in self.workers if worker.ready and worker.process is not None]:
+            running = [session for session in worker.sessions.values() if session.running]
+            if not self._responds(worker) and self._responds(best := self._best_worker()):
+                for session in running:
+                    if session.first and session in self.open:
+                        self._move(session, best)
+            if any(now - session.since > 2 * limits.step_timeout for session in running):
+                worker.kill(f"a step did not end in {2 * limits.step_timeout:g} seconds")
+            elif worker.asked is not None and now - worker.asked > limits.stall_timeout:
+                worker.kill(f"a step held its interpreter for {limits.stall_timeout:g} seconds")
+            elif worker.memory() > limits.worker_memory:
+                worker.kill(f"it took more than {limits.worker_memory / (1 << 20):.0f} MB of memory")
+            elif worker.asked is None and running:
+                worker.asked = now
+                worker.send(Frame(0, Kind.PING))
+        if limits.workers:
+            self._balance(now)
+        self._timer = self._loop.call_later(_TICK, self._watch)
+
+    def _balance(self, now: float) -> None:
+        """Start workers for those that are gone or do not respond; end one that is too many and has no session."""
+        responding = [worker for worker in self.workers if self._responds(worker)]
+        missing = self.limits.workers - len(responding) - self._starting
+        if missing > 0 and len(self.workers) < 2 * self.limits.workers and now >= self._next_start:
+            self._next_start = now + _PAUSE
+            self.keep(asyncio.create_task(self._replace()))
+        elif missing < 0:
+            idle = next((worker for worker in responding if not worker.sessions), None)
+            if idle is not None:
+                self.workers.remove(idle)
+                self.keep(asyncio.create_task(idle.close()))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return what went wrong in the workers, with a hint if they lack what this process has."""
+        local = [env.env_id for env in self.envs.values() if env.env_id in gym.registry]
+        if isinstance(error, ConfigError) and "unknown environment" in str(error) and local:
+            return ConfigError(
+                f"{error} Worker processes know what their modules register: write module:{local[0]}, or workers=0 to "
+                "play the environments in this process"
+            )
+        return error

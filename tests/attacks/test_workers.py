@@ -1,0 +1,307 @@
+"""Environments that hang, crash, eat memory and write nonsense, in the worker processes of `serve`.
+
+1. A worker that is stuck, over its budget or dead is replaced; its episodes end with an error that says why, and the
+   clients of other workers, health and signals notice nothing.
+2. However the server ends, no worker is left behind.
+3. What a worker's process sends is never more than text to the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.errors import BackendDownError, BackendError, BackendSlowError, ConfigError
+from agent_envs.text_env import TextEnv
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("websockets")
+if sys.platform != "linux":
+    pytest.skip("memory and processes are looked up in /proc", allow_module_level=True)
+from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
+
+TOOL = "AgentR1/GSM8KTool-v0"
+HOSTILE = "hostile_env:Test/Hostile-v0"
+SOURCE = '''
+import ctypes, os, signal, time
+import gymnasium
+from agent_envs.text_env import Outcome, TextEnv
+
+class Tasks:
+    name, split = "generated", "train"
+    def __len__(self): return 5
+    def __getitem__(self, index): return type("Task", (), {"task_id": str(index)})()
+
+class HostileEnv(TextEnv):
+    """Does what it is told."""
+    def open_tasks(self): return Tasks()
+    def begin(self, task): return "Begin.", []
+    def act(self, action):
+        kind, _, rest = action.partition(" ")
+        if kind == "pid":
+            return Outcome(str(os.getpid()))
+        if kind == "hold":
+            ctypes.PyDLL(None).sleep(int(rest))  # with the interpreter held
+        elif kind == "sleep":
+            time.sleep(float(rest))
+        elif kind == "spin":
+            while True: pass
+        elif kind == "eat":
+            self.state.append([b"x" * (1 << 20) for _ in range(int(rest))])
+            for part in self.state[-1]: bytearray(part)
+        elif kind == "crash":
+            ctypes.string_at(0)
+        elif kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "exit":
+            os._exit(0)
+        elif kind == "nonsense":
+            for number in range(3, 64):
+                try: os.write(number, b"\\x00\\xff" * 500)
+                except OSError: pass
+        elif kind == "say":
+            return Outcome("x" * int(rest))
+        return Outcome("done " + action)
+
+gymnasium.register("Test/Hostile-v0", entry_point=HostileEnv)
+'''
+
+
+@pytest.fixture(autouse=True)
+def hostile_env(tmp_path, monkeypatch):
+    """A module that workers can import."""
+    (tmp_path / "hostile_env.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def serving(*ids, **limits):
+    return EnvServer([ServedEnv(i) for i in ids or (HOSTILE,)], port=0, **limits)
+
+
+@contextlib.contextmanager
+def playing(server, count=1):
+    """Clients with an episode each; every second one is played by the same of two workers."""
+    envs = [RemoteEnv(server.url, timeout=60) for _ in range(count)]
+    for env in envs:
+        env.reset(seed=0)
+    yield envs
+    for env in envs:
+        env.close()
+
+
+def seconds_of_health(url):
+    begin = time.monotonic()
+    with urllib.request.urlopen(f"{url}/health", timeout=20) as reply:
+        assert json.loads(reply.read()) == {"status": "healthy"}
+    return time.monotonic() - begin
+
+
+def plays_on(server, env, running):
+    """Whether health and another client are answered at once, for as long as a call is running."""
+    slowest = 0.0
+    while not running.done():
+        begin = time.monotonic()
+        assert env.step("x")[0] == "done x"
+        slowest = max(slowest, time.monotonic() - begin, seconds_of_health(server.url))
+        time.sleep(0.02)
+    return slowest < 2.0  # on a machine with other work; the stuck step takes 60
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("action", "limits", "error", "words"),
+    [
+        ("hold 60", {"stall_timeout": 1.5}, BackendDownError, r"held its interpreter for 1\.5 seconds"),
+        ("eat 3000", {"worker_memory": 400}, BackendDownError, "more than 400 MB of memory"),
+        ("crash", {}, BackendDownError, "the process of this episode is gone: it ended by itself"),
+        ("kill", {}, BackendDownError, "the process of this episode is gone"),
+        ("exit", {}, BackendDownError, "the process of this episode is gone"),
+        ("nonsense", {}, BackendDownError, "the process of this episode is gone"),
+        ("sleep 60", {"step_timeout": 1.0}, BackendSlowError, "in 1 seconds; the episode is lost"),
+        ("spin", {"step_timeout": 1.0}, BackendSlowError, "in 1 seconds; the episode is lost"),
+    ],
+)
+def test_a_worker_that_misbehaves_is_replaced_and_nobody_else_notices(action, limits, error, words):
+    with serving(workers=2, **limits) as server, playing(server, 4) as envs, ThreadPoolExecutor(1) as pool:
+        pids = [env.step("pid")[0] for env in envs]
+        assert pids[0] == pids[2] != pids[1] == pids[3]
+        running = pool.submit(envs[0].step, action)
+        assert plays_on(server, envs[1], running)
+        with pytest.raises(error, match=words):
+            running.result()
+        assert until(lambda: not Path(f"/proc/{pids[0]}").exists()), "the worker is still there"
+        with pytest.raises(BackendDownError, match="the process of this episode is gone"):
+            envs[2].step("x")  # it had the same worker
+        assert [env.step("pid")[0] for env in (envs[1], envs[3])] == pids[1::2]
+        assert until(lambda: sum(worker.ready for worker in server.pool.workers) == 2)
+        for env in envs:
+            env.reset(seed=0)
+            assert env.step("x")[0] == "done x"
+        assert server.pool.episodes == 4
+    assert server.pool.episodes == 0 and server.pool.waiting == 0
+
+
+@pytest.mark.timeout(120)
+def test_while_the_only_worker_is_stuck_another_one_takes_new_clients():
+    with serving(workers=1, stall_timeout=60.0) as server, playing(server) as (stuck,):
+        threading.Thread(target=lambda: contextlib.suppress(BackendError).__enter__() or stuck.step("hold 8")).start()
+        begin = time.monotonic()
+        time.sleep(0.5)
+        while True:
+            late = RemoteEnv(server.url, timeout=2, connect_timeout=2)
+            try:
+                late.reset(seed=0)
+                break
+            except BackendError:  # it came to the stuck one, before that was known
+                late.close()
+        assert late.step("x")[0] == "done x" and time.monotonic() - begin < 8
+        late.close()
+        assert until(lambda: len(server.pool.workers) == 1), "one of the two is too many when both are free"
+
+
+@pytest.mark.timeout(120)
+def test_numpys_endless_loop_as_a_real_step(tmp_path):
+    """What an even increment does to `integers` is what the limit on held interpreters is for."""
+    (tmp_path / "loop_env.py").write_text(
+        SOURCE.replace("Test/Hostile-v0", "Test/Loop-v0").replace(
+            "ctypes.PyDLL(None).sleep(int(rest))",
+            "import numpy as np; bits = np.random.PCG64(0); "
+            "bits.state = {**bits.state, 'state': {'state': 0, 'inc': 0}}; np.random.Generator(bits).integers(3)",
+        ),
+        encoding="utf-8",
+    )
+    with serving("loop_env:Test/Loop-v0", workers=2, stall_timeout=1.0) as server, playing(server, 2) as envs:
+        with pytest.raises(BackendDownError, match="held its interpreter for 1 seconds"):
+            envs[0].step("hold 1")
+        assert envs[1].step("x")[0] == "done x"
+
+
+def test_slow_steps_of_one_worker_run_side_by_side():
+    with serving(workers=1) as server, playing(server, 10) as envs, ThreadPoolExecutor(10) as pool:
+        for _ in range(2):  # at first nobody knows that they are slow
+            begin = time.monotonic()
+            list(pool.map(lambda env: env.step("sleep 1"), envs[1:]))
+            assert time.monotonic() - begin < 5
+            assert envs[0].step("x")[0] == "done x"
+
+
+def test_an_episode_has_a_budget_of_bytes():
+    with serving(workers=1, episode_bytes=10_000) as server, playing(server, 2) as (env, other):
+        for _ in range(3):
+            env.step("x" * 1000)
+        with pytest.raises(BackendError, match="messages of this episode have more than 10000 bytes"):
+            env.step("x" * 9000)
+        assert other.step("x")[0] == "done x"
+        env.reset(seed=0)
+        assert env.step("say 9000")[0] == "x" * 9000
+        with pytest.raises(BackendError, match="more than 10000 bytes"):
+            env.step("x" * 100)
+        for _ in range(5):  # the budget is an episode's
+            env.reset(seed=0)
+            env.step("x" * 3000)
+
+
+def test_snapshots_are_valid_for_all_workers_of_a_server_and_no_other():
+    with serving(TOOL, workers=2) as server, playing(server, 2) as (one, two), serving(TOOL, workers=1) as stranger:
+        one.reset(seed=3)
+        point = one.snapshot()
+        expected = one.step("x")
+        two.restore(point)  # played by the other worker
+        assert two.step("x") == expected
+        with playing(stranger) as (other,), pytest.raises(ConfigError, match="not a snapshot of this environment"):
+            other.restore(point)
+
+
+class Local(TextEnv):
+    """Known to this process alone."""
+
+
+def test_what_workers_cannot_know_is_said_at_the_start():
+    gym.register("Test/Local-v0", entry_point=Local)
+    try:
+        with pytest.raises(ConfigError, match="module:Test/Local-v0, or workers=0"):
+            serving("Test/Local-v0", workers=1).start()
+    finally:
+        del gym.registry["Test/Local-v0"]
+    with pytest.raises(ConfigError, match="cannot be sent to worker processes.*workers=0"):
+        EnvServer([ServedEnv(TOOL, {"tools": lambda: 0})], port=0, workers=1).start()
+    with pytest.raises(ConfigError, match="workers"):
+        serving(workers=-1)
+
+
+def started(folder, *options):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_envs.cli", "serve", "--env", HOSTILE, "--port", "0", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])},
+    )  # fmt: skip
+    line = process.stdout.readline()
+    assert line.startswith("serving "), line + process.stderr.read()
+    return process, line.split()[-1]
+
+
+def children(pid):
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("busy", ["", "hold 60", "spin"])
+def test_a_killed_server_leaves_no_worker(tmp_path, busy):
+    process, url = started(tmp_path, "--workers", "2")
+    workers = children(process.pid)
+    assert len(workers) == 2
+    env = RemoteEnv(url, timeout=60)
+    env.reset(seed=0)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(env.step, busy) if busy else None
+        time.sleep(0.5)
+        process.kill()
+        process.communicate()
+        assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5), "workers are left"
+        if running is not None:
+            with pytest.raises(BackendDownError):
+                running.result()
+    env.close()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_answered_while_a_step_holds_its_interpreter(tmp_path, signum):
+    process, url = started(tmp_path, "--workers", "1", "--grace", "0.5")
+    workers = children(process.pid)
+    env = RemoteEnv(url, timeout=60)
+    env.reset(seed=0)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(env.step, "hold 60")
+        time.sleep(0.5)
+        begin = time.monotonic()
+        process.send_signal(signum)
+        with pytest.raises(BackendDownError, match="shutting down|ended"):
+            running.result()
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and out.strip() == "stopped" and time.monotonic() - begin < 20
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    env.close()
