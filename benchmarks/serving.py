@@ -2,8 +2,9 @@
 
 Both servers run on one core (`agentr1 serve` with one worker process), the clients in this process on another. The
 clients are the same for both: plain sockets that write and read WebSocket frames, so that they cost little, each
-sending its next message as soon as the last one is answered. An episode is a reset and nine steps that call a calculator. Time from message to
-answer is that of steps; the rate counts steps, with the time of the resets in it. The two take turns, several times.
+sending its next message as soon as the last one is answered. An episode is a reset and nine steps that call a
+calculator. Time from message to answer is that of steps; the rate counts steps, with the time of the resets in it. The
+two take turns, several times.
 
     python benchmarks/serving.py [--seconds 3] [--repeats 5] [--env AgentR1/GSM8KTool-v0]
     python benchmarks/serving.py --workers 1 2 4     # steps that compute for 2 ms, with so many workers on all cores

@@ -19,8 +19,7 @@ from agent_envs.errors import (
     BackendSlowError,
     ConfigError,
 )
-from agent_envs.serving.frames import BEGAN, CLOSE, FAILED, HOLDS, Frame, Kind
-from agent_envs.serving.protocol import encode
+from agent_envs.serving.protocol import BEGAN, CLOSE, FAILED, HOLDS, Frame, Kind, encode
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.worker import Setup
 from agent_envs.serving.worker_process import WorkerProcess

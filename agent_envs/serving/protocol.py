@@ -1,4 +1,5 @@
-"""The messages between server and client: JSON that carries every string, and errors that keep their type.
+"""The messages between server and client: JSON that carries every string, and errors that keep their type. Also the
+frames in which server and workers pass them on.
 
 The format is OpenEnv's (openenv-core 0.3, `WSResetMessage` and its relatives): a message is
 `{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`; this package adds the
@@ -8,8 +9,10 @@ exception's name as `"error"`.
 from __future__ import annotations
 
 import json
+import struct
 import traceback
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -20,8 +23,8 @@ from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, Missing
 from agent_envs.text import plain
 
 __all__ = [
-    "MAX_ADDRESS", "MAX_MESSAGE", "PROTOCOL", "decode", "encode", "error_data", "error_from", "generator_from",
-    "generator_state", "traceback_text",
+    "BEGAN", "CLOSE", "FAILED", "HOLDS", "MAX_ADDRESS", "MAX_MESSAGE", "PROTOCOL", "Frame", "FrameReader", "Kind",
+    "decode", "encode", "error_data", "error_from", "generator_from", "generator_state", "traceback_text",
 ]  # fmt: skip
 
 PROTOCOL = 1
@@ -35,6 +38,11 @@ MAX_ADDRESS = 1 << 16
 
 _LONGEST = 4000  # characters of an error message
 _LARGEST = 2**128 - 1  # the two numbers of a PCG64 generator have 128 bits
+_HEAD = struct.Struct("!IIBB")  # of a frame: bytes of the text, session, kind, flags
+_LONGEST_FRAME = 1 << 28  # bytes of a text: more than any message or answer
+
+# What the answer to a message says beside its text.
+FAILED, CLOSE, HOLDS, BEGAN = 1, 2, 4, 8
 
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
@@ -148,3 +156,73 @@ def generator_from(state: Any) -> np.random.Generator:
     except (KeyError, TypeError, ConfigError) as e:
         raise ConfigError(f"expected the state of a PCG64 generator, got {state!r:.200} ({first_line(e)})") from e
     return np.random.Generator(bits)
+
+
+class Kind(IntEnum):
+    """Kinds of frames, which a server and its worker processes exchange.
+
+    A frame has a session's number (0 for the worker itself), a kind and a text, as a client wrote it or reads it. The
+    server reads nothing else from a worker, least of all a pickle: a worker has handled what clients sent.
+    """
+
+    OPEN = 1
+    """To a worker: a session of an environment begins."""
+    MESSAGE = 2
+    """To a worker: a client's message; with the flag `HOLDS`, it may make an environment if it has none."""
+    END = 3
+    """To a worker: a session ends."""
+    PING = 4
+    """To a worker: say that you are there."""
+    READY = 5
+    """From a worker: its environments can be played; their descriptions."""
+    BROKEN = 6
+    """From a worker: its environments cannot be made; the data of an error."""
+    ANSWER = 7
+    """From a worker: the answer to a message, with flags."""
+    ENDED = 8
+    """From a worker: the session's environment is closed."""
+    PONG = 9
+    """From a worker: it is there."""
+
+
+class Frame(NamedTuple):
+    """One frame."""
+
+    session: int
+    kind: int
+    flags: int = 0
+    text: bytes = b""
+
+    def packed(self) -> bytes:
+        """Return the frame's bytes."""
+        return _HEAD.pack(len(self.text), self.session, self.kind, self.flags) + self.text
+
+
+class FrameReader:
+    """Puts frames together from the pieces in which they come.
+
+    >>> reader = FrameReader()
+    >>> data = Frame(3, Kind.MESSAGE, 0, b"hello").packed()
+    >>> reader.feed(data[:9]), reader.feed(data[9:] + data[:1])
+    ([], [Frame(session=3, kind=2, flags=0, text=b'hello')])
+    """
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that are complete with this piece."""
+        buffer = self._data
+        buffer += data
+        frames, at, end = [], 0, len(buffer)
+        while end - at >= _HEAD.size:
+            length, session, kind, flags = _HEAD.unpack_from(buffer, at)
+            if length > _LONGEST_FRAME:
+                raise ValueError(f"a frame of {length} bytes")
+            begin = at + _HEAD.size
+            if end - begin < length:
+                break
+            at = begin + length
+            frames.append(Frame(session, kind, flags, bytes(buffer[begin:at])))
+        del buffer[:at]
+        return frames

@@ -13,10 +13,9 @@ from typing import Any
 from agent_envs._version import __version__
 from agent_envs.checks import number
 from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, MissingExtraError
-from agent_envs.serving.frames import CLOSE, FAILED
 from agent_envs.serving.listener import Listener, read_body
 from agent_envs.serving.pool import ClientSession, Pool
-from agent_envs.serving.protocol import PROTOCOL, decode, encode, error_data, traceback_text
+from agent_envs.serving.protocol import CLOSE, FAILED, PROTOCOL, decode, encode, error_data, traceback_text
 from agent_envs.serving.served_env import environment_metadata, schemas
 
 try:

@@ -18,8 +18,20 @@ from dataclasses import dataclass
 
 from agent_envs.errors import BackendError
 from agent_envs.files import allow_open_files
-from agent_envs.serving.frames import BEGAN, CLOSE, FAILED, HOLDS, Frame, FrameReader, Kind
-from agent_envs.serving.protocol import MAX_MESSAGE, decode, encode, error_data, traceback_text
+from agent_envs.serving.protocol import (
+    BEGAN,
+    CLOSE,
+    FAILED,
+    HOLDS,
+    MAX_MESSAGE,
+    Frame,
+    FrameReader,
+    Kind,
+    decode,
+    encode,
+    error_data,
+    traceback_text,
+)
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.session import Answer, Session
 from agent_envs.serving.state import WorkerState

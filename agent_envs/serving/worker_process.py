@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.serving.frames import Frame, FrameReader, Kind
-from agent_envs.serving.protocol import decode, error_from
+from agent_envs.serving.protocol import Frame, FrameReader, Kind, decode, error_from
 from agent_envs.serving.worker import Setup, Worker
 
 __all__ = ["WorkerProcess", "machine_memory"]
