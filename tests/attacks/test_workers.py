@@ -102,7 +102,7 @@ def serving(*ids, **limits):
 @contextlib.contextmanager
 def playing(server, count=1):
     """Clients with an episode each; every second one is played by the same of two workers."""
-    envs = [RemoteEnv(server.url, timeout=60) for _ in range(count)]
+    envs = [RemoteEnv(server.url, timeout=60, connect_timeout=60) for _ in range(count)]
     for env in envs:
         env.reset(seed=0)
     yield envs
