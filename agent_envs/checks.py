@@ -28,8 +28,8 @@ from typing import Any, ClassVar, TypeVar
 from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
-    "CheckedArguments", "argument_names", "boolean", "choice", "integer", "json_object", "load_function",
-    "naming_arguments", "number", "option_mapping", "path_suffix", "shown", "string",
+    "CheckedArguments", "argument_defaults", "argument_names", "boolean", "choice", "integer", "json_object",
+    "load_function", "naming_arguments", "number", "option_mapping", "path_suffix", "shown", "string",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -151,24 +151,31 @@ def json_object(name: str, text: str | None) -> dict[str, Any]:
 def argument_names(taker: Callable[..., Any]) -> list[str]:
     """Return the names of the keyword arguments that a class or a function takes, without the environment to wrap.
 
-    `**kwargs` of a constructor are those of its base class, less what the class settles itself (its attribute
-    `settled_arguments`).
-
     >>> argument_names(load_function)
     ['name', 'what']
+    """
+    return sorted(argument_defaults(taker))
+
+
+def argument_defaults(taker: Callable[..., Any]) -> dict[str, Any]:
+    """Return these arguments with their defaults; `inspect.Parameter.empty` stands for none.
+
+    `**kwargs` of a constructor are those of its base class, less what the class settles itself (its attribute
+    `settled_arguments`).
     """
     settled: set[str] = {"self", "env"}
     constructors = [taker]
     if isinstance(taker, type):
         constructors = [vars(base)["__init__"] for base in taker.__mro__ if "__init__" in vars(base)]
         settled.update(name for base in taker.__mro__ for name in vars(base).get("settled_arguments", ()))
-    names: set[str] = set()
+    defaults: dict[str, Any] = {}
     for function in constructors:
         parameters = inspect.signature(function).parameters.values()
-        names.update(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        taken = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        defaults = {p.name: p.default for p in taken} | defaults
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
-    return sorted(names - settled)
+    return {name: default for name, default in defaults.items() if name not in settled}
 
 
 @contextmanager
@@ -197,6 +204,9 @@ class CheckedArguments:
 
     settled_arguments: ClassVar[tuple[str, ...]] = ()
     """Arguments of its base classes that a subclass sets itself and does not take."""
+
+    harmless_arguments: ClassVar[tuple[str, ...]] = ("render_mode",)
+    """Arguments that change neither tasks nor scores, and so are no part of a panel; its base classes' are kept."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -53,6 +53,9 @@ class IndexedTasks(Generic[T]):
         cache: How many of the latest tasks are kept, for tasks that are costly to make.
     """
 
+    documents = 0
+    """How many documents, products or papers the tasks search; 0 if none, or if the arguments say it."""
+
     def __init__(self, name: str, split: str, *, cache: int = 0) -> None:
         self.name = name
         self.split = split
@@ -64,6 +67,14 @@ class IndexedTasks(Generic[T]):
     def get(self, index: int) -> T:
         """Return the task at an index that is known to be within the split."""
         raise NotImplementedError
+
+    def content(self, index: int) -> Any:
+        """Return all that makes up a task, answers included: what `agentr1 eval` takes the digest of its panel over.
+
+        By default that is the task itself. If a task only says where its content is, override this; None is content
+        that is not known.
+        """
+        return self[index]
 
     def __getitem__(self, index: int) -> T:
         if not 0 <= index < len(self):

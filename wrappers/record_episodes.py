@@ -73,6 +73,7 @@ class RecordEpisodes(PlacedWrapper):
     """
 
     place = Place.ANYWHERE
+    harmless_arguments = ("path", "tokens")
 
     def __init__(
         self, env: gym.Env[Any, Any], path: str | os.PathLike[str] = "episodes.jsonl", tokens: bool = True

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agent_envs.checks import shown
 from agent_envs.cli.arguments import (
+    EnvChoice,
     add_env_arguments,
     add_policy_arguments,
     chosen_env,
@@ -17,6 +18,8 @@ from agent_envs.cli.arguments import (
 )
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices, read_prices
+from agent_envs.rollout.panel import Panel, read_panel
+from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,6 +31,7 @@ _EPILOG = """examples:
   agentr1 eval --checkpoint runs/mine                       # in the environment that it was trained in
   agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, pass@4, pass@8
   agentr1 eval ... --out runs/qwen                          # run it again to resume; with a larger --n to play more
+  agentr1 eval --panel runs/qwen --policy expert --out runs/expert     # the same tasks: agentr1 compare takes both
   agentr1 view runs/qwen                                    # show the episodes as a page
 
 Intervals are Wilson's for success and pass@k, Student's t over tasks for means; docs/evaluation.md has the formulas."""
@@ -43,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     tasks("--all", action="store_true", help="play every task of the split")
     tasks("--indices", metavar="LIST", help="tasks to play, such as 0-99,150")
+    tasks("--panel", metavar="FILE", help="play the tasks of another evaluation: its --out, or the panel.json in it")
     tasks("--samples", type=int, default=1, metavar="K", help="episodes per task, for pass@k (default: 1)")
     tasks("--seed", type=int, default=0, help="seed of the drawn tasks and of policies that draw (default: 0)")
     add_policy_arguments(parser)
@@ -77,10 +82,12 @@ def run(arguments: argparse.Namespace) -> str:
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.text_env import TextEnv
 
-    if sum((arguments.n is not None, arguments.all, arguments.indices is not None)) > 1:
-        raise ConfigError("give only one of --n, --all and --indices")
+    chosen = (arguments.n is not None, arguments.all, arguments.indices is not None, arguments.panel is not None)
+    if sum(chosen) > 1:
+        raise ConfigError("give only one of --n, --all, --indices and --panel")
     indices = None if arguments.indices is None else _indices(arguments.indices)
-    choice = chosen_env(arguments)
+    panel = None if arguments.panel is None else read_panel(arguments.panel)
+    choice = _chosen_env(arguments, panel)
     env = choice.make()
     if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
         one_file = Path(choice.env_kwargs.get("data", "")).is_file()
@@ -99,6 +106,7 @@ def run(arguments: argparse.Namespace) -> str:
         None if arguments.all else 100 if arguments.n is None else arguments.n,
         samples=arguments.samples,
         indices=indices,
+        panel=panel,
         seed=arguments.seed,
         env_kwargs=choice.env_kwargs,
         wrappers=choice.wrappers,
@@ -131,6 +139,17 @@ def run(arguments: argparse.Namespace) -> str:
     if evaluation.folder is not None:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
     return "\n".join(lines)
+
+
+def _chosen_env(arguments: argparse.Namespace, panel: Panel | None) -> EnvChoice:
+    """Return the environment of the arguments, which need not repeat what the panel says."""
+    if panel is None:
+        return chosen_env(arguments)
+    if arguments.run is not None:
+        raise ConfigError("give either --run or --panel: a panel has an environment of its own")
+    recorded = recorded_env(panel.to_dict(), arguments.panel, env_id=arguments.env or "", trust=bool(arguments.trust))
+    given = chosen_env(argparse.Namespace(**{**vars(arguments), "env": recorded.env_id, "bare": True}))
+    return EnvChoice(given.env_id, {**recorded.env_kwargs, **given.env_kwargs}, given.wrappers or recorded.wrappers)
 
 
 def _indices(text: str) -> list[int]:

@@ -85,6 +85,15 @@ COMMANDS: dict[str, _Command] = {
         "evaluate a policy on an environment",
         "Play tasks of an environment with any policy; print success, reward and pass@k with confidence intervals.",
     ),
+    "compare": _Command(
+        "compare evaluations on the same tasks",
+        "Compare evaluations that played the same panel of tasks: paired differences with confidence intervals.",
+    ),
+    "verify": _Command(
+        "check this installation against committed scores",
+        "Play scripted policies on a small panel of every environment and compare tasks and scores with those that "
+        "are committed with the package.",
+    ),
     "generate": _Command(
         "write generated tasks as files in a released format",
         "Write generated tasks in a released file format. Run the same command again to resume.",

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +22,7 @@ from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
 from agent_envs.rollout.many import FIRST_EPISODES, play_tasks
 from agent_envs.rollout.one import check_timeouts
+from agent_envs.rollout.panel import PANEL_FILE, Panel, named, panel_of, read_panel
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
@@ -36,6 +36,7 @@ def evaluate(
     *,
     samples: int = 1,
     indices: Sequence[int] | None = None,
+    panel: Panel | None = None,
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[WrapperSpec] = (),
@@ -59,6 +60,7 @@ def evaluate(
         n: Tasks drawn from the split without repeats; a larger number adds tasks to the same ones. None for all.
         samples: Episodes per task, for pass@k.
         indices: The tasks, instead of drawn ones.
+        panel: The tasks, instead of drawn ones: those of another evaluation, which must be the same on this machine.
         seed: Seed of the drawing of tasks; sample i resets its environment with seed + i.
         out: Folder for `episodes.jsonl`, `run.json` and `summary.json`. The same call resumes a stopped evaluation, and
             so does one with more tasks or samples. Without a folder the episodes are in the result.
@@ -74,7 +76,8 @@ def evaluate(
         The evaluation of all requested episodes that were played, now or earlier.
 
     Raises:
-        ConfigError: An argument is wrong, `policy` is none, or the folder holds an evaluation with other settings.
+        ConfigError: An argument is wrong, `policy` is none, the tasks are not those of `panel`, or the folder holds an
+            evaluation with other settings.
         TaskIndexError: An index lies outside the split.
         BackendError: It gave up because of errors; the folder has the episodes that were played.
     """
@@ -87,6 +90,8 @@ def evaluate(
         if number is not None:
             checks.integer(name, number, minimum=1)
     checks.integer("seed", seed, minimum=0)
+    if panel is not None and indices is not None:
+        raise ConfigError("give either indices or panel")
     check_timeouts(step_timeout, episode_timeout)
     given = policy if isinstance(policy, Sequence) and not isinstance(policy, str) else [policy] * samples
     policies = [check_policy(each) for each in given]
@@ -95,18 +100,21 @@ def evaluate(
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     first_env = make_env()
     try:
-        chosen = _chosen_tasks(first_env, n, indices, seed)
+        chosen = _chosen_tasks(first_env, n, indices if panel is None else list(panel.tasks), seed)
+        played = panel_of(first_env, chosen, env_id, env_kwargs or {}, wrappers)
+        if panel is not None and (found := panel.differences(played, "in the panel", "here")):
+            raise ConfigError(f"this is not panel {panel.name}: {'; '.join(found)}")
     except BaseException:
         close_env(first_env)
         raise
     wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
     all_settings = {
-        "env": _name(env_id),
+        "env": named(env_id),
         "env_kwargs": {**(env_id.kwargs if isinstance(env_id, EnvSpec) else {}), **(env_kwargs or {})},
-        "wrappers": [_name(wrapper) for wrapper in wrappers],
+        "wrappers": [named(wrapper) for wrapper in wrappers],
         "seed": seed,
         **(settings or {}),
-        "versions": versions(_name(env_id)),
+        "versions": versions(named(env_id)),
     }
     spare = [first_env]
     with ExitStack() as stack:
@@ -115,6 +123,7 @@ def evaluate(
         scores: dict[str, EpisodeScore] = {}
         kept: dict[str, Episode] = {}
         if log is not None:
+            _keep_panel(log, played)
             if retry_errors:
                 log.drop(lambda episode: episode.stop_reason.broken and episode.episode_id in wanted)
             for episode, row in log.read():
@@ -159,6 +168,7 @@ def evaluate(
         evaluation = Evaluation(
             settings=all_settings,
             asked=len(wanted),
+            panel=played,
             scores=[scores[name] for name in wanted if name in scores],
             samples=samples,
             prices=prices,
@@ -195,14 +205,15 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
     return order[: count if n is None else n].tolist()
 
 
-def _name(named: Any) -> str:
-    """Return the text that names an environment or a wrapper; a function's is the same in every process."""
-    if isinstance(named, EnvSpec):
-        return named.id
-    if isinstance(named, str):
-        return named
-    kind = named if isinstance(named, (type, FunctionType)) else type(named)
-    return f"{kind.__module__}:{kind.__qualname__}"
+def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
+    """Write the panel into the folder, unless what was played there is something else by now."""
+    if (log.folder / PANEL_FILE).exists():
+        kept = read_panel(log.folder)
+        if found := kept.differences(panel, "in the folder", "now", common=True):
+            raise ConfigError(f"{log.folder} holds episodes of other tasks: {'; '.join(found)}; choose another folder")
+        if kept == panel:
+            return
+    log.save(PANEL_FILE, panel.to_dict())
 
 
 def _close_all(envs: list[gym.Env[Any, str]]) -> None:

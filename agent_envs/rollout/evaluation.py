@@ -13,6 +13,7 @@ from typing import Any
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.rollout.panel import Panel
 from agent_envs.text import plain
 
 __all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
@@ -124,6 +125,8 @@ class Evaluation:
     """What was evaluated."""
     asked: int
     """Number of episodes requested."""
+    panel: Panel
+    """The tasks."""
     scores: Sequence[EpisodeScore] = field(repr=False)
     """The episodes that were played, by index and sample."""
     samples: int = 1
@@ -181,6 +184,7 @@ class Evaluation:
         families = sorted({score.family for score in counted} - {""})
         return {
             "settings": dict(self.settings),
+            "panel": self.panel.digest,
             "asked": self.asked,
             "episodes": len(scores),
             "tasks": len({score.index for score in scores}),
@@ -235,6 +239,7 @@ class Evaluation:
             solved = sum(score.success for score in self.counted)
             each = f", {self.cost / solved:.4f} per solved episode" if solved else ""
             lines.append(f"cost          {self.cost:.4f}{each}")
+        lines.append(f"panel         {self.panel.name}")
         lines.append(
             f"time          {self.wall_seconds:.1f} s here, {data['seconds_per_episode'] or 0.0:.2f} s per episode"
         )

@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -22,6 +21,7 @@ from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
 from agent_envs.serving.protocol import generator_from, generator_state
 from agent_envs.spaces import MessagesSpace, UnicodeText, kept_action
+from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["RemoteEnv"]
@@ -32,16 +32,18 @@ _LONGEST_PAUSE = 1.0  # seconds between two attempts
 _LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
 
 
-@dataclass(frozen=True)
-class _RemoteTasks:
+class _RemoteTasks(IndexedTasks[Any]):
     """The number of tasks of a split on a server; the tasks themselves stay there."""
 
-    name: str
-    split: str
-    number: int
+    def __init__(self, name: str, split: str, number: int) -> None:
+        super().__init__(name, split)
+        self._number = number
 
     def __len__(self) -> int:
-        return self.number
+        return self._number
+
+    def content(self, index: int) -> None:
+        """Return None: it is not known here."""
 
     def __getitem__(self, index: Any) -> Any:
         raise ConfigError("tasks of a remote environment stay on its server; reset(options={'index': i}) plays one")
@@ -82,6 +84,8 @@ class RemoteEnv(TextEnv):
         BackendDownError: Nothing answers.
         MissingExtraError: The package websockets is not installed.
     """
+
+    harmless_arguments = ("url", "token", "timeout", "connect_timeout", "busy_timeout")
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ TRAJECTORY_FILE = "traj_data.json"
 SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
 """The released splits."""
 
+_PLAYED = ("pddl_domain", "grammar", "pddl_problem")  # what both engines read of a game file
 _TAIL = 4096  # bytes at the end of a game file that are searched for the flag before all of it is read
 _FLAG = re.compile(r'(?<!\\)"solvable":\s*(true|false)')
 _MAX_BYTES = 64 << 20
@@ -79,6 +80,13 @@ class Games(IndexedTasks[Game]):
 
     def get(self, index: int) -> Game:
         return self.games[index]
+
+    def content(self, index: int) -> dict[str, Any]:
+        """Return what a game's files hold, and not where they are."""
+        game = self[index]
+        trajectory = _read_json(str(Path(game.file).with_name(TRAJECTORY_FILE)))
+        played = {name: text for name, text in load_game(game.file).items() if name in _PLAYED}
+        return {"task_id": game.task_id, "family": game.family, **played, "params": trajectory.get("pddl_params")}
 
     def find(self, path: str) -> int:
         """Return the index of a game by its path as in `info["game"]`, with or without the file's name.
@@ -183,7 +191,7 @@ def _is_solvable(file: str) -> bool:
 def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a game file. Raises DataError as `load_problem` does."""
     data = _read_json(os.fspath(file))
-    for key in ("pddl_domain", "grammar", "pddl_problem"):
+    for key in _PLAYED:
         text_field(data, key, os.fspath(file))
     return data
 

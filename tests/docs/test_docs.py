@@ -209,7 +209,7 @@ def test_evaluations_print_what_the_pages_show(root, page, tmp_path, monkeypatch
 
     text = (root / page).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```console\n\$ agentr1 (eval .*)\n((?:.*\n)*?)^```", text, flags=re.MULTILINE)
+    blocks = re.findall(r"^```console\n\$ agentr1 ((?:eval|compare) .*)\n((?:.*\n)*?)^```", text, flags=re.MULTILINE)
     assert blocks
     for command, shown in blocks:
         assert main(shlex.split(command)) == 0

@@ -273,7 +273,7 @@ def test_what_is_secret_is_not_written_down(tmp_path: Path, serve: Any, capsys: 
         command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", server.url, "--n", "1", "--quiet"]
         assert main([*command, "--request", json.dumps(request), "--out", str(tmp_path / "run")]) == 0
     files = [path.read_text() for path in (tmp_path / "run").iterdir()]
-    assert len(files) == 4 and not any("hush" in text for text in [*files, capsys.readouterr().out])
+    assert len(files) == 5 and not any("hush" in text for text in [*files, capsys.readouterr().out])
     assert json.loads((tmp_path / "run" / "run.json").read_text())["request"] == {
         "top_p": 0.5, "extra_headers": ["X-Key"], "extra_query": ["sig"],
     }  # fmt: skip
@@ -442,7 +442,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "pass@2" in capsys.readouterr().out
     for argv, message in (
         (["--n", "0"], "n must be an integer of at least 1"),
-        (["--n", "3", "--all"], "give only one of --n, --all and --indices"),
+        (["--n", "3", "--all"], "give only one of --n, --all, --indices and --panel"),
         (["--indices", "3-x"], "--indices must be numbers and ranges"),
         (["--split", "tset"], "tset"),
         (["--price-in", "1", "--prices", "p.json"], "give either --prices or --price-in"),

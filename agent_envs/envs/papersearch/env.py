@@ -10,6 +10,7 @@ PaperScout. Titles are compared as in PaSa's evaluation.
 from __future__ import annotations
 
 import os
+from collections.abc import Sized
 from dataclasses import replace
 from typing import Any
 
@@ -207,7 +208,9 @@ class PaperSearchEnv(ToolEnv):
         tools = [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
         self.registry = ToolRegistry(tools)
         if self.data != "generated":
-            return query_rows(self.data, self.split)
+            queries = query_rows(self.data, self.split)
+            queries.documents = len(backend) if isinstance(backend, Sized) else 0
+            return queries
         return generated_queries(self.split, self.papers, self.hidden)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ hotpotqa recipe (`tool`), ReAct's hotpotqa notebook (`react`) and Search-R1 (`se
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
 from agent_envs.rewards.short_answers import f1, squad_f1
-from agent_envs.tasks import TaskSource
+from agent_envs.tasks import IndexedTasks, TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
@@ -113,11 +113,14 @@ class QAEnv(ToolEnv):
         super().__init__(tools=ToolRegistry(), split=split, data=data, **own, **kwargs)
 
     def open_tasks(self) -> TaskSource:
+        tasks: IndexedTasks[QATask]
         if self.data == "generated":
-            tasks: TaskSource = generated_qa(self.dataset, self.split, self.hops, self.articles)
+            tasks = generated_qa(self.dataset, self.split, self.hops, self.articles)
+            retriever = self._open_retriever()
         else:
             tasks = qa_rows(self.dataset, self.data, self.split)
-        retriever = self._open_retriever()
+            retriever = self._open_retriever()
+            tasks.documents = len(retriever) if isinstance(retriever, Sized) else 0
         if self.style == "react":
             page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
             self.registry = ToolRegistry([page, LookupTool(self, self.passage_chars)])

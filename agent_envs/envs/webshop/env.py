@@ -123,6 +123,7 @@ class WebShopEnv(TextEnv):
 
     reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
     prompt_templates = {"webshop": webshop_prompt}  # noqa: RUF012
+    harmless_arguments = ("page",)
 
     def __init__(
         self,
@@ -181,6 +182,7 @@ class WebShopEnv(TextEnv):
             return purchase_reward(product, tasks.goals[int(visit.name)], price, visit.options, nouns)
 
         tasks = WebShopTasks(self.data, self.split, goals_of(catalog, self.human_goals, self.goals, self.data))
+        tasks.documents = len(catalog)
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
         return tasks
 

@@ -1,0 +1,80 @@
+"""`agentr1 compare`: how evaluations differ on the tasks that they share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from agent_envs.errors import ConfigError
+from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
+from agent_envs.rollout.panel import PANEL_FILE
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+A RUN is the --out of an agentr1 eval, a folder of several, or several joined by commas: runs that differ in their seed
+alone (of the policy's training, say) and together are one side. Each side is compared with the first one. All must have
+played the same panel of tasks; --panel of the command eval plays that of another run.
+
+examples:
+  agentr1 compare runs/base runs/trained
+  agentr1 compare runs/base runs/grpo runs/ppo                    # each holds an evaluation per training seed
+  agentr1 compare runs/base runs/seed0,runs/seed1,runs/seed2 --json
+
+Intervals are 95 %, by a bootstrap over tasks and runs; docs/evaluation.md says how."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="evaluations: the first, and one or more to compare with it")
+    add("--common", action="store_true", help="compare panels with other tasks too, on the tasks that both have")
+    add("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    if len(arguments.runs) < 2:
+        raise ConfigError("give at least two runs: the first, and one or more to compare with it")
+    first, *others = (_side(text) for text in arguments.runs)
+    comparisons = [compare_runs(first, other, common=arguments.common) for other in others]
+    panel = first[0].panel
+    if arguments.json:
+        data = {"panel": panel.digest, "comparisons": [comparison.to_dict() for comparison in comparisons]}
+        return json.dumps(data)
+    split = panel.content["arguments"].get("split")
+    where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
+    tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(arguments.runs), comparisons, strict=True)]
+    return "\n\n".join([where, *tables])
+
+
+def _pairs(names: list[str]) -> list[tuple[str, str]]:
+    return [(names[0], name) for name in names[1:]]
+
+
+def _side(text: str) -> list[EvaluatedRun]:
+    """Return the evaluations that an argument names."""
+    folders: list[Path] = []
+    for path in map(Path, text.split(",")):
+        inside = [] if (path / PANEL_FILE).exists() else sorted(path.glob(f"*/{PANEL_FILE}"))
+        folders += [file.parent for file in inside] or [path]
+    if len(set(folders)) < len(folders):
+        raise ConfigError(f"{text} names a run twice")
+    return [read_evaluated(folder) for folder in folders]
+
+
+def _table(first: str, second: str, comparison: PairedComparison) -> str:
+    lines = [f"{second} against {first}: {comparison.tasks} tasks"]
+    sizes = [len(side) for side in (comparison.first, comparison.second)]
+    if max(sizes) > 1:
+        lines[0] += f", {sizes[1]} runs against {sizes[0]}"
+    if comparison.left_out:
+        lines[0] += f"; {comparison.left_out} more were not played by all runs or ended with an error"
+    lines += ["", f"{'':7}  {'first':>8}  {'second':>8}  {'difference':>10}   95 % interval"]
+    for name, row in comparison.measures.items():
+        change = row.difference
+        lines.append(
+            f"{name:7}  {row.first:>8.3f}  {row.second:>8.3f}  {change.value:>+10.3f}   [{change.low:+.3f}, "
+            f"{change.high:+.3f}]"
+        )
+    return "\n".join(lines)

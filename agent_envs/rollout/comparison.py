@@ -1,0 +1,194 @@
+"""Compares evaluations on the tasks that they share: paired differences with bootstrap intervals.
+
+The interval of a difference is the percentile interval of a cluster bootstrap over two crossed levels (Davison and
+Hinkley 1997, section 3.8; Owen 2007, The pigeonhole bootstrap): tasks are resampled, the same ones for both sides, and
+so are the runs of a side, the same ones for all tasks. A task's samples go with it: its mean already varies with them,
+and to resample them as well would count their noise twice. Weights are stretched by sqrt(n / (n - 1)), which makes the
+variance of a mean unbiased for few tasks or runs. If success changes by the same on every task, the interval reaches as
+far as Wilson's for none of as many. The generator is seeded by the data: the same episodes give the same
+interval.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent_envs.episodes.files import read_records
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.episodes.statistics import Interval, share
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.rollout.panel import Panel, read_panel
+
+__all__ = ["MEASURES", "Difference", "EvaluatedRun", "PairedComparison", "compare_runs", "read_evaluated"]
+
+MEASURES = ("success", "score", "reward", "steps")
+"""What is compared, each a mean over episodes."""
+
+_DRAWS = 10_000
+_SAME = 1e-12
+_DIGITS = 9
+_CHUNK = 500  # draws at a time, to bound the memory
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedRun:
+    """An evaluation that was played."""
+
+    name: str
+    panel: Panel
+    scores: Mapping[int, Sequence[Sequence[float]]]
+    """For each task, the measures of every sample, in the order of `MEASURES`."""
+    errors: int
+    """Number of episodes that an error ended, which do not count."""
+
+
+def read_evaluated(folder: Path) -> EvaluatedRun:
+    """Read the panel and the episodes in a folder of `agentr1 eval`.
+
+    Raises:
+        ConfigError: There is no evaluation in the folder.
+        DataError: A file in it cannot be read.
+    """
+    panel = read_panel(folder)
+    scores: dict[int, list[list[float]]] = {}
+    errors = 0
+    for record in read_records([folder / "episodes.jsonl"]):
+        try:
+            episode = Episode.from_dict(record)
+        except ValueError as e:
+            raise DataError(f"{folder / 'episodes.jsonl'}: not an episode: {e}") from e
+        if episode.index is None or episode.index not in panel.tasks:
+            continue
+        if episode.stop_reason is StopReason.ERROR:
+            errors += 1
+            continue
+        values = [float(episode.success), episode.score, episode.reward, float(len(episode.steps))]
+        scores.setdefault(episode.index, []).append(values)
+    return EvaluatedRun(str(folder), panel, scores, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A measure on both sides, and how much larger it is on the second."""
+
+    first: float
+    second: float
+    difference: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """The second side against the first."""
+
+    first: Sequence[EvaluatedRun]
+    second: Sequence[EvaluatedRun]
+    tasks: int
+    """Number of tasks that every run has played."""
+    left_out: int
+    """Number of the panel's other tasks (of those in all panels)."""
+    measures: Mapping[str, Difference]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as types that JSON has; an interval without a bound has None."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "first": [run.name for run in self.first],
+            "second": [run.name for run in self.second],
+            "tasks": self.tasks,
+            "left_out": self.left_out,
+            "errors": [sum(run.errors for run in side) for side in (self.first, self.second)],
+            "measures": {
+                name: {
+                    "first": row.first,
+                    "second": row.second,
+                    "difference": row.difference.value,
+                    "low": finite(row.difference.low),
+                    "high": finite(row.difference.high),
+                }
+                for name, row in self.measures.items()
+            },
+        }
+
+
+def compare_runs(
+    first: Sequence[EvaluatedRun], second: Sequence[EvaluatedRun], *, common: bool = False
+) -> PairedComparison:
+    """Compare two sides, each one run or several that differ in their seed.
+
+    Args:
+        first: The runs of one side.
+        second: The runs of the other.
+        common: Whether the panels may have other tasks besides the common ones, which alone are compared.
+
+    Raises:
+        ConfigError: The panels differ, or no task was played by all runs.
+    """
+    runs = [*first, *second]
+    for run in runs[1:]:
+        if found := runs[0].panel.differences(run.panel, f"in {runs[0].name}", f"in {run.name}", common=common):
+            tasks_only = not runs[0].panel.differences(run.panel, "", "", common=True)
+            advice = (
+                f"; --common compares on the tasks that both have, and agentr1 eval --panel {runs[0].name} plays the "
+            )
+            advice += "same tasks anew"
+            raise ConfigError(
+                f"{runs[0].name} (panel {runs[0].panel.name}) and {run.name} (panel {run.panel.name}) played different "
+                f"panels: {'; '.join(found)}{advice if tasks_only else ''}"
+            )
+    shared = [index for index in sorted(runs[0].panel.tasks) if all(index in run.panel.tasks for run in runs)]
+    played = [index for index in shared if all(index in run.scores for run in runs)]
+    if not played:
+        raise ConfigError(f"no task was played by all of {', '.join(run.name for run in runs)}")
+    means = [_cells(side, played) for side in (first, second)]
+    draws = _bootstrap(means[0], means[1])
+    rows = {}
+    for number, name in enumerate(MEASURES):
+        before, after = (float(side[:, :, number].mean()) for side in means)
+        low, high = map(float, np.percentile(draws[:, number], [2.5, 97.5]))
+        if name == "success":
+            if high - low < _SAME:  # no two tasks differ, which is no proof that none does
+                low, high = low - share(0, len(played)).high, high + share(0, len(played)).high
+            low, high = max(low, -1.0), min(high, 1.0)
+        elif len(played) == 1:
+            low, high = -math.inf, math.inf
+        rows[name] = Difference(before, after, Interval(after - before, low, high))
+    return PairedComparison(first, second, len(played), len(shared) - len(played), rows)
+
+
+def _cells(side: Iterable[EvaluatedRun], indices: Sequence[int]) -> np.ndarray:
+    """Return the mean over the samples of each task and run, shape [tasks, runs, measures]."""
+    return np.array([[np.mean(run.scores[index], axis=0) for run in side] for index in indices], dtype=float)
+
+
+def _bootstrap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return draws of the difference of means, shape [draws, measures]."""
+    data = [(side.round(_DIGITS) + 0.0).astype("<f8").tobytes() for side in (first, second)]  # no -0.0, no last bits
+    seed = hashlib.sha256(b"".join(data)).digest()
+    rng = np.random.default_rng(int.from_bytes(seed[:8], "little"))
+    drawn = []
+    for _ in range(_DRAWS // _CHUNK):
+        tasks = _weights(rng, len(first))
+        one, two = (
+            np.einsum("bt,br,trm->bm", tasks, _weights(rng, side.shape[1]), side, optimize=True)
+            for side in (first, second)
+        )
+        drawn.append(two - one)
+    return np.concatenate(drawn)
+
+
+def _weights(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Return resampling weights that add up to 1, shape [draws, count]."""
+    if count == 1:
+        return np.ones((_CHUNK, 1))
+    times = rng.multinomial(count, np.full(count, 1 / count), size=_CHUNK)
+    return (1 + (times - 1) * math.sqrt(count / (count - 1))) / count

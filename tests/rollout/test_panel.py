@@ -1,0 +1,491 @@
+"""Panels: the same digest means the same tasks, played to the same scores.
+
+Behaviours pinned here:
+1. Hash seeds, other Python versions, concurrency, the order of files and where they lie, and the kind of vector change
+   neither a panel nor a step of a scripted policy.
+2. A default counts as if it was given; what changes tasks or scores changes the digest, and is named.
+3. `eval --panel` plays the tasks of another evaluation or nothing, and runs no code that a panel names.
+4. A folder gets no episodes of tasks whose content has changed.
+5. `verify` notices a changed task and a changed score, and says which.
+
+After a change of tasks, arguments or play that is meant: agentr1 verify --write agent_envs/cli/scores.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+import agent_envs
+from agent_envs.cli.main import main
+from agent_envs.datasets.generate import generate
+from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generated_gsm8k
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.policies import ExpertPolicy, RandomPolicy
+from agent_envs.registration import ENV_IDS
+from agent_envs.rollout.panel import Panel, canonical, panel_of, read_panel
+from agent_envs.text_env import TextEnv
+
+TOOL = "AgentR1/GSM8KTool-v0"
+POLICIES = [RandomPolicy(), ExpertPolicy(), ExpertPolicy(noise=0.5)]
+
+
+def panel(env_id: str, indices: Any = range(3), wrappers: Any = (), **kwargs: Any) -> Panel:
+    env = gym.make(env_id, **kwargs)
+    try:
+        return panel_of(env, indices, env_id, kwargs, wrappers)
+    finally:
+        env.close()
+
+
+def played(episodes: Any) -> list[Any]:
+    """Everything that was said, done and paid."""
+    return [
+        [
+            *[(s.observation, s.action, s.reward, s.terminated, s.truncated) for s in e.steps],
+            e.final_observation,
+            e.score,
+        ]
+        for e in episodes
+    ]
+
+
+# -- 1. what does not matter ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "20261122"])
+def test_another_process_plays_the_committed_panels(hash_seed: str, root: Path) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "agent_envs.cli", "verify"]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("same ") >= len(ENV_IDS), done.stdout + done.stderr
+
+
+def test_another_python_plays_the_committed_panels(root: Path) -> None:
+    """AGENT_ENVS_TEST_PYTHONS: interpreters that have the package's base dependencies, separated as in PATH."""
+    named = os.environ.get("AGENT_ENVS_TEST_PYTHONS")
+    if not named:
+        pytest.skip("AGENT_ENVS_TEST_PYTHONS names no interpreter")
+    for python in named.split(os.pathsep):
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        command = [python, "-m", "agent_envs.cli", "verify"]
+        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+        assert done.returncode == 0, f"{python}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_concurrency_does_not_matter(policy: Any) -> None:
+    results = [
+        agent_envs.evaluate("AgentR1/HotpotQA-v0", policy, 6, env_kwargs={"split": "test"}, concurrency=concurrency)
+        for concurrency in (1, 6)
+    ]
+    assert results[0].panel == results[1].panel and played(results[0].episodes) == played(results[1].episodes)
+
+
+def _gsm8k(folder: Path) -> None:
+    rows = [generated_gsm8k("test")[i] for i in range(12)]
+    folder.mkdir()
+    for shard in range(3):
+        lines = [json.dumps({"question": t.question, "answer": t.solution}) for t in rows[shard::3]]
+        (folder / f"test-{shard:05d}-of-00003.jsonl").write_text("\n".join(lines))
+    (folder / "train.jsonl").write_text(lines[0])
+
+
+def _hotpotqa(folder: Path) -> None:
+    folder.mkdir()
+    for split in ("train", "test"):
+        rows = [
+            {
+                "_id": f"{split}-{i}",
+                "question": f"Who built bridge {i}?",
+                "answer": f"Builder {i}",
+                "supporting_facts": [[f"Bridge {i}", 0]],
+                "context": [[f"Bridge {j}", [f"Builder {j} built bridge {j}."]] for j in (i, i + 1)],
+            }
+            for i in range(6)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+FOLDERS = {
+    "AgentR1/ALFWorld-v0": lambda folder: generate("alfworld", folder, 6, split="valid_unseen", progress=False),
+    "AgentR1/GSM8K-v0": _gsm8k,
+    "AgentR1/HotpotQA-v0": _hotpotqa,
+    "AgentR1/PaperSearch-v0": lambda folder: generate("papersearch", folder, 40, split="test", progress=False),
+    "AgentR1/WebShop-v0": lambda folder: generate("webshop", folder, 60, progress=False),
+}
+
+
+@pytest.fixture
+def shuffled_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Folders are listed in another order than on the rest of this machine."""
+    rng, listdir, scandir = random.Random(3), os.listdir, os.scandir
+
+    class Scan:
+        def __init__(self, path: Any) -> None:
+            with scandir(path) as entries:
+                self.entries = sorted(entries, key=lambda entry: rng.random())
+
+        def __enter__(self) -> Any:
+            return iter(self.entries)
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __iter__(self) -> Any:
+            return iter(self.entries)
+
+        def __next__(self) -> Any:
+            if not self.entries:
+                raise StopIteration
+            return self.entries.pop()
+
+        def close(self) -> None: ...
+
+    def arm() -> None:
+        monkeypatch.setattr(os, "listdir", lambda path=".": sorted(listdir(path), key=lambda name: rng.random()))
+        monkeypatch.setattr(os, "scandir", lambda path=".": Scan(path))
+
+    yield arm
+
+
+@pytest.mark.parametrize("env_id", FOLDERS)
+def test_the_order_and_the_place_of_files_do_not_matter(env_id: str, tmp_path: Path, shuffled_folders: Any) -> None:
+    FOLDERS[env_id](tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "elsewhere")
+    results = []
+    for name in ("here", "elsewhere"):
+        kwargs = {"data": str(tmp_path / name), "split": "train" if "WebShop" in env_id else "test"}
+        results.append(agent_envs.evaluate(env_id, RandomPolicy(), None, env_kwargs=kwargs, concurrency=2))
+        shuffled_folders()  # before the second one; the first one's folder is in no cache of that
+    one, other = (result.panel for result in results)
+    assert one.differences(other, "here", "elsewhere") == [] and one.digest == other.digest
+    assert all(digest for _, digest in one.tasks.values())
+    assert played(results[0].episodes) == played(results[1].episodes) and len(results[0].episodes) > 3
+
+
+class OneTask(gym.Wrapper):
+    """Plays one task, however it is reset."""
+
+    def __init__(self, env: gym.Env, index: int) -> None:
+        super().__init__(env)
+        self.index = index
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.env.reset(seed=seed, options={"index": self.index})
+
+
+def _vector(kind: str, env_id: str, indices: list[int]) -> gym.vector.VectorEnv:
+    if kind == "thread":
+        return agent_envs.make_vec(env_id, len(indices), split="test")
+    makers = [lambda i=i: OneTask(gym.make(env_id, split="test"), i) for i in indices]
+    return SyncVectorEnv(makers) if kind == "sync" else AsyncVectorEnv(makers, shared_memory=False)
+
+
+@pytest.mark.parametrize("env_id", ["AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0", TOOL, "AgentR1/WebShop-v0"])
+def test_the_kind_of_vector_does_not_matter(env_id: str) -> None:
+    """Each kind of vector answers the actions of the scripted policies, step for step, as a single environment did."""
+    for policy in POLICIES:
+        result = agent_envs.evaluate(env_id, policy, 3, env_kwargs={"split": "test"})
+        episodes: list[Episode] = list(result.episodes)
+        indices = [episode.index for episode in episodes]
+        for kind in ("thread", "sync", "async"):
+            envs = _vector(kind, env_id, indices)
+            try:
+                options = {"env_options": [{"index": i} for i in indices]} if kind == "thread" else None
+                observations, _ = envs.reset(seed=[0] * len(indices), options=options)
+                for number in range(max(len(episode.steps) for episode in episodes)):
+                    going = [number < len(episode.steps) for episode in episodes]
+                    actions = [
+                        episode.steps[number].action if on else None if kind == "thread" else "wait"
+                        for episode, on in zip(episodes, going, strict=True)
+                    ]
+                    before = observations
+                    observations, rewards, terminated, truncated, _ = envs.step(tuple(actions))
+                    for place, episode in enumerate(episodes):
+                        if going[place]:
+                            step = episode.steps[number]
+                            assert before[place] == step.observation, (kind, number)
+                            assert rewards[place] == step.reward
+                            assert (terminated[place], truncated[place]) == (step.terminated, step.truncated)
+            finally:
+                envs.close()
+
+
+# -- 2. what matters -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env_id", "given"),
+    [
+        (TOOL, {"level": "1-8", "parser": "hermes", "max_parallel_calls": 4}),
+        (TOOL, {"max_episode_steps": 10}),
+        ("AgentR1/HotpotQA-v0", {"hops": 2, "top_k": 5, "style": "tool"}),
+        ("AgentR1/MuSiQue-v0", {"articles": 1000.0}),
+        ("AgentR1/PaperSearch-v0", {"papers": 2000, "hidden": 0.4, "render_mode": "ansi"}),
+        ("AgentR1/ALFWorld-v0", {"engine": "native", "families": None}),
+        ("AgentR1/WebShop-v0", {"page": "shop.html"}),
+    ],
+)
+def test_a_default_counts_as_if_it_was_given(env_id: str, given: dict[str, Any]) -> None:
+    assert panel(env_id).digest == panel(env_id, **given).digest
+
+
+def test_wrappers_count_with_all_their_arguments() -> None:
+    def of(*specs: Any) -> str:
+        return panel(TOOL, wrappers=specs).digest
+
+    assert of("FormatReward") == of("FormatReward()") == of("FormatReward( weight = 0.1 )")
+    assert len({of(), of("FormatReward"), of("FormatReward(weight=0.2)"), of("FormatReward", "StripReasoning")}) == 4
+    assert of("FormatReward", "StripReasoning") != of("StripReasoning", "FormatReward")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"level": 2}, "argument level: '1-8' there, 2 here"),
+        ({"reward": "agentr1"}, "argument reward: 'terminal' there, 'agentr1' here"),
+        ({"max_episode_steps": 5}, "argument max_episode_steps: 10 there, 5 here"),
+        ({"split": "validation"}, "argument split: 'test' there, 'validation' here"),
+        ({"tool": "check_answer"}, "digest of the tools' descriptions"),
+        ({"indices": range(4)}, "task 3 only here"),
+        ({"indices": (0, 2)}, "task 1 only there"),
+        ({"wrappers": ["StepPenalty"]}, "wrappers: [] there"),
+    ],
+)
+def test_what_differs_is_named(change: dict[str, Any], said: str) -> None:
+    one, other = panel(TOOL, split="test"), panel(TOOL, **{"split": "test", **change})
+    assert one.digest != other.digest
+    assert said in "; ".join(one.differences(other, "there", "here"))
+
+
+def test_the_order_of_tasks_does_not_matter_but_is_kept() -> None:
+    one, other = panel(TOOL, [2, 0, 1]), panel(TOOL, range(3))
+    assert one.digest == other.digest and list(one.tasks) == [2, 0, 1]
+
+
+@pytest.fixture
+def changed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Task 459 of the generated problems has another answer, as after a change of the generator or of a file."""
+    get = GeneratedGSM8K.get
+
+    def changed(self: Any, index: int) -> Any:
+        task = get(self, index)
+        return task._replace(answer="7") if index == 459 else task
+
+    monkeypatch.setattr(GeneratedGSM8K, "get", changed)
+    source = generated_gsm8k("test")
+    monkeypatch.setattr(source, "_get", source.get)
+
+
+def test_a_gold_answer_is_content(request: pytest.FixtureRequest) -> None:
+    before = panel(TOOL, [458, 459], split="test")
+    assert Panel.from_dict(json.loads(json.dumps(before.to_dict())), "the file") == before
+    request.getfixturevalue("changed_answer")
+    after = panel(TOOL, [458, 459], split="test")
+    assert before.tasks[458] == after.tasks[458] and before.tasks[459][1] != after.tasks[459][1]
+
+
+def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
+    """A corpus that an argument names may lie anywhere, but must be the same."""
+    made = []
+    for name, text in (("a", "Rome is a city."), ("b", "Rome is a city."), ("c", "Rome was a city.")):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "passages.jsonl"
+        file.write_text(json.dumps({"id": "1", "title": "Rome", "text": text}))
+        made.append(panel("AgentR1/HotpotQA-v0", corpus=str(file)))
+    assert made[0].digest == made[1].digest != made[2].digest
+    assert "argument corpus" in made[0].differences(made[2], "a", "c")[0]
+
+
+def test_the_size_of_the_corpus_beside_real_rows_counts(tmp_path: Path) -> None:
+    _hotpotqa(tmp_path / "all")
+    shutil.copytree(tmp_path / "all", tmp_path / "less")
+    rows = [json.loads(line) for line in (tmp_path / "less" / "test.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["context"] = row["context"][:1]
+    (tmp_path / "less" / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    one, other = (panel("AgentR1/HotpotQA-v0", data=str(tmp_path / n), split="test") for n in ("all", "less"))
+    assert one.differences(other, "there", "here") == ["documents that the tasks search: 7 there, 6 here"]
+
+
+def test_prepared_data_is_the_same_as_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _gsm8k(tmp_path / "gsm8k")
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    paths = ("official", str(tmp_path / "gsm8k"))
+    assert len({panel("AgentR1/GSM8K-v0", data=path, split="test").digest for path in paths}) == 1
+
+
+def test_environments_without_known_tasks_have_panels() -> None:
+    env = gym.make("CartPole-v1")
+    one = panel_of(env, range(2), "CartPole-v1", {})
+    assert list(one.tasks.values()) == [("", "")] * 2 and one.content["arguments"]["max_episode_steps"] == 500
+
+
+class Riddles(TextEnv):
+    """Tasks without a base class, and with a set and an object in them."""
+
+    class Riddle:
+        def __init__(self, number: int) -> None:
+            self.task_id, self.answers = f"riddle/{number}", {f"answer {i}" for i in range(number, number + 5)}
+
+    def open_tasks(self) -> Any:
+        class Source:
+            name, split = "generated", "train"
+
+            def __len__(self) -> int:
+                return 3
+
+            def __getitem__(self, index: int) -> Any:
+                return Riddles.Riddle(index)
+
+        return Source()
+
+
+def test_tasks_of_any_form_have_content() -> None:
+    words = {f"answer {i}" for i in range(50)}
+    assert canonical(Riddles.Riddle(0))["answers"] == [f"answer {i}" for i in range(5)] and canonical(words) == sorted(
+        words
+    )
+    env = Riddles()
+    one, other = (panel_of(env, range(3), "riddles", {}) for _ in range(2))
+    assert one == other and len(set(one.tasks.values())) == 3 and one.tasks[1][0] == "riddle/1"
+
+
+# -- 3. and 4. playing a panel -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    out = tmp_path / "first"
+    assert (
+        main(["eval", "--env", TOOL, "--policy", "expert", "--n", "5", "--seed", "3", "--out", str(out), "--quiet"])
+        == 0
+    )
+    return out
+
+
+def test_eval_prints_keeps_and_plays_a_panel(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = read_panel(first)
+    assert json.loads((first / "summary.json").read_text())["panel"] == stored.digest
+    assert main(["eval", "--panel", str(first), "--policy", "random", "--quiet"]) == 0
+    assert f"panel         {stored.name}\n" in capsys.readouterr().out
+    for given in (first, first / "panel.json"):
+        assert main(["eval", "--panel", str(given), "--policy", "random", "--json", "--quiet"]) == 0
+        assert json.loads(capsys.readouterr().out)["panel"] == stored.digest
+    again = tmp_path / "again"
+    assert main(["eval", "--panel", str(first), "--policy", "expert", "--out", str(again), "--quiet"]) == 0
+    one, other = (sorted(agent_envs.read_episodes(f / "episodes.jsonl"), key=lambda e: e.index) for f in (first, again))
+    assert played(one) == played(other) and [e.index for e in one] == sorted(stored.tasks)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--env-kwargs", '{"level": 3}'], "argument level: '1-8' in the panel, 3 here; the content of 5 tasks"),
+        (["--wrapper", "StepPenalty"], "wrappers: [] in the panel, "),
+        (["--env", "AgentR1/GSM8K-v0"], "environment: 'AgentR1/GSM8KTool-v0' in the panel, 'AgentR1/GSM8K-v0' here"),
+        (["--n", "3"], "give only one of --n, --all, --indices and --panel"),
+        (["--run", "runs/other"], "give either --run or --panel"),
+    ],
+)
+def test_another_panel_is_refused(first: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--panel", str(first), "--policy", "expert", "--quiet", *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_changed_content_is_refused(
+    tmp_path: Path, changed_answer: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "2", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(command) == 0
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert main(["eval", "--panel", str(tmp_path / "run"), "--policy", "random", "--quiet"]) == 2
+    assert "the content of task 459 is not the same" in capsys.readouterr().err
+    assert main([*command[:6], "3", *command[7:]]) == 2  # nor is it mixed with what was played
+    assert "holds episodes of other tasks: the content of task 459" in capsys.readouterr().err
+
+
+def test_more_tasks_go_into_the_same_folder(first: Path) -> None:
+    command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "7", "--seed", "3", "--out", str(first), "--quiet"]
+    assert main(command) == 0 and len(read_panel(first).tasks) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data["tasks"].pop(), "was changed after it was written"),
+        (lambda data: data.update(tasks=[["0", "a", "b"]]), "not a panel"),
+        (lambda data: data.pop("content"), "not a panel"),
+        (lambda data: data.update(content=[]), "not a panel"),
+    ],
+)
+def test_broken_panels_are_refused(first: Path, change: Any, said: str) -> None:
+    data = json.loads((first / "panel.json").read_text())
+    change(data)
+    (first / "panel.json").write_text(json.dumps(data))
+    with pytest.raises(DataError, match=said):
+        read_panel(first)
+
+
+def test_a_panel_runs_no_code(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads((first / "panel.json").read_text())
+    for name, value in (("env", "antigravity:X-v0"), ("wrappers", ["antigravity:geohash()"])):
+        (tmp_path / "panel.json").write_text(json.dumps({**data, name: value}))
+        assert main(["eval", "--panel", str(tmp_path), "--policy", "expert", "--quiet"]) == 2
+        assert "may name only known environments" in capsys.readouterr().err
+    assert "antigravity" not in sys.modules
+
+
+def test_a_missing_panel(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"panel\.json: there is no such file"):
+        read_panel(tmp_path)
+
+
+# -- 5. verify -----------------------------------------------------------------------------------------------------
+
+
+def test_verify_notices_a_changed_task(changed_answer: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--env", TOOL]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith(f"differs  {TOOL}  tasks: ") and "the content of task 459 is not the same" in out
+    assert "1 of 1 environments" in err
+
+
+def test_verify_notices_changed_play(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent_envs.envs.gsm8k.env import GSM8KToolEnv
+
+    answer = GSM8KToolEnv.answer
+    monkeypatch.setattr(GSM8KToolEnv, "answer", lambda self, text: answer(self, "#### 0"))
+    assert main(["verify", "--env", TOOL]) == 2
+    out = capsys.readouterr().out
+    assert "play: " in out and "expert on task 459 and 19 more (score 1 then, 0 now)" in out
+
+
+def test_verify_notices_other_scores_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "scores.json")
+    assert main(["verify", "--env", TOOL, "--write", file]) == 0
+    assert main(["verify", "--env", TOOL, "--scores", file]) == 0
+    scores = json.loads(Path(file).read_text())
+    scores[TOOL]["policies"]["random"][3][1] = 0.5
+    Path(file).write_text(json.dumps(scores))
+    capsys.readouterr()
+    assert main(["verify", "--env", TOOL, "--scores", file]) == 2
+    index = list(Panel.from_dict(scores[TOOL]["panel"], "").tasks)[3]
+    assert f"random on task {index} (score 0.5 then, 0 now)" in capsys.readouterr().out
+    assert main(["verify", "--env", "AgentR1/GSM8K-v0", "--scores", file]) == 2
+    assert "there are no scores of it" in capsys.readouterr().out
+    Path(file).write_text("{}x")
+    assert main(["verify", "--scores", file]) == 2 and "not the scores" in capsys.readouterr().err
