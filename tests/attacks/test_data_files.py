@@ -303,8 +303,9 @@ def grown(env_id: str, resets: int) -> int:
     for number in range(resets):
         if number == resets // 2:
             before = process.memory_info().rss
-        env.reset(seed=number % 50)
-        env.step("search[lamp]")
+        env.reset(seed=number % 10)  # few tasks, which caches keep: then 100,000 resets take seconds
+        if number % 10 == 0:
+            env.step("search[lamp]")
     return process.memory_info().rss - before
 
 
