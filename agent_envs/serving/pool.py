@@ -240,7 +240,7 @@ class Pool:
         session.bytes = len(frame.text) + (0 if frame.flags & BEGAN else session.bytes)
         answered, session.answered = session.answered, None
         if answered is not None:
-            answered(frame.text.decode(), frame.flags & (FAILED | CLOSE))
+            answered(frame.text.decode(errors="replace"), frame.flags & (FAILED | CLOSE))
 
     def _move(self, session: ClientSession, worker: WorkerProcess) -> None:
         """Have another worker play a session whose first message its own has not answered."""

@@ -185,6 +185,9 @@ class Kind(IntEnum):
     """From a worker: it is there."""
 
 
+_KINDS = frozenset(Kind)
+
+
 class Frame(NamedTuple):
     """One frame."""
 
@@ -211,14 +214,14 @@ class FrameReader:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete with this piece."""
+        """Return the frames that are complete with this piece; a ValueError if it is no part of one."""
         buffer = self._data
         buffer += data
         frames, at, end = [], 0, len(buffer)
         while end - at >= _HEAD.size:
             length, session, kind, flags = _HEAD.unpack_from(buffer, at)
-            if length > _LONGEST_FRAME:
-                raise ValueError(f"a frame of {length} bytes")
+            if length > _LONGEST_FRAME or kind not in _KINDS:
+                raise ValueError(f"no frame: kind {kind}, {length} bytes")
             begin = at + _HEAD.size
             if end - begin < length:
                 break

@@ -88,7 +88,12 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._reader.feed(data):
+        try:
+            frames = self._reader.feed(data)
+        except ValueError:
+            self.kill("it sent what is no answer")
+            return
+        for frame in frames:
             if frame.kind in (Kind.ANSWER, Kind.ENDED):
                 self._on_frame(self, frame)
             elif frame.kind == Kind.PONG:
