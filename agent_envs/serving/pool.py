@@ -107,16 +107,16 @@ class Pool:
         """Start the workers, on the running loop; raises what goes wrong with the environments."""
         self._loop = asyncio.get_running_loop()
         self.stopping = False
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(max(1, self.limits.workers)):
-                    group.create_task(self._add_worker())
-        except BaseExceptionGroup as e:
-            await self.close()
-            raise self._explained(e.exceptions[0]) from e
+        try:  # all of them end before an error is raised, so that none is left behind
+            starts = (self._add_worker() for _ in range(max(1, self.limits.workers)))
+            results = await asyncio.gather(*starts, return_exceptions=True)
         except BaseException:
             await self.close()
             raise
+        errors = [result for result in results if result is not None]
+        if errors:
+            await self.close()
+            raise self._explained(errors[0])
         self._timer = self._loop.call_later(_TICK, self._watch)
 
     async def finish(self, grace: float) -> None:
@@ -146,6 +146,8 @@ class Pool:
                 worker.kill("it could not close its episodes")
         await asyncio.gather(*(worker.close() for worker in self.workers))
         self.workers.clear()
+        if self._tasks:  # workers that were being started or replaced
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold on to a task until it is done."""
@@ -273,13 +275,16 @@ class Pool:
         try:
             await worker.start(self._setup, inside=not self.limits.workers)
         except BaseException:
-            self.workers.remove(worker)
+            if worker in self.workers:
+                self.workers.remove(worker)
             worker.kill("it could not be started")
             await worker.close()
             raise
         self.descriptions = worker.descriptions
 
     async def _replace(self) -> None:
+        if self.stopping:
+            return
         self._starting += 1
         try:
             await self._add_worker()

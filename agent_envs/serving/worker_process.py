@@ -126,6 +126,8 @@ class WorkerProcess(asyncio.Protocol):
         self.ready = False
         if self._transport is not None:
             self._transport.close()
+        elif self.process is not None:
+            self.process.kill()
         if self.process is not None:
             end = self._loop.time() + _END_SECONDS
             while self.process.poll() is None:
