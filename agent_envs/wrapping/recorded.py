@@ -6,7 +6,6 @@ with `recorded_env`. docs/security.md describes what is data and what is code.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,9 +17,8 @@ from agent_envs.wrapping.specs import read_spec, wrapper_names
 
 __all__ = ["RecordedEnv", "recorded_env"]
 
-# What loads a function (module:name), opens an address (http://host) or a service (judge:model, record:folder:arxiv).
-# A Windows drive has one letter.
-_REFERENCE = re.compile(r"\s*[A-Za-z_][\w.+-]+:\S")
+# What an argument names by a word, with options behind a colon or without: services, and recordings of them.
+_SERVICES = frozenset({"arxiv", "classify", "http", "https", "judge", "openai", "record", "replay", "semanticscholar"})
 _WRITERS = frozenset({"RecordEpisodes"})
 _PARTS: dict[str, tuple[type, str]] = {
     "env": (str, "an id"),
@@ -92,10 +90,26 @@ def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", tru
 def _check_values(arguments: Mapping[str, Any], where: str, place: str) -> None:
     for value in _leaves(arguments):
         if isinstance(value, str):
-            if _REFERENCE.match(value):
+            if _refers(value):
                 raise _untrusted(where, value, place)
         elif value is not None and not isinstance(value, (bool, int, float)):
             raise DataError(f"{where} has {shown(value)} {place}, which is no JSON value")
+
+
+def _refers(text: str) -> bool:
+    """Return whether a text may name a function, an address or a service.
+
+    >>> [_refers(text) for text in ("os:system", "http://host", "judge: model", "arxiv")]
+    [True, True, True, True]
+    >>> [_refers(text) for text in ("train", "Remember: you can look back.", "C:/data", "/runs/9:30/rows.jsonl")]
+    [False, False, False, False]
+    """
+    name, _, rest = text.strip().partition(":")
+    if name.strip() in _SERVICES:
+        return True
+    drive = len(name) == 1 and rest.startswith(("/", "\\"))
+    path = drive or "/" in name or "\\" in name
+    return bool(name and rest) and not path and not any(map(str.isspace, name + rest[0]))
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -23,6 +23,7 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval import open_retriever
+from agent_envs.retrieval.papers.opening import BACKENDS, SELECTORS
 from agent_envs.retrieval.storage import write_manifest
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.wrapping.recorded import recorded_env
@@ -75,6 +76,16 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a tagger": {"env": "AgentR1/WebShop-v0", "env_kwargs": {"tagger": "canary:call"}},
     "a recording": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "record:MARK:arxiv"}},
     "a judge": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"selector": "judge:model#url=http://evil:1"}},
+    "a judge behind a space": {
+        "env": "AgentR1/PaperSearch-v0",
+        "env_kwargs": {"selector": "judge: model#url=http://evil:1"},
+    },
+    "a recording behind a space": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "record: MARK:arxiv"}},
+    "a service": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "arxiv"}},
+    "a service with a colon": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "semanticscholar:"}},
+    "a service for summaries": {"wrappers": ["ChatMessages", "Summarize(fn='openai', arguments={'model': 'm'})"]},
+    "a module of one letter": {"wrappers": ["Augment(fn='q:call')"]},
+    "a module in another script": {"wrappers": ["Augment(fn='\u00e9:call')"]},
     "deep in an argument": {"env_kwargs": {"level": [1, {"x": ["canary:call"]}]}},
     "a key": {"env_kwargs": {"canary:call": 1}},
     "data elsewhere": {"data": "http://127.0.0.1:9/rows.jsonl"},
@@ -127,10 +138,24 @@ def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: P
     assert main([*rescore[:-1], str(tmp_path / "again.jsonl"), "--env", ENV]) == 0  # instead of the recorded one
 
 
+@pytest.mark.parametrize("service", sorted({*BACKENDS, *SELECTORS} - {"lexical"}))
+def test_no_service_is_asked_however_it_is_written(service: str) -> None:
+    for text in (service, f"{service}:", f"{service}:x", f"{service}: x", f" {service} :x"):
+        record = {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": text}}
+        with pytest.raises(ConfigError, match="run.json names"):
+            recorded_env(record, "run.json")
+
+
 def test_plain_data_needs_no_trust(tmp_path: Path) -> None:
     record = {
         "env": ENV,
-        "env_kwargs": {"level": "1-8", "data": str(tmp_path), "page": "C:\\pages\\a.html", "n": [1, 2.5, None, True]},
+        "env_kwargs": {
+            "level": "1-8",
+            "data": str(tmp_path),
+            "page": "C:\\pages\\a.html",
+            "at": "/9:30/a",
+            "n": [1, 2.5, None, True],
+        },
         "wrappers": ["Augment(fn='x', heading='Note: this')", "TokenBudget(n=5, tokenizer='Qwen/Qwen3-4B')"],
         "seed": 3,
     }
