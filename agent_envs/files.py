@@ -99,7 +99,7 @@ class JSONLines:
         self.path = Path(path)
 
     def append(self, *rows: Mapping[str, Any]) -> None:
-        """Add rows at the end, all of them or none: after an OSError the file is as it was.
+        """Add rows at the end, all of them or none: after an OSError the file is as it was. No rows remove a half line.
 
         A DataError says that its last line is not a row's beginning, so that the file holds something else.
         """

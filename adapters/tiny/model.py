@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-__all__ = ["build_model", "save_model"]
+from agent_envs.errors import BackendError, first_line
+
+__all__ = ["build_model", "save_model", "writing_weights"]
 
 
 def build_model(
@@ -60,13 +64,32 @@ def build_model(
 
 
 def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Write model and tokenizer to a Hugging Face folder, completely or not at all: `folder` appears by a rename."""
+    """Write model and tokenizer to a Hugging Face folder, completely or not at all: `folder` appears by a rename.
+
+    A BackendError says that it cannot be written.
+    """
     folder = Path(folder)
     parts = folder.with_name(f".{folder.name}.{os.getpid()}.parts")
-    shutil.rmtree(parts, ignore_errors=True)
-    parts.mkdir(parents=True)
-    model.save_pretrained(parts)
-    tokenizer.save_pretrained(parts)
+    with writing_weights(parts):
+        model.save_pretrained(parts)
+        tokenizer.save_pretrained(parts)
     if folder.exists():
         shutil.rmtree(folder)
     parts.rename(folder)
+
+
+@contextlib.contextmanager
+def writing_weights(folder: Path) -> Iterator[None]:
+    """Fill a new folder with weights; after an error it is removed.
+
+    Raises:
+        BackendError: A file cannot be written, as on a full disk, of which the libraries for weights make other errors.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True)
+        yield
+    except Exception as e:
+        shutil.rmtree(folder, ignore_errors=True)
+        cause = e.__context__ if isinstance(e.__context__, OSError) else e
+        raise BackendError(f"{folder.parent}: the weights cannot be written: {first_line(cause)}") from e

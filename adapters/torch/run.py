@@ -18,6 +18,7 @@ from transformers import AutoModelForTokenClassification
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
+from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
@@ -64,7 +65,9 @@ class Run:
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
         settings["versions"] = versions(config.env)
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
-        checkpoint = self.folder / "checkpoint"
+        checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
+        if old.exists() and not checkpoint.exists():
+            old.rename(checkpoint)  # a kill came while `save` replaced it
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to resume from, or None."""
         try:
@@ -127,18 +130,22 @@ class Run:
         append_record(self.folder / "metrics.jsonl", record)
 
     def save(self, number: int) -> None:
-        """Write a checkpoint if one is due; it replaces the last one as a whole."""
+        """Write a checkpoint if one is due; it replaces the last one as a whole.
+
+        A BackendError says that it cannot be written; the last one stays.
+        """
         if number % self.config.save_every and number != self.config.steps:
             return
         parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
-        shutil.rmtree(parts, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-        for name in self.optimizers:
-            self.models[name].save_pretrained(parts / name)
-            self.tokenizer.save_pretrained(parts / name)
-        states = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        torch.save(states, parts / "optimizers.pt")
-        (parts / "step.json").write_text(json.dumps({"step": number}))
+        with writing_weights(parts):
+            for name in self.optimizers:
+                self.models[name].save_pretrained(parts / name)
+                self.tokenizer.save_pretrained(parts / name)
+            states = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+            with (parts / "optimizers.pt").open("wb") as file:  # given a path, it does not say why it fails
+                torch.save(states, file)
+            (parts / "step.json").write_text(json.dumps({"step": number}))
         if target.exists():
             target.rename(old)
         parts.rename(target)

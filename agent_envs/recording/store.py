@@ -1,7 +1,8 @@
 """Episodes being recorded: every call is on disk before its agent gets the answer, whole episodes in episodes.jsonl.
 
 ``FOLDER/open/`` has a file for each episode that goes on, with a line per call; ``FOLDER/episodes.jsonl`` has the
-finished ones. A killed process loses no answered call: the next one reads the open episodes and continues them.
+finished ones: an episode is finished once its line is there. A killed process loses no answered call: the next one
+reads the open episodes and continues them.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class EpisodeStore:
             episode = self.open.get(episode_id)
             if episode is None:
                 name = hashlib.sha256(episode_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-                episode = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl", group_id, index)
-                _write_names(episode)
+                episode = OpenEpisode(episode_id, self.folder / "open" / f"{name}.jsonl")
+                _name(episode, group_id, index)
                 self.open[episode_id] = episode
                 return episode
         with episode.lock:
@@ -118,9 +119,7 @@ class EpisodeStore:
                 if new is not None and old is not None and old != new:
                     raise ConfigError(f"episode {episode_id!r} began with the {name} {old!r}, got {new!r}")
             if (group_id is not None and episode.group_id is None) or (index is not None and episode.index is None):
-                episode.group_id = episode.group_id or group_id
-                episode.index = index if episode.index is None else episode.index
-                _write_names(episode)
+                _name(episode, episode.group_id or group_id, index if episode.index is None else episode.index)
         return episode
 
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
@@ -148,12 +147,12 @@ class EpisodeStore:
     def finish(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
         """Finish an episode and return its record, which is in the file of episodes from now on.
 
-        Raises a FinishedError if it is finished already, a ConfigError if the verdict does not fit its steps.
+        Raises a FinishedError if it is finished already, a ConfigError if the verdict does not fit its steps. After an
+        OSError it is open as before.
         """
         with episode.lock:
             self._check_open(episode)
             record = self._build(episode, verdict)
-            JSONLines(episode.path).append({"kind": "end", "end": verdict.to_dict()})
             self._keep(record, verdict.digest)
             episode.finished = True
             episode.path.unlink(missing_ok=True)
@@ -208,8 +207,10 @@ class EpisodeStore:
         )
 
     def _resume(self, path: Path) -> None:
-        """Take over an episode that an earlier process left open; finish it if that process was about to."""
-        lines = [line for _, line in JSONLines(path).after()]
+        """Take over an episode that an earlier process left open."""
+        rows = JSONLines(path)
+        rows.append()  # removes a last line that a kill cut off
+        lines = [line for _, line in rows.after()]
         if not lines:
             path.unlink()
             return
@@ -222,10 +223,6 @@ class EpisodeStore:
         episode.calls = max(numbers, default=-1) + 1
         episode.steps, episode.failed = sum(len(call["rows"]) for call in calls), len(failures)
         if self.is_finished(episode.episode_id):
-            path.unlink()
-        elif lines[-1]["kind"] == "end":
-            verdict = EpisodeVerdict.from_dict(lines[-1]["end"])
-            self._keep(self._build(episode, verdict), verdict.digest)
             path.unlink()
         else:
             self.open[episode.episode_id] = episode
@@ -246,6 +243,7 @@ class _FinishedEpisodes:
         if not path.exists():
             index.unlink(missing_ok=True)
             return
+        self._episodes.append()  # removes a last line that a kill cut off
         if not self._read_index():
             self.digests, self._end = {}, 0
             index.unlink(missing_ok=True)
@@ -256,8 +254,11 @@ class _FinishedEpisodes:
         self._episodes.append(to_json_types(record.to_dict()))
         begin, self._end = self._end, self._episodes.path.stat().st_size
         self.digests[record.episode_id] = digest
+        self._add_to_index(_entry(record.episode_id, digest, begin, self._end))
+
+    def _add_to_index(self, *entries: dict[str, Any]) -> None:
         try:
-            self._index.append(_entry(record.episode_id, digest, begin, self._end))
+            self._index.append(*entries)
         except OSError as e:
             _log.warning("%s cannot be written, so the next start reads all episodes: %s", self._index.path, e)
 
@@ -292,7 +293,7 @@ class _FinishedEpisodes:
             entries.append(_entry(name, digest, self._end, end))
             self.digests[name], self._end = digest, end
         if entries:
-            self._index.append(*entries)
+            self._add_to_index(*entries)
 
 
 def _entry(episode_id: str, digest: str | None, begin: int, end: int) -> dict[str, Any]:
@@ -305,9 +306,11 @@ def _calls_and_failures(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any
     return calls, [line["failure"] for line in lines if line["kind"] == "failure"]
 
 
-def _write_names(episode: OpenEpisode) -> None:
-    names = {"episode_id": episode.episode_id, "group_id": episode.group_id, "index": episode.index}
+def _name(episode: OpenEpisode, group_id: str | None, index: int | None) -> None:
+    """Give an episode its group and index; after an OSError it does not have them."""
+    names = {"episode_id": episode.episode_id, "group_id": group_id, "index": index}
     JSONLines(episode.path).append({"kind": "episode", **names})
+    episode.group_id, episode.index = group_id, index
 
 
 def _latest_text(messages: list[dict[str, Any]]) -> str:

@@ -475,6 +475,33 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     assert without_times(train(settings(tmp_path / "parts", model_path, steps=3))) == without_times(parts)
 
 
+def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tmp_path, monkeypatch, capsys):
+    resource = pytest.importorskip("resource")
+    run, soft = settings(tmp_path / "run", model_path, steps=2), resource.getrlimit(resource.RLIMIT_FSIZE)
+    train(dataclasses.replace(run, steps=1))
+    files = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")}
+    model, optimizers = (max(len(files[p]) for p in files if p.suffix == kind) for kind in (".safetensors", ".pt"))
+    assert 3000 < model < optimizers
+    monkeypatch.setattr("agent_envs.adapters.torch.loop.read_command_line", lambda argv: run)
+    for room in (3000, model // 2, optimizers - 1000):  # for a tokenizer, weights, the state of an optimizer
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, soft[1]))
+        try:
+            assert main([]) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+        error = capsys.readouterr().err
+        assert "the weights cannot be written: " in error and "File too large" in error and "Traceback" not in error
+        assert {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")} == files
+        assert not (tmp_path / "run" / ".checkpoint.parts").exists()
+    assert [record["step"] for record in train(run)] == [0, 1, 2]
+
+
+def test_a_kill_while_a_checkpoint_is_replaced_costs_no_run(model_path, tmp_path):
+    before = train(settings(tmp_path / "run", model_path, steps=1))
+    (tmp_path / "run" / "checkpoint").rename(tmp_path / "run" / ".checkpoint.old")
+    assert train(settings(tmp_path / "run", model_path, steps=2))[:2] == before  # times and all
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -729,14 +729,16 @@ def test_what_comes_after_the_end_is_refused(tmp_path):
     assert len(episodes(tmp_path)) == 1
 
 
-def test_an_episode_being_ended_when_the_process_died_is_ended(tmp_path):
+def test_an_episode_is_ended_once_it_is_in_the_file_of_episodes(tmp_path):
+    """The process died before it removed the file with the episode's calls."""
     store = EpisodeStore(tmp_path)
     episode = store.episode("x", index=4)
     row = {"observation": [], "action": "a", "info": {"call": 0}}
     row |= {"prompt_ids": None, "response_ids": None, "response_logprobs": None}
     store.add_steps(episode, 0, [row], [])
-    with episode.path.open("a") as file:
-        file.write(json.dumps({"kind": "end", "end": EpisodeVerdict(reward=3.0).to_dict()}) + "\n")
+    calls = episode.path.read_bytes()
+    store.finish(episode, EpisodeVerdict(reward=3.0))
+    episode.path.write_bytes(calls)
     with pytest.raises(ConfigError, match="another process records"):
         EpisodeStore(tmp_path)
     store.close()

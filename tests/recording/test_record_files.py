@@ -153,6 +153,16 @@ def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):
         assert store.finished == 2 and not store.open
 
 
+def test_a_full_disk_leaves_no_group_that_is_not_in_the_file(tmp_path):
+    with opened(tmp_path) as store:
+        size = store.episode("x").path.stat().st_size
+        with full_disk(size + 10), pytest.raises(OSError):
+            store.episode("x", "group", 3)
+        store.episode("x", "group", 3)
+    with opened(tmp_path) as store:
+        assert (store.open["x"].group_id, store.open["x"].index) == ("group", 3)
+
+
 def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
     with opened(tmp_path) as store:
         play(store, "one")
@@ -162,7 +172,7 @@ def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
             play(store, "two")
         play(store, "three")
     assert "the next start reads all episodes" in caplog.text
-    with opened(tmp_path) as store:
+    with full_disk(1), opened(tmp_path) as store:
         assert store.finished == 3
 
 
