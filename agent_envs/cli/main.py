@@ -118,6 +118,8 @@ COMMANDS: dict[str, _Command] = {
     ),
 }
 
+_FOLDERS = ("out", "run", "checkpoint", "panel")
+
 _EPILOG = """\
 examples:
   agentr1 list                                          # every environment
@@ -172,7 +174,11 @@ def _run(name: str, parser: argparse.ArgumentParser, argv: Sequence[str]) -> str
     module = command_module(name)
     module.add_arguments(parser)
     # Intermixed: positionals and options in any order, which a parser with subparsers cannot do.
-    return module.run(parser.parse_intermixed_args(argv))
+    arguments = parser.parse_intermixed_args(argv)
+    for option in _FOLDERS:
+        if vars(arguments).get(option) == "":  # which as a path is the current folder
+            raise ConfigError(f"--{option} is empty; give a path (was a shell variable not set?)")
+    return module.run(arguments)
 
 
 def command_module(name: str) -> ModuleType:

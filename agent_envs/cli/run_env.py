@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_envs.datasets.data_dir import expanded
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
@@ -54,7 +55,7 @@ def with_run(
 
 def _recorded(path: Path, *, trust: bool) -> tuple[RecordedEnv | None, str]:
     """Return the environment that a run names, None if it names none, and the file that says so."""
-    folder = path.expanduser().absolute()
+    folder = expanded(path).absolute()
     while folder.name in _INSIDE or folder.name.startswith("global_step_"):
         folder = folder.parent
     settings = read_settings(folder / "run.json") or {}

@@ -53,6 +53,7 @@ MEASURES = (
 
 _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
 _NOT_COMPARED = frozenset({"out", "seed", "steps", "versions"})
+_LARGEST_COUNT = 1 << 53  # of steps and episodes
 _LARGEST = 1e30  # larger values, infinities and NaN cannot be drawn
 _STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,})")
 
@@ -114,6 +115,8 @@ def _read_metrics(path: Path, run: Run) -> None:
         try:
             step = int(record["step"])
             trials = int((record.get("val/episodes") or 0) + (record.get("val/lost_episodes") or 0))
+            if max(abs(step), abs(trials)) > _LARGEST_COUNT:
+                raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
             raise DataError(
                 f"{path}, line {number}: expected the metrics of a step, with 'step': {shown(record)}"

@@ -77,7 +77,7 @@ def _lines(records: Iterable[Mapping[str, Any]], decode: Any, summary: list[list
     for record in records:
         try:
             shown = _shown(record, decode)
-        except (KeyError, TypeError, AttributeError, ValueError) as e:
+        except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as e:
             raise DataError(f"episode {len(summary) + 1} lacks a field or has one of the wrong type: {e!r}") from e
         summary.append([shown[name] if name != "steps" else len(shown["steps"]) for name in _FIELDS])
         yield _json(shown)

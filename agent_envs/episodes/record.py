@@ -81,6 +81,8 @@ def _check(values: Mapping[str, Any], **kinds: type | tuple[type, ...]) -> None:
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{name} is {values[name]!r:.80}")
+        if kind in (_NUMBER, int):
+            float(values[name])  # an integer of hundreds of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class Episode:
             values["stop_reason"] = StopReason(values["stop_reason"])
         except KeyError as e:
             raise DataError(f"the episode lacks the field {e.args[0]!r}") from e
-        except (TypeError, ValueError) as e:
+        except (OverflowError, TypeError, ValueError) as e:
             raise DataError(f"a field of the episode has the wrong type: {e}") from e
         return cls(**values)
 

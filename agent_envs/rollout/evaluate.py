@@ -128,7 +128,9 @@ def evaluate(
                 log.drop(lambda episode: episode.stop_reason.broken and episode.episode_id in wanted)
             for episode, row in log.read():
                 if episode.episode_id in wanted:
-                    scores[episode.episode_id] = score_episode(episode, row.get("seconds", 0.0))
+                    scores[episode.episode_id] = score_episode(
+                        episode, checks.number(f"{log.folder}: seconds", row.get("seconds", 0.0))
+                    )
         missing = [name for name in wanted if name not in scores]
         first = min(len(missing), FIRST_EPISODES)
         state = _Tally(scores.values(), token_budget, give_up_after, first)

@@ -56,7 +56,7 @@ def read_prices(path: str, model: str | None) -> Prices:
             raise ConfigError(f"{path} has no prices of {model!r}, but of {', '.join(map(repr, table))}")
         row = {name: float(value) for name, value in table[model].items()}
         return Prices(**row)
-    except (OSError, ValueError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise
         raise DataError(

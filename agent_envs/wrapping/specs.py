@@ -57,6 +57,8 @@ def read_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
         raise ConfigError(expected)
     arguments: dict[str, Any] = {}
     for keyword in keywords:
+        if keyword.arg in arguments:
+            raise ConfigError(f"wrapper {node.id}: {keyword.arg} is given twice")
         try:
             arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
         except (ValueError, TypeError, RecursionError, MemoryError) as e:

@@ -387,6 +387,11 @@ def _episodes(text: str) -> dict[str, bytes]:
         "usage of another kind": stepped("usage", "much"),
         "counts of another kind": stepped("usage", {"prompt_tokens": "many"}),
         "a score of another kind": stepped("info", {"score": "high"}),
+        "a reward that no float holds": stepped("reward", 10**400),
+        "a score that no float holds": stepped("info", {"score": 10**400}),
+        "a count that no float holds": stepped("usage", {"prompt_tokens": 10**400}),
+        "a time of another kind": changed("seconds", None),
+        "a time that no float holds": changed("seconds", 10**400),
     }
 
 
@@ -425,7 +430,15 @@ def test_broken_episodes(
             path.unlink()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"7\n{}\n", b'{"step": "x"}\n', b'{"step": 1e999}\n', DEEP.encode()])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"7\n{}\n", b'{"step": "x"}\n', b'{"step": 1e999}\n', DEEP.encode()),
+        b'{"step": 1e308, "val/success": 0.5}\n',
+        b'{"step": 1' + b"0" * 400 + b', "val/success": 0.5}\n',
+        b'{"step": 1, "val/success": 0.5, "val/episodes": 1' + b"0" * 400 + b"}\n",
+    ],
+)
 def test_broken_metrics(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "metrics.jsonl").write_bytes(content)

@@ -85,6 +85,27 @@ def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsy
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["eval", "--policy", "expert", "--out", ""],
+        ["eval", "--policy", "expert", "--run", ""],
+        ["eval", "--policy", "expert", "--run", "~nobody-of-this-name/run"],
+        ["play", "--run="],
+        ["generate", "webshop", "--out", ""],
+        ["prepare", "gsm8k", "--out", ""],
+    ],
+)
+def test_a_path_that_is_none_is_not_the_current_folder(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, *(ENV if command[0] == "eval" else [])]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and ("is empty; give a path" in said or "is not a usable path" in said)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("indices", ["5-3", "0-99999999999", "0-9999999999999999999", "x", "1,", "-1", "1-2-3"])
 def test_indices_that_name_no_tasks(indices: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", *ENV, "--policy", "expert", f"--indices={indices}"]) == 2

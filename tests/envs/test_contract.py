@@ -216,6 +216,7 @@ def test_instructions_are_shown_once():
         ("FormatReward(0.1)", "Name\\(key=value"),
         ("FormatReward(weight=__import__('os'))", "must be a literal"),
         ("FormatReward(**{})", "Name\\(key=value"),
+        ("FormatReward(weight=1, weight=2)", "weight is given twice"),
         ("FormatReward(wait=1)", "FormatReward does not take 'wait'. Did you mean 'weight'. There are: 'weight'"),
         ("no_such_module:Wrapper", "wrapper no_such_module:Wrapper cannot be loaded"),
         ("(", "a wrapper is written"),

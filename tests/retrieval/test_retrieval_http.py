@@ -221,6 +221,7 @@ def test_busy_then_well():
         b'{"result": [[{"document": {"contents": "no id"}}]]}', b'{"result": [[], []]}',
         b'{"result": [[{"document": {"id": 1}, "score": "x"}]]}',
         b'{"result": [[{"document": {"id": 1}, "score": null}]]}',
+        b'{"result": [[{"document": {"id": 1}, "score": 1' + b"0" * 400 + b"}]]}",
     ],
 )  # fmt: skip
 def test_garbage(body):

@@ -373,7 +373,8 @@ def test_prices_by_file(tmp_path: Path) -> None:
     assert read_prices(str(path), "m") == Prices(2.0, 8.0)
     with pytest.raises(ConfigError, match="no prices of 'x', but of 'm'"):
         read_prices(str(path), "x")
-    for text in ("[]", "{", '{"m": 3}', '{"m": {"input": 3}}', '{"m": {"prompt": "a"}}'):
+    long, deep = f'{{"m": {{"prompt": 1{"0" * 400}}}}}', "[" * 100_000
+    for text in ("[]", "{", '{"m": 3}', '{"m": {"input": 3}}', '{"m": {"prompt": "a"}}', long, deep):
         path.write_text(text)
         with pytest.raises((DataError, ConfigError)):
             read_prices(str(path), "m")

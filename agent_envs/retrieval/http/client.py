@@ -118,7 +118,7 @@ class HTTPRetriever:
                 hits.append((doc_id, float(result.get("score", len(found) - rank))))
                 if document is not result or not result.keys() <= {"id", "score"}:
                     documents.append((doc_id, dict(document)))
-        except (AttributeError, KeyError, TypeError, ValueError) as e:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
             error = f"{type(e).__name__}: {e}"
             raise BackendReplyError(f"{self.url} sent {short(found)} instead of results ({error})") from e
         with self._lock:
