@@ -91,20 +91,21 @@ def run_episodes(
     if n == 0:
         return []
     episodes: list[Episode | None] = [None] * n
-    solved, errors = 0, []
+    ended, solved, errors = 0, 0, []
 
     def take(number: int, episode: Episode, seconds: float) -> None:
-        nonlocal solved
+        nonlocal ended, solved
         episodes[number] = episode
+        ended += 1  # a disabled bar does not count
         solved += episode.success
         if episode.stop_reason is StopReason.ERROR:
             errors.append((episode.error or "").strip())
-            first = len(errors) == bar.n + 1 >= min(n, FIRST_EPISODES)
+            first = len(errors) == ended >= min(n, FIRST_EPISODES)
             if on_error == "raise" or (first and on_error is None):
                 many = "an episode" if len(errors) == 1 else f"the first {len(errors)} episodes all"
                 raise BackendError(f"{many} ended with an error; on_error='record' keeps such episodes:\n{errors[-1]}")
         counts = {"errors": len(errors)} if errors else {}
-        bar.set_postfix(success=f"{solved / (bar.n + 1):.3f}", **counts, refresh=False)
+        bar.set_postfix(success=f"{solved / ended:.3f}", **counts, refresh=False)
         bar.update()
 
     from tqdm import tqdm

@@ -123,6 +123,9 @@ def env_maker(
     """
     if isinstance(wrappers, str) or callable(wrappers):
         raise ConfigError(f"wrappers must be a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")
+    for wrapper in wrappers:
+        if not (isinstance(wrapper, str) or callable(wrapper)):
+            raise ConfigError(f"a wrapper must be a spec such as 'FormatReward' or a function, got {shown(wrapper)}")
     if not isinstance(env_id, (str, EnvSpec)) and not callable(env_id):
         raise ConfigError(f"env_id must be an id, an EnvSpec or a function that makes an env, got {env_id!r}")
 

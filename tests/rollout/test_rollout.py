@@ -407,6 +407,8 @@ def test_errors_are_raised_or_recorded_and_counted(caplog: pytest.LogCaptureFixt
     bad.update(range(5))
     with pytest.raises(BackendError, match="(?s)the first 8 episodes all ended with an error; on_error='record' keeps"):
         play()
+    with pytest.raises(BackendError, match="the first 8 episodes all ended"):
+        play(progress=False)
     assert {episode.stop_reason for episode in play(on_error="record", progress=False)} == {StopReason.ERROR}
     with pytest.raises(ConfigError, match="on_error must be one of 'raise', 'record', None, got 'ignore'"):
         play(on_error="ignore")
@@ -609,6 +611,7 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
         ({"options": [1, 2, 3]}, "options must hold Mapping or None"),
         ({"wrappers": "PrependInstructions"}, r"write \['PrependInstructions'\]"),
         ({"wrappers": ["PrependInstruction"]}, "PrependInstructions"),
+        ({"wrappers": [5]}, "a wrapper must be a spec .* got 5"),
         ({"env_id": 7}, "env_id must be an id"),
     ],
 )
