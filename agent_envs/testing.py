@@ -31,7 +31,7 @@ HOSTILE_ACTIONS: tuple[str, ...] = (
     "",
     " \n\t",
     "\x00\x01\x1b[2J\x7f",
-    "a" * 1_000_000,
+    "a" * 250_000,
     "\ud800 lone \udfff",
     "é中😀\U00010ffff\u202e\ufeff",
     "<tool_call>",

@@ -66,7 +66,7 @@ class HostileEnv(TextEnv):
         elif kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif kind == "nonsense":
-            for number in range(3, 64):
+            for number in range(3, 4096):
                 try: os.write(number, b"\\x00\\xff" * 500)
                 except OSError: pass
         elif kind == "say":

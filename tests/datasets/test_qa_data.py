@@ -244,7 +244,7 @@ def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
 def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets", minversion="2.0")
 
-    def offline(*args: object) -> None:
+    def offline(*args: object, **options: object) -> None:
         raise ConnectionError("Couldn't reach the hub")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
