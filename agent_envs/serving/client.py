@@ -136,7 +136,11 @@ class Connection:
                     f"{self.where} is an OpenEnv server but not `agentr1 serve`; use OpenEnv's client for it"
                 ) from e
             raise
-        wrong = [key for key, kind in _DESCRIPTION.items() if type(description.get(key)) is not kind]
+        wrong = [
+            key
+            for key, kind in _DESCRIPTION.items()
+            if type(description.get(key)) is not kind or (kind is int and description[key] < 0)
+        ]
         if wrong:
             raise BackendReplyError(f"{self.where} does not describe its environment: no valid {', '.join(wrong)}")
         if description["protocol"] != PROTOCOL:

@@ -28,6 +28,7 @@ __all__ = ["RemoteEnv"]
 
 T = TypeVar("T")
 
+_MOST_BITS = 1000  # of an integer that a float holds
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
 _LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
 
@@ -156,7 +157,7 @@ class RemoteEnv(TextEnv):
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return a tool call in the wire format that this environment reads."""
         with self._lock:
-            return str(self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})["value"])
+            return self._text(self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments}))
 
     def available_actions(self) -> list[str] | None:
         """Return the actions that can be taken now, or None if they cannot be listed."""
@@ -215,7 +216,7 @@ class RemoteEnv(TextEnv):
         data = self._ask_in_episode("step", {"text": action})
         observation, info = self._read_observation(data)
         seen, reward = data["observation"], data.get("reward")
-        if not isinstance(reward, (int, float)):
+        if not isinstance(reward, (int, float)) or (isinstance(reward, int) and reward.bit_length() > _MOST_BITS):
             raise BackendReplyError(f"{self._url}: expected a number as reward, got {reward!r:.80}")
         self._over = bool(seen.get("terminated"))
         self._transcript += (kept_action(action, self.action_space), self._observation)
@@ -232,7 +233,7 @@ class RemoteEnv(TextEnv):
 
     def snapshot(self) -> Snapshot:
         """Return this point of the episode, the server's wrappers included. Valid while the server's process runs."""
-        value = self._ask_in_episode("snapshot", {})["value"]
+        value = self._text(self._ask_in_episode("snapshot", {}))
         rng_state = generator_state(self._np_random) or {}
         return Snapshot(self._index, value, rng_state, self._observation, self._over, tuple(self._transcript))
 
@@ -247,6 +248,13 @@ class RemoteEnv(TextEnv):
         self._over, self._observation = snapshot.over, snapshot.observation
         self._transcript = list(snapshot.transcript)
         return result
+
+    def _text(self, data: dict[str, Any]) -> str:
+        """Return an answer that is a text."""
+        value = data.get("value")
+        if not isinstance(value, str):
+            raise BackendReplyError(f"{self._url}: expected a text, got {value!r:.80}")
+        return value
 
     # -- requests --------------------------------------------------------------------------------------------------
 

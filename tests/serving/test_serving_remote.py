@@ -284,12 +284,13 @@ def test_what_a_strange_server_says_is_a_typed_error():
         thread = threading.Thread(target=strange.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{strange.socket.getsockname()[1]}"
-        for key, words in (
-            ("num_tasks", "no valid num_tasks"),
-            ("protocol", "no valid protocol"),
-            ("tools", "no valid tools"),
+        for key, wrong, words in (
+            ("num_tasks", None, "no valid num_tasks"),
+            ("protocol", None, "no valid protocol"),
+            ("tools", None, "no valid tools"),
+            ("action_length", -1, "no valid action_length"),
         ):
-            answers[:] = [{"type": "hello", "data": {**about, key: None}}]
+            answers[:] = [{"type": "hello", "data": {**about, key: wrong}}]
             with pytest.raises(BackendReplyError, match=words):
                 RemoteEnv(url)
         answers[:] = [{"type": "hello", "data": {**about, "protocol": 2}}]
@@ -314,9 +315,13 @@ def test_what_a_strange_server_says_is_a_typed_error():
         answers[:] = [{"type": "hello", "data": about}, {"data": {"observation": episode}}]
         env = RemoteEnv(url)
         assert env.reset(seed=0) == ("Begin.", {})
-        answers[:] = [{"data": {"observation": episode, "reward": "much"}}]
-        with pytest.raises(BackendReplyError, match="expected a number as reward"):
-            env.step("x")
+        for reward in ("much", 10**400):
+            answers[:] = [{"data": {"observation": episode, "reward": reward}}]
+            with pytest.raises(BackendReplyError, match="expected a number as reward"):
+                env.step("x")
+        answers[:] = [{"data": {}}]
+        with pytest.raises(BackendReplyError, match="expected a text, got None"):
+            env.snapshot()
         env.close()
         strange.shutdown()
         thread.join()
