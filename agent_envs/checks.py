@@ -44,8 +44,13 @@ def shown(value: object) -> str:
 
     >>> shown("a" * 1000)[-8:]
     'aaaaa...'
+    >>> shown(10**5000)  # which Python refuses to write
+    'a very long int'
     """
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"a very long {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}..."
 
 

@@ -184,7 +184,10 @@ _loading = threading.Lock()  # transformers' lazy imports are not thread-safe
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a Hugging Face folder or name; a ConfigError if there is none."""
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as e:  # the home of an unknown user
+        raise ConfigError(f"there is no tokenizer folder {name!r}: {e}") from e
     if name.startswith((".", "/", "~")) and not path.is_dir():
         raise ConfigError(f"there is no tokenizer folder {name!r}")
     with _loading:

@@ -545,6 +545,7 @@ def test_specs_remake_and_snapshots_branch(name, tokenizer):
         ("Summarize(fn='json:dumps', on_error='pass')", "on_error must be one of"),
         ("TokenBudget(n=0, tokenizer='x')", "n must be an integer of at least 1"),
         ("TokenBudget(n=5, tokenizer='./nowhere')", "there is no tokenizer folder './nowhere'"),
+        ("TokenBudget(n=5, tokenizer='~nobody-of-this-name/x')", "there is no tokenizer folder '~nobody"),
         ("TokenBudget(n=5, tokenizer=3)", "tokenizer must be a name, a folder or a tokenizer, got 3"),
         ("TokenBudget(n=5, tokenizer='x', template_kwargs=3)", "template_kwargs must be a dictionary, got 3"),
         ("Summarize(fn='json:dumps', arguments=3)", "arguments must be a dictionary, got 3"),
