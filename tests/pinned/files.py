@@ -31,7 +31,7 @@ from pinned.wrapped import OddAndExpert
 
 def episode_files() -> list[Any]:
     """What `write_episodes` and `RecordEpisodes` write, cut episodes and those that an error ended among them."""
-    episodes = agent_envs.run_episodes(QA, OddAndExpert(), 3, concurrency=1, progress=False)
+    episodes = agent_envs.run_episodes(QA, OddAndExpert(), 3, concurrency=1, on_error="record", progress=False)
     named = [dataclasses.replace(episode, episode_id=str(number)) for number, episode in enumerate(episodes)]
     agent_envs.write_episodes("episodes.jsonl", named)
     env = wrappers.RecordEpisodes(gym.make(TOOLS, split="test"), path="{env}.jsonl")
@@ -118,7 +118,7 @@ _PACKED = re.compile(r"(?<=>)e[A-Za-z0-9+/]{100,}=*(?=<)")
 
 def viewed() -> list[Any]:
     """The page of episodes, what is packed in it unpacked, and episodes as notebooks show them."""
-    episodes = agent_envs.run_episodes(QA, OddAndExpert(), 3, concurrency=1, progress=False)
+    episodes = agent_envs.run_episodes(QA, OddAndExpert(), 3, concurrency=1, on_error="record", progress=False)
     agent_envs.write_episodes("e.jsonl", [dataclasses.replace(e, episode_id=str(i)) for i, e in enumerate(episodes)])
     page = [ran("view", "e.jsonl", "--out", "page.html", "--title", "Pinned")]
     for path, line in written("page.html"):
@@ -127,7 +127,7 @@ def viewed() -> list[Any]:
 
 
 def frame() -> list[Any]:
-    episodes = agent_envs.run_episodes(TOOLS, OddAndExpert(), 3, concurrency=1, progress=False)
+    episodes = agent_envs.run_episodes(TOOLS, OddAndExpert(), 3, concurrency=1, on_error="record", progress=False)
     table = agent_envs.episodes_to_frame([dataclasses.replace(e, episode_id=str(i)) for i, e in enumerate(episodes)])
     return [list(table.columns), *json.loads(table.to_json(orient="records"))]
 

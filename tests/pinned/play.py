@@ -48,7 +48,15 @@ def played(
 ) -> list[Any]:
     """Whole episodes, played one after the other."""
     episodes = agent_envs.run_episodes(
-        env_id, policy, n, env_kwargs=env_kwargs, wrappers=specs, options=options, concurrency=1, progress=False
+        env_id,
+        policy,
+        n,
+        env_kwargs=env_kwargs,
+        wrappers=specs,
+        options=options,
+        concurrency=1,
+        on_error="record",
+        progress=False,
     )
     return [plain_episode(episode.to_dict()) for episode in episodes]
 
