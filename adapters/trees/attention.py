@@ -1,0 +1,277 @@
+"""Attention over packed trees for stock Hugging Face models, through transformers' own attention interface.
+
+``enable`` gives a model the attention implementation ``agentr1_tree``. A pass with the argument ``tree``, the plan of a
+packed tree, attends along its paths; any other pass is ``sdpa``, with its masks. There are two ways to compute it:
+
+========  =========================================================================================================
+``sdpa``  on any device. The sequence is cut into pieces of one row each. The queries of a piece are consecutive, its
+          keys are gathered from the row's path, so that only ancestors are compared: no mask of [nodes, nodes].
+          Pieces of similar sizes share a call of PyTorch's scaled_dot_product_attention.
+``flex``  PyTorch's FlexAttention, compiled once for all shapes (``dynamic=True``), for GPUs. The block mask is computed
+          from the ends of subtrees, without a comparison of all pairs.
+========  =========================================================================================================
+
+Sliding windows are windows of positions along a path, as in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from agent_envs.adapters.trees.prefixes import PackedTree
+from agent_envs.checks import choice
+from agent_envs.errors import ConfigError
+
+__all__ = [
+    "FAMILIES", "TREE_ATTENTION", "Bucket", "FlexPlan", "Plan", "SdpaPlan", "check_model", "enable", "plan_attention",
+]  # fmt: skip
+
+TREE_ATTENTION = "agentr1_tree"
+"""Name of the attention implementation."""
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Model types that are proved to give the same outputs for trees and rows."""
+
+_PIECE = 256
+"""Most queries of a piece whose keys begin before them."""
+_BLOCK = 128
+"""Nodes of a block of FlexAttention's mask."""
+_PADDED = 1.3
+"""How many times the pairs of a bucket's pieces may be compared because of padding."""
+
+
+def check_model(config: Any) -> None:
+    """Check that a model of this Hugging Face configuration can be trained on trees.
+
+    Raises:
+        ConfigError: It is of another family, or its attention has dropout.
+    """
+    if config.model_type not in FAMILIES:
+        raise ConfigError(
+            f"trees are proved for models of the types {', '.join(FAMILIES)}, this one is {config.model_type!r}: "
+            "use the layout 'merged'"
+        )
+    dropout = float(config.attention_dropout)
+    if dropout:
+        raise ConfigError(f"trees need a model without dropout in attention, this one has {dropout}: set it to 0")
+
+
+def enable(model: Any) -> None:
+    """Let a Hugging Face model take packed trees; passes without ``tree`` compute what they would with ``sdpa``.
+
+    Raises:
+        ConfigError: As ``check_model``.
+    """
+    check_model(model.config)
+    model.set_attn_implementation(TREE_ATTENTION)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Pieces of similar size, padded to the largest."""
+
+    queries: torch.Tensor
+    """Node of each query, int64, shape [pieces x queries]."""
+    keys: torch.Tensor
+    """Node of each key, a path from its root, int64, shape [pieces x keys]."""
+    depth: torch.Tensor
+    """Depth of each query, int64, shape [pieces, queries]."""
+    causal: bool
+    """Whether all queries are at the beginning of their paths: query i is key i."""
+    masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> torch.Tensor | None:
+        """Return which keys each query sees, [pieces, 1, queries, keys]; None for all up to itself."""
+        pieces, _ = self.depth.shape
+        count = len(self.keys) // pieces
+        if self.causal and (window is None or window >= count):
+            return None
+        if window not in self.masks:
+            key = torch.arange(count, device=self.keys.device)
+            seen = key <= self.depth[..., None]
+            if window is not None:
+                seen &= key > self.depth[..., None] - window
+            self.masks[window] = seen[:, None]
+        return self.masks[window]
+
+
+@dataclass(frozen=True)
+class SdpaPlan:
+    """How to attend over a packed tree with scaled_dot_product_attention."""
+
+    buckets: tuple[Bucket, ...]
+    back: torch.Tensor
+    """Where the output of each node lies among those of all buckets, int64, shape [nodes]."""
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        """Return the attention of a packed tree, [1, nodes, heads, size], given tensors [1, heads, nodes, size]."""
+        out = []
+        q, k, v = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))  # [nodes, heads x size]
+        repeats = query.shape[1] // key.shape[1]
+        for bucket in self.buckets:
+            pieces = len(bucket.depth)
+
+            def heads(x: torch.Tensor, nodes: torch.Tensor, size: int, pieces: int = pieces) -> torch.Tensor:
+                return x.index_select(0, nodes).view(pieces, len(nodes) // pieces, -1, size).transpose(1, 2)
+
+            own_q = heads(q, bucket.queries, query.shape[-1])
+            own_k, own_v = heads(k, bucket.keys, key.shape[-1]), heads(v, bucket.keys, value.shape[-1])
+            if repeats > 1:
+                own_k, own_v = own_k.repeat_interleave(repeats, 1), own_v.repeat_interleave(repeats, 1)
+            mask = bucket.mask(window)
+            done = scaled_dot_product_attention(own_q, own_k, own_v, mask, is_causal=mask is None, scale=scale)
+            out.append(done.transpose(1, 2).flatten(0, 1).flatten(1))
+        return torch.cat(out).index_select(0, self.back).view(1, len(self.back), query.shape[1], -1)
+
+
+@dataclass(frozen=True)
+class FlexPlan:
+    """How to attend over a packed tree with FlexAttention."""
+
+    end: torch.Tensor
+    """Where the descendants of each node end, int64, shape [nodes]."""
+    position: torch.Tensor
+    """Depth of each node, int64, shape [nodes]."""
+    compiled: bool = True
+    """False computes it step by step: slow, for tests."""
+    masks: dict[int | None, BlockMask] = field(default_factory=dict)
+
+    def block_mask(self, window: int | None) -> BlockMask:
+        """Return the mask of a layer: which blocks of keys each block of queries sees, wholly or in part."""
+        if window not in self.masks:
+            self.masks[window] = _block_mask(self.end, self.position, window)
+        return self.masks[window]
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        """Return the attention of a packed tree, as ``SdpaPlan.attend``."""
+        function = _compiled() if self.compiled else flex_attention
+        out = function(
+            query, key, value, block_mask=self.block_mask(window), scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )  # fmt: skip
+        return out.transpose(1, 2).contiguous()
+
+
+Plan = SdpaPlan | FlexPlan
+"""What the argument ``tree`` of a model's pass takes."""
+
+
+def plan_attention(tree: PackedTree, device: torch.device | str = "cpu", kind: str | None = None) -> Plan:
+    """Return how to attend over a packed tree on a device.
+
+    Args:
+        tree: The tree, of at least one node.
+        device: Where the model is.
+        kind: ``sdpa`` or ``flex``; None for flex on a GPU and sdpa elsewhere.
+
+    Raises:
+        ConfigError: The kind does not exist.
+    """
+    device = torch.device(device)
+    kind = kind or ("flex" if device.type == "cuda" else "sdpa")
+    if choice("the kind of tree attention", kind, ("flex", "sdpa")) == "flex":
+        return FlexPlan(torch.from_numpy(tree.end).to(device), torch.from_numpy(tree.position_ids).to(device))
+    pieces = _pieces(tree)
+    back = np.empty(len(tree), dtype=np.int64)
+    buckets, at = [], 0
+    for part in _buckets(pieces):
+        most_q, most_k = max(end - begin for _, begin, end in part), max(end for _, _, end in part)
+        queries, keys = np.zeros((len(part), most_q), np.int64), np.zeros((len(part), most_k), np.int64)
+        depth = np.zeros((len(part), most_q), np.int64)
+        for i, (start, begin, end) in enumerate(part):
+            path = tree.path[start : start + end]
+            queries[i, : end - begin], keys[i, :end] = path[begin:], path
+            depth[i, : end - begin] = np.arange(begin, end)
+            back[path[begin:]] = np.arange(at, at + end - begin)
+            at += most_q
+        q, k, d = (torch.from_numpy(x).to(device) for x in (queries.ravel(), keys.ravel(), depth))
+        buckets.append(Bucket(q, k, d, causal=not any(begin for _, begin, _ in part)))
+    return SdpaPlan(tuple(buckets), torch.from_numpy(back).to(device))
+
+
+def _pieces(tree: PackedTree) -> list[tuple[int, int, int]]:
+    """Where a row begins in ``tree.path``, and the depths from and to which its own nodes are queries."""
+    out, start = [], 0
+    for length, shared in zip(tree.rows.lengths.tolist(), tree.rows.shared.tolist(), strict=True):
+        step = _PIECE if shared else max(length, 1)  # a whole row has PyTorch's causal kernel
+        out += [(start, begin, min(begin + step, length)) for begin in range(shared, length, step)]
+        start += length
+    return out
+
+
+def _buckets(pieces: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+    """Pieces of similar sizes together; those that are whole rows apart from the others."""
+    out: list[list[tuple[int, int, int]]] = []
+    pairs = most = 0
+    for piece in sorted(pieces, key=lambda piece: (piece[1] > 0, -piece[2], piece[1])):
+        _, begin, end = piece
+        kind = begin > 0
+        if out and kind == (out[-1][0][1] > 0):
+            most_q = max(most, end - begin)
+            padded = most_q * out[-1][0][2] * (len(out[-1]) + 1)
+            if padded <= _PADDED * (pairs + (end - begin) * end):
+                out[-1].append(piece)
+                pairs, most = pairs + (end - begin) * end, most_q
+                continue
+        out.append([piece])
+        pairs, most = (end - begin) * end, end - begin
+    return out
+
+
+def _block_mask(end: torch.Tensor, position: torch.Tensor, window: int | None) -> BlockMask:
+    nodes = len(end)
+    blocks = -(-nodes // _BLOCK)
+    ends = torch.nn.functional.pad(end, (0, blocks * _BLOCK - nodes)).view(blocks, _BLOCK)
+    first = torch.arange(blocks, device=end.device) * _BLOCK  # [blocks]
+    before = first < first[:, None]  # [query blocks, key blocks]
+    # the subtree of some key reaches into the block of queries, or those of all keys reach beyond it
+    some = (before & (ends.amax(1) > first[:, None])) | (first == first[:, None])
+    full = before & (ends.amin(1) >= (first[:, None] + _BLOCK).clamp(max=nodes))
+    if window is not None:
+        full = torch.zeros_like(full)  # positions decide too
+
+    def sees(batch: torch.Tensor, head: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        seen = (k <= q) & (q < end[k])
+        return seen if window is None else seen & (position[q] - position[k] < window)
+
+    def listed(which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        order = which.int().argsort(dim=1, descending=True, stable=True)
+        return which.sum(1).int()[None, None], order.int()[None, None]
+
+    return BlockMask.from_kv_blocks(
+        *listed(some & ~full), *listed(full), BLOCK_SIZE=_BLOCK, mask_mod=sees, seq_lengths=(nodes, nodes)
+    )
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def _tree_attention(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, *, scaling: float | None = None, sliding_window: int | None = None,
+    tree: Plan | None = None, **kwargs: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """transformers' interface of an attention function."""
+    if tree is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return tree.attend(query, key, value, scaling, sliding_window), None
+
+
+AttentionInterface.register(TREE_ATTENTION, _tree_attention)
+AttentionMaskInterface.register(TREE_ATTENTION, sdpa_mask)

@@ -1,0 +1,186 @@
+"""Sorts rows of tokens by what they share, and packs them into prefix trees.
+
+In lexicographic order the rows of every subtree are neighbours, and the tokens that a row shares with any earlier one
+are those that it shares with the one before it. So a forest is an order and one number per row. Packed depth first, row
+after row, every node's descendants follow it: node k is an ancestor of node q, or q itself, if and only if
+``k <= q < end[k]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from agent_envs.adapters.batches import TokenBatch, build_batch
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import DataError
+
+__all__ = ["PackedTree", "SortedRows", "TokenTrees", "build_trees", "pack_tree", "sort_rows"]
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """Rows in lexicographic order of their tokens; the order of the tokens themselves is an arbitrary one."""
+
+    rows: np.ndarray
+    """Numbers of the rows, int64, shape [rows]."""
+    lengths: np.ndarray
+    """Tokens of each, int64, shape [rows]."""
+    shared: np.ndarray
+    """Tokens that each shares with the one before it, 0 for the first, int64, shape [rows]."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows."""
+        return int(self.lengths.sum())
+
+    @property
+    def nodes(self) -> int:
+        """Tokens that are left if each shared one is held once."""
+        return int((self.lengths - self.shared).sum())
+
+    def only(self, wanted: Sequence[int] | np.ndarray) -> SortedRows:
+        """Return some of the rows, given by their numbers, as if they had been sorted alone.
+
+        >>> rows = sort_rows(np.array([5, 6, 7, 5, 6, 8, 5, 9]), np.array([0, 3, 6, 8]))
+        >>> rows.only([0, 2]).shared.tolist()
+        [0, 1]
+        """
+        places = np.flatnonzero(np.isin(self.rows, np.asarray(wanted, dtype=np.int64)))
+        shared = np.zeros(len(places), dtype=np.int64)
+        if len(places) > 1:  # two rows share what all rows between them share
+            shared[1:] = np.minimum.reduceat(self.shared[: places[-1] + 1], places[:-1] + 1)
+        return SortedRows(self.rows[places], self.lengths[places], shared)
+
+    def part(self, begin: int, end: int) -> SortedRows:
+        """Return the rows from one place in the order to another."""
+        shared = self.shared[begin:end].copy()
+        shared[:1] = 0
+        return SortedRows(self.rows[begin:end], self.lengths[begin:end], shared)
+
+
+def sort_rows(ids: np.ndarray, offsets: np.ndarray) -> SortedRows:
+    """Sort rows of tokens by what they share.
+
+    Args:
+        ids: Tokens of all rows, int64, shape [tokens].
+        offsets: Where each row begins and ends among them, int64, shape [rows + 1].
+
+    >>> rows = sort_rows(np.array([5, 6, 7, 9, 5, 6, 8]), np.array([0, 3, 4, 7]))
+    >>> rows.rows.tolist(), rows.shared.tolist(), rows.nodes
+    ([0, 2, 1], [0, 2, 0], 5)
+    """
+    ids = np.ascontiguousarray(ids, dtype="<i8")
+    bounds = offsets.tolist()
+    packed = [ids[a:b].tobytes() for a, b in pairwise(bounds)]  # compares like one word of memory
+    order = sorted(range(len(packed)), key=packed.__getitem__)
+    shared = np.zeros(len(order), dtype=np.int64)
+    for place in range(1, len(order)):
+        a, b = bounds[order[place - 1]], bounds[order[place]]
+        most = min(bounds[order[place - 1] + 1] - a, bounds[order[place] + 1] - b)
+        differ = ids[a : a + most] != ids[b : b + most]
+        first = int(differ.argmax()) if most else 0
+        shared[place] = first if most and differ[first] else most
+    rows = np.array(order, dtype=np.int64)
+    return SortedRows(rows, np.diff(offsets)[rows].astype(np.int64), shared)
+
+
+@dataclass(frozen=True)
+class PackedTree:
+    """One or several trees, depth first in one sequence of nodes; a node is a token with everything before it."""
+
+    input_ids: np.ndarray
+    """Token of each node, int64, shape [nodes]."""
+    position_ids: np.ndarray
+    """Depth of each node, which is the token's position in every row that it lies on, int64, shape [nodes]."""
+    end: np.ndarray
+    """Where the descendants of each node end in the sequence, int64, shape [nodes]."""
+    rows: SortedRows
+    """The rows that are its paths."""
+    path: np.ndarray
+    """Node of each token of the rows, row after row in sorted order, int64, shape [tokens]."""
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def parent(self) -> np.ndarray:
+        """The node before each node, -1 for roots, int64, shape [nodes]."""
+        out = np.full(len(self), -1, dtype=np.int64)
+        inner = np.ones(len(self.path), dtype=bool)
+        lengths = self.rows.lengths
+        inner[(np.cumsum(lengths) - lengths)[lengths > 0]] = False
+        at = np.flatnonzero(inner)
+        out[self.path[at]] = self.path[at - 1]
+        return out
+
+    def mask(self) -> np.ndarray:
+        """Return whether each node (first axis) attends to each node (second axis), bool, shape [nodes, nodes].
+
+        >>> tree = pack_tree(np.array([5, 6, 5, 7]), np.array([0, 2, 4]), sort_rows(np.array([5, 6, 5, 7]),
+        ...                  np.array([0, 2, 4])))
+        >>> tree.input_ids.tolist(), tree.mask().astype(int).tolist()
+        ([5, 6, 7], [[1, 0, 0], [1, 1, 0], [1, 0, 1]])
+        """
+        nodes = np.arange(len(self))
+        return (nodes <= nodes[:, None]) & (nodes[:, None] < self.end)
+
+
+def pack_tree(ids: np.ndarray, offsets: np.ndarray, rows: SortedRows) -> PackedTree:
+    """Pack sorted rows into trees.
+
+    ``ids`` and ``offsets`` are those that ``rows`` were sorted from.
+    """
+    nodes = rows.nodes
+    input_ids, position_ids = np.empty(nodes, dtype=np.int64), np.empty(nodes, dtype=np.int64)
+    end, path = np.empty(nodes, dtype=np.int64), np.empty(rows.tokens, dtype=np.int64)
+    current = np.empty(int(rows.lengths.max(initial=0)), dtype=np.int64)  # the node at each depth of the row's path
+    count = at = previous = 0
+    for row, length, shared in zip(rows.rows.tolist(), rows.lengths.tolist(), rows.shared.tolist(), strict=True):
+        begin, stop, own = int(offsets[row]), int(offsets[row]) + length, length - shared
+        end[current[shared:previous]] = count
+        current[shared:length] = np.arange(count, count + own)
+        input_ids[count : count + own] = ids[begin + shared : stop]
+        position_ids[count : count + own] = np.arange(shared, length)
+        path[at : at + length] = current[:length]
+        count, at, previous = count + own, at + length, length
+    end[current[:previous]] = count
+    return PackedTree(input_ids, position_ids, end, rows, path)
+
+
+@dataclass(frozen=True)
+class TokenTrees:
+    """A batch of episodes as trees; masks, advantages, log-probabilities and weights stay with the rows."""
+
+    rows: TokenBatch
+    """The rows, with the (episode, step) that wrote each of their tokens."""
+    tree: PackedTree
+    """All of them packed."""
+    node: np.ndarray
+    """Node of each token of ``rows``, int64, shape [tokens]."""
+
+
+def build_trees(episodes: Sequence[Episode], layout: str = "merged") -> TokenTrees:
+    """Return the trees of some episodes, over merged rows or over one row per step.
+
+    Raises:
+        ConfigError: The layout does not exist.
+        DataError: No step has tokens.
+    """
+    batch = build_batch(episodes, layout)
+    if not len(batch.input_ids):
+        raise DataError("no step of the episodes has tokens, so there is no tree; record them with a model's policy")
+    rows = sort_rows(batch.input_ids, batch.offsets)
+    tree = pack_tree(batch.input_ids, batch.offsets, rows)
+    node, at = np.empty(len(batch.input_ids), dtype=np.int64), 0
+    for row, length in zip(rows.rows.tolist(), rows.lengths.tolist(), strict=True):
+        begin = int(batch.offsets[row])
+        node[begin : begin + length] = tree.path[at : at + length]
+        at += length
+    return TokenTrees(batch, tree, node)
