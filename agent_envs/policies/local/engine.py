@@ -14,6 +14,7 @@ prompts of 200 tokens and 40 new tokens each on one core; this engine needs abou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -57,8 +58,8 @@ class _SlotCache:
         for buffer, new in ((self.keys[layer_idx], keys), (self.values[layer_idx], values)):
             # new: [rows, heads, tokens, dim]; advanced indices with a slice between put tokens second
             buffer[self.rows[:, None], :, self.positions] = new.transpose(1, 2)
-            rows = buffer[: len(self.rows)] if self.contiguous else buffer[self.rows]
-            out.append(rows[:, :, : self.length])
+            held = buffer[:, :, : self.length]  # cut first: indexing copies
+            out.append(held[: len(self.rows)] if self.contiguous else held[self.rows])
         return out[0], out[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -77,8 +78,8 @@ def _grouped_attention(
     """Grouped-query attention for Transformers that does not copy keys and values for every query head.
 
     The query heads that share a key-value head are laid out as more query positions, which gives the same products.
-    Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, True
-    where a token attends, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
+    Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, 0 where
+    a token attends and -inf elsewhere, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
     """
     other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
     if other:
@@ -127,7 +128,7 @@ class BatchEngine(Engine):
         self.slots = max(1, min(max_rows, room // row_bytes))
         shape = (self.slots, heads, max_length, dim)
         layers = range(config.num_hidden_layers)
-        buffers = [[torch.zeros(shape, dtype=dtype, device=self._device) for _ in layers] for _ in range(2)]
+        buffers = [[_zeros(shape, dtype, self._device) for _ in layers] for _ in range(2)]
         self._cache = _SlotCache(buffers[0], buffers[1])
         self._content = np.full((self.slots, max_length), -1, dtype=np.int64)  # tokens whose keys a slot holds
         self._length = np.zeros(self.slots, dtype=np.int64)  # how many
@@ -291,8 +292,9 @@ class BatchEngine(Engine):
         cache, position_ids = self._cache, torch.from_numpy(positions).to(self._device)
         cache.rows, cache.positions = torch.from_numpy(rows).to(self._device), position_ids
         cache.length, cache.contiguous = int(positions.max()) + 1, contiguous
-        # [rows, 1, tokens, positions]
-        mask = torch.arange(cache.length, device=self._device) <= position_ids[:, None, :, None]
+        later = torch.arange(cache.length, device=self._device) > position_ids[:, None, :, None]
+        # [rows, 1, tokens, positions]; as numbers, which attention would otherwise make of it in every layer
+        mask = torch.zeros(later.shape, dtype=cache.keys[0].dtype, device=self._device).masked_fill_(later, -torch.inf)
         self.tokens_computed += ids.size
         config = self.model.config
         before, config._attn_implementation = config._attn_implementation, _ATTENTION
@@ -308,6 +310,13 @@ class BatchEngine(Engine):
         finally:
             config._attn_implementation = before  # other users of the model find it unchanged
         return out.logits
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros; on a CPU memory that nobody has written yet, so that only what is used takes time and room."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def _prompt(request: Request) -> np.ndarray:
