@@ -5,7 +5,8 @@
 trains any Hugging Face causal language model on one device. Each iteration, from the top of this file to the bottom:
 
 1. ``play``: the model plays some tasks, each once per member of its group
-2. ``assemble``: the steps become rows of tokens (steps whose prompts grow share a row) and an estimator's input
+2. ``assemble``: the steps become rows of tokens (steps whose prompts grow share a row; rows of a group share what they
+   begin with) and an estimator's input
 3. ``score``: policy, reference and critic evaluate the tokens, without gradients
 4. ``credit``: the estimator turns the steps' rewards into an advantage for every token that the policy wrote
 5. ``update``: per mini-batch of whole episodes, add up weight x token loss over its tokens, backward, clip, step
@@ -35,14 +36,16 @@ from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows
 from agent_envs.adapters.metrics_log import Record
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
+from agent_envs.adapters.trees import SortedRows, sort_rows
+from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
 from agent_envs.policies import TransformersPolicy
 from agent_envs.rollout.many import run_episodes
 
 __all__ = [
-    "Batch", "LossOf", "Scores", "accumulate", "actor_loss", "assemble", "credit", "critic_loss", "forward",
-    "learn", "main", "play", "score", "token_log_probs", "train", "update",
+    "Batch", "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "assemble", "credit", "critic_loss", "forward",
+    "learn", "main", "play", "score", "token_log_probs", "token_values", "train", "update",
 ]  # fmt: skip
 
 
@@ -85,19 +88,25 @@ class Batch:
     steps: StepRows
     """Reward, trajectory, group, ... of each step, sorted by trajectory and index. A step that is not valid was never
     taken: it stands for the state that a limit left an episode in."""
+    trees: SortedRows | None = None
+    """What the rows share, if the models take them as prefix trees."""
 
 
-def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None) -> Batch:
+def assemble(
+    episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None, layout: str = "merged"
+) -> Batch:
     """Return the batch of some episodes, without broken ones and without steps that have no tokens.
 
     Args:
         episodes: Episodes with the tokens of every step; for a critic as ``with_last_state`` returns them.
         groups: Group of each episode: those of one task are compared.
         baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
+        layout: ``steps`` (a row per step), ``merged``, or ``tree``: merged rows, of which the models compute what they
+            begin with once.
     """
     kept = [i for i, episode in enumerate(episodes) if not episode.stop_reason.broken]
     played = [episodes[i] for i in kept]
-    tokens = build_batch(played)
+    tokens = build_batch(played, "merged" if layout == "tree" else layout)
     taken = [  # in the batch's order, each with the info the policy had before it acted
         (t, step, episode.steps[t - 1].info if t else episode.reset_info)
         for episode in played
@@ -128,22 +137,41 @@ def assemble(episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequ
     )
     row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
     ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
-    return Batch(ids, row, wrote, sampled, start, steps)
+    trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
+    return Batch(ids, row, wrote, sampled, start, steps, trees)
 
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
 
 
+class Outputs(NamedTuple):
+    """A model's outputs one position before some tokens, on the model's device."""
+
+    all: torch.Tensor
+    """Logits, or the values of a critic, shape [outputs, vocabulary] or [outputs, 1]."""
+    at: torch.Tensor | None = None
+    """Which of them is each token's, int64, shape [tokens]; None if there is one for each. Rows share outputs."""
+
+
 def forward(
     model: Any, batch: Batch, wanted: torch.Tensor, config: LoopConfig
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+) -> Iterator[tuple[torch.Tensor, Outputs]]:
     """Yield a model's outputs one position before each wanted token, one micro-batch of rows at a time.
 
     The model is a causal language model, or a critic of the same form with one output; ``wanted`` is bool, of shape
-    [tokens]. Yields the indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them on the
-    model's device, shape [wanted, outputs].
+    [tokens]. Yields the indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them.
     """
     lengths = torch.bincount(batch.row).tolist()
+    if batch.trees is not None:
+        offsets = np.cumsum([0, *lengths])
+        passes = tree_passes(
+            batch.ids.numpy(), offsets, batch.trees, wanted.numpy(), config.micro_tokens, model.device
+        )  # fmt: skip
+        for tree in passes:
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
+                outputs = tree.logits(model).float()
+            yield tree.tokens, Outputs(outputs, tree.output.to(outputs.device))
+        return
     ids, asked = batch.ids.split(lengths), wanted.split(lengths)
     for rows in micro_batches(batch.row[wanted].unique().tolist(), lengths, config.micro_tokens):
         # padded on the right, where no token of a causal model sees it
@@ -151,14 +179,23 @@ def forward(
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
             outputs = model(input_ids=padded, use_cache=False).logits[row, position - 1].float()
-        yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, outputs
+        yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, Outputs(outputs)
 
 
-def token_log_probs(logits: torch.Tensor, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
+def token_log_probs(outputs: Outputs, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
-    log_p = torch.log_softmax(logits / config.temperature, dim=-1)
+    log_p, ids = torch.log_softmax(outputs.all / config.temperature, dim=-1), ids.to(outputs.all.device)
     p = log_p if config.entropy_coef else log_p.detach()  # the gradient of the entropy doubles the memory
-    return log_p.gather(1, ids.to(log_p.device)[:, None]).squeeze(1).cpu(), -(p.exp() * p).sum(1).cpu()
+    entropy = -(p.exp() * p).sum(1)
+    if outputs.at is None:
+        return log_p.gather(1, ids[:, None]).squeeze(1).cpu(), entropy.cpu()
+    return log_p[outputs.at, ids].cpu(), entropy[outputs.at].cpu()
+
+
+def token_values(outputs: Outputs) -> torch.Tensor:
+    """Return a critic's value before each token, shape [tokens]."""
+    values = outputs.all.squeeze(1)
+    return (values if outputs.at is None else values[outputs.at]).cpu()
 
 
 class Scores(NamedTuple):
@@ -178,8 +215,7 @@ def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False)
     out, wanted = torch.zeros(len(batch.ids)), batch.step >= 0
     wanted[batch.start] = True  # and the states after truncated episodes
     for indices, outputs in forward(model, batch, wanted, config):
-        scores = outputs.squeeze(1) if critic else token_log_probs(outputs, batch.ids[indices], config)[0]
-        out[indices] = scores.cpu()
+        out[indices] = token_values(outputs) if critic else token_log_probs(outputs, batch.ids[indices], config)[0]
     return out
 
 
@@ -206,13 +242,13 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
 
 # ---------------------------------------------------------------------------------- 5. advantages become a gradient
 
-LossOf = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, losses.Tally]]]
+LossOf = Callable[[Outputs, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, losses.Tally]]]
 """Maps a model's outputs for some tokens, the tokens' indices and their weights to a loss and its metrics."""
 
 
 def actor_loss(
     batch: Batch, config: LoopConfig, scores: Scores, advantages: torch.Tensor,
-    outputs: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor,
+    outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:  # fmt: skip
     """Return the policy's loss on some tokens, with the KL and the entropy bonus if they are on."""
     log_probs, entropy = token_log_probs(outputs, batch.ids[indices], config)
@@ -228,10 +264,10 @@ def actor_loss(
 
 
 def critic_loss(
-    old: torch.Tensor, returns: torch.Tensor, outputs: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor
+    old: torch.Tensor, returns: torch.Tensor, outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:
     """Return the critic's loss on some tokens: the distance of its values from the returns."""
-    return losses.value_loss(outputs.squeeze(1).cpu(), old[indices], returns[indices], weights, clip=0.5)
+    return losses.value_loss(token_values(outputs), old[indices], returns[indices], weights, clip=0.5)
 
 
 def accumulate(
@@ -255,18 +291,20 @@ def update(
     model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf, *,
     at_start: bool = False, seed: Sequence[int] = (0,),
 ) -> dict[str, float]:  # fmt: skip
-    """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole episodes.
+    """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole groups of episodes.
 
     With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
-    the episodes of each mini-batch.
+    the groups of each mini-batch, or its episodes if there are fewer groups than mini-batches.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
+    units = batch.steps.group.unique(return_inverse=True)[1]  # [steps]
+    units = units if int(units.max()) + 1 >= config.mini_batches else trajectory
     trained = batch.step if not at_start else torch.where(losses.action_start(batch.step), batch.step, -1)
     lengths = torch.bincount(trained[trained >= 0], minlength=len(trajectory))  # [steps]
     totals, norms, parts = [], [], []
     for _ in range(config.epochs):
-        drawn = torch.from_numpy(rng.permutation(int(trajectory.max()) + 1)) % config.mini_batches  # [episodes]
-        mini_batch = drawn[trajectory]  # [steps]
+        drawn = torch.from_numpy(rng.permutation(int(units.max()) + 1)) % config.mini_batches  # [units]
+        mini_batch = drawn[units]  # [steps]
         weights = losses.token_weights(config.weighting, lengths, trajectory, trained, mini_batch)  # [tokens]
         for number in mini_batch[lengths > 0].unique():
             loss, metrics = accumulate(model, batch, weights * (mini_batch[trained] == number), loss_of, config)
@@ -325,8 +363,9 @@ def train(config: LoopConfig) -> list[Record]:
         began = time.monotonic()
         if "critic" in run.models:
             episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
-        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines)
+        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, config.layout)
         record["train/rows"] = len(batch.row.unique())
+        record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
         if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from
             record |= learn(run, batch, number)
         record["seconds/update"] = time.monotonic() - began

@@ -20,6 +20,7 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.adapters.trees.attention import enable
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
@@ -33,7 +34,7 @@ __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
 
 _log = logging.getLogger(__name__)
 
-_MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "micro_tokens", "out"})
+_MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "layout", "micro_tokens", "out"})
 
 
 class Run:
@@ -107,6 +108,9 @@ class Run:
                 raise DataError(f"{path} does not hold the states of this run's optimizers: {first_line(e)}") from e
         if config.kl != "none":
             self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
+        if config.layout == "tree":
+            for model in self.models.values():
+                enable(model)
 
     def iterations(self) -> Iterator[int]:
         """Yield the numbers of the remaining iterations, setting the learning rates of each."""

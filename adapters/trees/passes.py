@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent_envs.adapters.trees.attention import Plan, plan_attention
+from agent_envs.adapters.trees.attention import TREE_ATTENTION, Plan, enable, plan_attention
 from agent_envs.adapters.trees.cuts import cut
 from agent_envs.adapters.trees.prefixes import SortedRows, pack_tree
 
@@ -33,6 +33,8 @@ class TreePass:
 
     def logits(self, model: Any) -> torch.Tensor:
         """Return a causal language model's logits, or a critic's values, at ``before``: [outputs, vocabulary or 1]."""
+        if model.config._attn_implementation != TREE_ATTENTION:
+            enable(model)
         out = model(**self.inputs, use_cache=False, logits_to_keep=self.before).logits[0]
         return out if len(out) == len(self.before) else out[self.before]  # a critic's head takes all nodes
 

@@ -30,6 +30,7 @@ from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL, actio
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
+    Outputs,
     Scores,
     accumulate,
     actor_loss,
@@ -374,7 +375,9 @@ def test_gradients_are_clipped(model_path):
 def test_the_entropys_gradient_is_made_only_for_a_bonus():
     logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     for coefficient in (0.0, 0.1):
-        log_probs, entropy = token_log_probs(logits, torch.tensor([0, 4, 2]), config(entropy_coef=coefficient))
+        log_probs, entropy = token_log_probs(
+            Outputs(logits), torch.tensor([0, 4, 2]), config(entropy_coef=coefficient)
+        )
         assert log_probs.requires_grad and entropy.requires_grad == bool(coefficient)
     assert torch.allclose(entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=1e-6)
 
@@ -552,7 +555,7 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
         seeds.append(seed)
         return really_update(*args, seed=seed, **kwargs)
 
-    def assemble(episodes, groups, baselines):
+    def assemble(episodes, groups, baselines, layout):
         assembled.append(([e.index for e in episodes], list(groups), baselines))
         return really_assemble(episodes, groups, baselines)
 
