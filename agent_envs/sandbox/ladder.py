@@ -1,0 +1,124 @@
+"""The ladder: every kind of sandbox by its name, and the choice of one that works here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+from agent_envs.checks import load_function, shown
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
+from agent_envs.sandbox.result import Result
+from agent_envs.sandbox.sandbox import MEMORY, TIMEOUT, Sandbox
+
+__all__ = ["RUNGS", "open_sandbox", "run"]
+
+_lock = threading.Lock()
+_open: dict[str, Sandbox] = {}
+
+
+def _forked() -> Sandbox:
+    if sys.platform != "linux":
+        raise BackendError("the sandbox 'forked' needs Linux")
+    from agent_envs.sandbox.forked.host import ForkedSandbox
+
+    sandbox = ForkedSandbox()
+    sandbox.describe()  # its self-check: raises here instead of in the first run
+    return sandbox
+
+
+RUNGS: Mapping[str, Callable[[], Sandbox]] = {"forked": _forked}
+"""The sandboxes that a plain name opens."""
+
+_AUTO = ("forked",)  # from the strongest on; all of them keep programs from files, network and processes
+
+
+def open_sandbox(name: str | Sandbox = "auto") -> Sandbox:
+    """Return a sandbox; one of each name is shared by the whole process.
+
+    Args:
+        name: "auto" takes the first of the complete rungs that works here, which its `name` tells; one of `RUNGS`; or
+            "module:function", a function that returns a `Sandbox`. A `Sandbox` is returned as it is.
+
+    Raises:
+        ConfigError: There is no such sandbox.
+        BackendError: It does not work here; with "auto", none does, and the message says why of each.
+    """
+    if isinstance(name, Sandbox):
+        return name
+    if not isinstance(name, str):
+        raise ConfigError(f"a sandbox must be a name such as 'auto', got {shown(name)}")
+    with _lock:
+        if name not in _open:
+            _open[name] = _auto() if name == "auto" else _made(name)
+        return _open[name]
+
+
+def _made(name: str) -> Sandbox:
+    if name in RUNGS:
+        return _open[name] if name in _open else RUNGS[name]()
+    if ":" not in name:
+        raise ConfigError(f"unknown sandbox {name[:100]!r}.{did_you_mean(name[:100], ['auto', *RUNGS])}")
+    made = load_function(name, "the sandbox")()
+    if not isinstance(made, Sandbox):
+        raise ConfigError(f"{name} must return a Sandbox, got {shown(made)}")
+    return made
+
+
+def _auto() -> Sandbox:
+    reasons = []
+    for name in _AUTO:
+        try:
+            sandbox = _open[name] = _made(name)
+        except AgentEnvsError as e:
+            reasons.append(f"{name}: {e}")
+        else:
+            return sandbox
+    raise BackendError(f"no sandbox works here. {'; '.join(reasons)}")
+
+
+def run(
+    code: str,
+    *,
+    stdin: str = "",
+    files: Mapping[str, str | bytes] | None = None,
+    timeout: float = TIMEOUT,
+    memory: int = MEMORY,
+    echo: bool = False,
+    seed: int | None = None,
+    sandbox: str | Sandbox = "auto",
+) -> Result:
+    """Run a program once, in an interpreter of its own.
+
+    >>> run("print(sum(map(int, input().split())))", stdin="2 3").stdout
+    '5\\n'
+    >>> run("print(open('table.csv').read())", files={"table.csv": "a,b"}).stdout
+    'a,b\\n'
+
+    Args:
+        code: Python.
+        stdin: What `input()` reads.
+        files: The files that `open` reads: names and contents. There are no others.
+        timeout: Seconds it may run.
+        memory: Bytes of memory it may use beside the interpreter itself.
+        echo: Whether the value of its last expression is printed, as a notebook does.
+        seed: What `random` and `numpy.random` are seeded with; None for another every time.
+        sandbox: As for `open_sandbox`.
+
+    Raises:
+        BackendError: The sandbox failed, not the program.
+        ConfigError: An argument is wrong.
+    """
+    return open_sandbox(sandbox).run(
+        code, stdin=stdin, files=files, timeout=timeout, memory=memory, echo=echo, seed=seed
+    )
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)

@@ -1,0 +1,113 @@
+"""The sandbox beside a bare fork of the same process and beside `python -I -S -c`, measured in turns in one run.
+
+python benchmarks/sandbox.py                     latency, sessions, throughput, time-outs
+python benchmarks/sandbox.py --rounds 100        more runs of each
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent_envs.sandbox.forked.host import ForkedSandbox
+from agent_envs.sandbox.forked.interpreters import INTERPRETERS, import_path
+
+# A process that prepares itself as a zygote does, then forks and waits once for every line it reads.
+_BARE = """
+import sys, types
+for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
+    sys.modules[name] = package = types.ModuleType(name)
+    package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
+import gc, json, os, time
+path, modules, warm_up = json.loads(sys.argv[2])
+sys.path[:] = path
+from agent_envs.sandbox.inside.zygote import prepare
+prepare(modules, warm_up)
+gc.collect(); gc.freeze(); gc.disable()
+for line in sys.stdin:
+    start = time.perf_counter()
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+    print(time.perf_counter() - start, flush=True)
+"""
+
+
+def bare_fork(number: int) -> Callable[[], float]:
+    """Return a function that times one bare fork and wait, in seconds, of a process prepared as an interpreter is."""
+    from agent_envs.sandbox.forked.zygote_process import zygote_environment
+
+    one = INTERPRETERS[number]
+    package = str(Path(sys.modules["agent_envs"].__file__ or "").parent)
+    settings = json.dumps([import_path(), one.modules, one.warm_up])
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-s", "-S", "-B", "-c", _BARE, package, settings],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=zygote_environment(),
+    )  # fmt: skip
+
+    def once() -> float:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
+
+    once()
+    return once
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def python_c() -> None:
+    command = [sys.executable, "-I", "-S", "-c", "print(sum(range(100)))"]
+    subprocess.run(command, capture_output=True, check=True)
+
+
+def row(name: str, seconds: list[float]) -> None:
+    ordered = sorted(seconds)
+    middle, high = statistics.median(ordered) * 1e3, ordered[int(len(ordered) * 0.99)] * 1e3
+    print(f"  {name:<46}{middle:9.2f} ms{high:11.2f} ms")
+
+
+def latency(sandbox: ForkedSandbox, rounds: int) -> None:
+    programs = ("print(sum(range(100)))", "import sympy\nprint(sum(range(100)))", "import pandas\nprint(1)")
+    for number, program in enumerate(programs):
+        fork = bare_fork(number)
+        sandbox.run(program)
+        with sandbox.session() as session:
+            session.run(program)
+            columns: dict[str, list[float]] = {"bare fork and wait": [], "run": [], "python -I -S -c": [], "call": []}
+            for _ in range(rounds):
+                columns["bare fork and wait"].append(fork())
+                columns["run"].append(timed(functools.partial(sandbox.run, program)))
+                columns["python -I -S -c"].append(timed(python_c))
+                columns["call"].append(timed(functools.partial(session.run, "print(sum(range(100)))")))
+        print(f"{INTERPRETERS[number].name}: median and 99th percentile of {rounds}")
+        for name, seconds in columns.items():
+            row({"run": "forked: run", "call": "forked: a call in a session"}.get(name, name), seconds)
+        medians = {name: statistics.median(seconds) for name, seconds in columns.items()}
+        print(f"  run / bare fork {medians['run'] / medians['bare fork and wait']:.2f}, ", end="")
+        print(f"python -I -S -c / run {medians['python -I -S -c'] / medians['run']:.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=60, help="runs of each kind")
+    arguments = parser.parse_args()
+    sandbox = ForkedSandbox()
+    print(sandbox.describe())
+    latency(sandbox, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
