@@ -71,6 +71,9 @@ class ProblemEnv(TextEnv):
     def begin(self, task: Any) -> tuple[str, Any]:
         return self.question(task), None
 
+    def right_answer(self) -> str:
+        return self.task.answer if isinstance(self.task, Problem) else ""
+
     def act(self, action: str) -> Outcome:
         text = action.rpartition("</think>")[2]
         result = self.check(self.task, text)

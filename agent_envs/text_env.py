@@ -166,6 +166,10 @@ class TextEnv(gym.Env[str, str], CheckedArguments):
         """Return the next action of a solver that wins from here, or None if there is no such solver."""
         return None
 
+    def right_answer(self) -> str:
+        """Return the right answer to the task for a person to read, "" if none is known or others are right too."""
+        return ""
+
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that makes mistakes, or None if there is no demonstrator.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -125,27 +123,34 @@ def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeServi
         service.stop()
 
 
-@pytest.fixture
-def opened_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], str]:
-    """Opens a page of `agentr1 view` in Chromium, chooses an episode, and returns the page as it is then."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium")
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    flags += " --disable-component-update --disable-sync --virtual-time-budget=10000"
-
-    def opened(page: Path, number: int) -> str:
-        profile = tmp_path_factory.mktemp("profile")
-        command = [browser, *flags.split(), f"--user-data-dir={profile}", "--dump-dom", f"file://{page}#{number}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-
-    return opened
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A headless Chromium (tests/browser.py), which all tests of a process share."""
+    module = _module("browser")
+    if module.browsers() is None:
+        pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium chromium-driver")
+    with module.Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")
-def fake_chat(root: Path) -> Any:
-    """The module tests/fake_chat_server.py; other packages too install one that is called `tests`."""
-    spec = importlib.util.spec_from_file_location("fake_chat_server", root / "tests" / "fake_chat_server.py")
+def axe() -> str:
+    """The source of axe-core, which checks a page's accessibility."""
+    source = _module("browser").axe_script()
+    if source is None:
+        pytest.skip("axe-core is not installed; npm install axe-core, or name its axe.min.js in AXE_CORE")
+    return str(source)
+
+
+@pytest.fixture(scope="session")
+def fake_chat() -> Any:
+    """The module tests/fake_chat_server.py."""
+    return _module("fake_chat_server")
+
+
+def _module(name: str) -> Any:
+    """A module of this folder; other packages too install one that is called `tests`."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -40,6 +40,7 @@ LINES = (
     ("recording", "vector"),
     ("agent_envs",),  # the package itself: it re-exports public names
     ("adapters",),
+    ("viewer",),
     ("cli",),
 )
 LINE_OF = {room: number for number, rooms in enumerate(LINES) for room in rooms}

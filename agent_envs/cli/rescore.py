@@ -26,11 +26,10 @@ from agent_envs.cli.arguments import (
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
-from agent_envs.episodes.run_folder import read_settings
 from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
-from agent_envs.wrapping.recorded import recorded_env
+from agent_envs.wrapping.recorded import episode_env, run_settings
 
 __all__ = ["Comparison", "add_arguments", "run"]
 
@@ -204,7 +203,7 @@ def _by_replay(
     recorded: dict[Path, dict[str, Any]] = {}
     for episode, path in _episodes(arguments, paths):
         if path not in recorded:
-            recorded[path] = {} if arguments.bare else _recorded(path)
+            recorded[path] = {} if arguments.bare else run_settings(path)
         if not episode.steps:
             comparison.kept += 1
             comparison.add(episode, episode)
@@ -229,23 +228,10 @@ def _by_replay(
         yield result.episode
 
 
-def _recorded(path: Path) -> dict[str, Any]:
-    """Return the settings in the run.json of the episodes' run; none if there is none."""
-    for file in (path.parent / "run.json", path.parent.parent / "run.json"):
-        if settings := read_settings(file):
-            return {**settings, "file": str(file)}
-    return {}
-
-
 def _choice(given: EnvChoice, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> EnvChoice:
     """Merge the given choice with the run's settings and with what the episode says of itself, in this order."""
-    info = episode.reset_info
-    source = str(info.get("source", "generated"))
-    found = source == "official" or (source != "generated" and Path(source).exists())
-    own = {"env": episode.env_id, "data": source if found else None}
-    record = {**own, **settings, "split": info.get("split")}  # a run may play several splits
-    where = settings.get("file", f"episode {episode.episode_id!r}")
-    recorded = recorded_env(record, where, env_id=given.env_id, trust=trust)
+    of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
+    recorded = episode_env(of, settings, env_id=given.env_id, trust=trust)
     return EnvChoice(
         recorded.env_id, {**recorded.env_kwargs, **given.env_kwargs}, (*recorded.wrappers, *given.wrappers)
     )

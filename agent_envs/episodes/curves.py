@@ -25,7 +25,18 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
 from agent_envs.rewards import total
 
-__all__ = ["MEASURES", "Configuration", "Measure", "Run", "Spread", "correlation", "group_runs", "read_run", "spread"]
+__all__ = [
+    "MEASURES",
+    "STEP_FILE",
+    "Configuration",
+    "Measure",
+    "Run",
+    "Spread",
+    "correlation",
+    "group_runs",
+    "read_run",
+    "spread",
+]
 
 
 class Measure(NamedTuple):
@@ -55,7 +66,8 @@ _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
 _NOT_COMPARED = frozenset({"out", "seed", "steps", "versions"})
 _LARGEST_COUNT = 1 << 53  # of steps and episodes
 _LARGEST = 1e30  # larger values, infinities and NaN cannot be drawn
-_STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,})")
+STEP_FILE = re.compile(r"(?P<phase>[A-Za-z]+)-(?P<step>\d{3,15})")
+"""The name of a file with a training step's episodes, without its suffix: ``train-000007``."""
 
 
 @dataclass
@@ -137,7 +149,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
     tokens: list[float] = []
     characters: list[float] = []
     for path in episode_paths(sources):
-        named = _STEP_FILE.fullmatch(path.stem)
+        named = STEP_FILE.fullmatch(path.stem)
         held_out = bool(named) and not str(named["phase"]).startswith("train") if named else False
         if held_out and not without_metrics:
             continue  # correlations are over training episodes

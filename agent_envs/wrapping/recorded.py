@@ -7,15 +7,17 @@ with `recorded_env`. docs/security.md describes what is data and what is code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 
 from agent_envs.checks import shown
+from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.wrapping.specs import read_spec, wrapper_names
 
-__all__ = ["RecordedEnv", "recorded_env"]
+__all__ = ["RecordedEnv", "episode_env", "recorded_env", "run_settings"]
 
 # What an argument names by a word, with options behind a colon or without: services, and recordings of them.
 _SERVICES = frozenset({"arxiv", "classify", "http", "https", "judge", "openai", "record", "replay", "semanticscholar"})
@@ -85,6 +87,36 @@ def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", tru
                 raise _untrusted(where, spec, "as a wrapper")
             _check_values(arguments, where, f"in its wrapper {wrapper}")
     return RecordedEnv(named, kwargs, tuple(wrappers))
+
+
+def run_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in the run.json beside a file of episodes or above its folder; none if there is none.
+
+    The key "file" names it. A DataError says that it holds something else.
+    """
+    for file in (path.parent / "run.json", path.parent.parent / "run.json"):
+        if settings := read_settings(file):
+            return {**settings, "file": str(file)}
+    return {}
+
+
+def episode_env(
+    episode: Mapping[str, Any], settings: Mapping[str, Any], *, env_id: str = "", trust: bool = False
+) -> RecordedEnv:
+    """Return the environment that an episode was played in, as its run's settings and the episode itself name it.
+
+    Args:
+        episode: The episode as ``Episode.to_dict`` returns it.
+        settings: What `run_settings` returned for its file.
+        env_id, trust: As for `recorded_env`, which also says what is raised.
+    """
+    info = episode["reset_info"]
+    source = str(info.get("source", "generated"))
+    found = source == "official" or (source != "generated" and Path(source).exists())
+    own = {"env": episode["env_id"], "data": source if found else None}
+    record = {**own, **settings, "split": info.get("split")}  # a run may play several splits
+    where = settings.get("file", f"episode {episode['episode_id']!r}")
+    return recorded_env(record, where, env_id=env_id, trust=trust)
 
 
 def _check_values(arguments: Mapping[str, Any], where: str, place: str) -> None:

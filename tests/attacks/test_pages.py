@@ -11,15 +11,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_envs.episodes.html import write_view
 from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.viewer.shape import Numbered, Origin
+from agent_envs.viewer.write import write_view
 
 RUN = "document.title = 'owned'"
 TEXTS = [
@@ -57,6 +57,11 @@ def _hostile(text: str) -> dict[str, Any]:
     return episode.to_dict()
 
 
+def _write(records: list[dict[str, Any]], page: Path, title: str, **options: Any) -> None:
+    origin = Origin(page.with_name("mine.jsonl"), 0, "mine", "", -1)
+    write_view([Numbered(record, origin, 1) for record in records], page, title=title, **options)
+
+
 class _Tags(HTMLParser):
     """The tags of a page with their attributes, without what script elements hold."""
 
@@ -73,7 +78,7 @@ class _Tags(HTMLParser):
 
 
 def test_the_policy_names_what_the_page_runs(tmp_path: Path) -> None:
-    write_view([_hostile(text) for text in TEXTS], tmp_path / "page.html", title=TEXTS[0])
+    _write([_hostile(text) for text in TEXTS], tmp_path / "page.html", TEXTS[0])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
     parts = dict(part.split(maxsplit=1) for part in policy.split("; "))
@@ -81,7 +86,10 @@ def test_the_policy_names_what_the_page_runs(tmp_path: Path) -> None:
         [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert parts.pop(f"{tag}-src") == f"'sha256-{digest}'"
-    assert parts == {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+    assert parts == {
+        "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'", "img-src": "data:",
+        "frame-src": "'self' file:",
+    }  # fmt: skip
     tags = _Tags(tmp_path / "page.html").found
     assert not [name for _, attributes in tags for name, _ in attributes if name == "style" or name.startswith("on")]
     before = page[: page.index("Content-Security-Policy")]
@@ -90,21 +98,29 @@ def test_the_policy_names_what_the_page_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_becomes_a_tag(text: str, tmp_path: Path) -> None:
-    write_view([_hostile("plain")], tmp_path / "plain.html", title="plain")
-    write_view([_hostile(text)], tmp_path / "hostile.html", title=text)
+    _write([_hostile("plain")], tmp_path / "plain.html", "plain")
+    _write([_hostile(text)], tmp_path / "hostile.html", text)
     assert _Tags(tmp_path / "hostile.html").found == _Tags(tmp_path / "plain.html").found
 
 
-def test_a_browser_runs_the_pages_own_script_alone(tmp_path: Path, opened_page: Callable[[Path, int], str]) -> None:
+def test_a_browser_runs_the_pages_own_script_alone(tmp_path: Path, browser: Any) -> None:
     path = tmp_path / "page.html"
     texts = [text.replace("\ud800", "") for text in TEXTS]  # Chromium cannot print it
-    write_view([_hostile(text) for text in texts], path, title="Mine")
+    _write([_hostile(text) for text in texts], path, "Mine")
     page = path.read_text(encoding="utf-8")
     attacks = f'<script>{RUN}</script><img src=x onerror="{RUN}"><style>h1 {{ display: none }}</style>'
     spoilt = page.replace("<main>", f"{attacks}<main>")
     for content in (page, spoilt):
         path.write_text(content, encoding="utf-8")
-        shown = opened_page(path, 0)
-        assert re.search(r'data-ready="\d+"', shown) and "step 2" in shown and "<title>Mine</title>" in shown
+        browser.open(f"{path.as_uri()}#0")
+        for number in range(len(texts) if content is page else 1):
+            browser.until("return location.hash === '#' + arguments[0]", number)
+            assert "step 2" in browser.text("#episode") and browser.text("h1") == "Mine"
+            browser.press("j")
+        assert browser.run("return document.title") == "Mine"
+        if content is page:
+            assert browser.problems() == []
+    browser.problems()
     path.write_text(f"<title>Mine</title>{attacks}", encoding="utf-8")
-    assert "<title>owned</title>" in opened_page(path, 0)  # without the policy it does run
+    browser.go(path)
+    browser.until("return document.title === 'owned'")  # without the policy it does run

@@ -64,6 +64,9 @@ class _GSM8K(TextEnv):
     def prompt_state(self) -> dict[str, Any]:
         return {"question": self.task.question}
 
+    def right_answer(self) -> str:
+        return self.task.answer
+
     def paid(self, outcome: Outcome, text: str) -> Outcome:
         """Pay for the last number of the text instead, if that is the reward in use."""
         if self.reward == "agentr1":

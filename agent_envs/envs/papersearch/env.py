@@ -352,6 +352,9 @@ class PaperSearchEnv(ToolEnv):
             "query_type": self.task.query_type,
         }
 
+    def right_answer(self) -> str:
+        return "\n".join(self.task.titles)
+
     def prompt_state(self) -> dict[str, Any]:
         state: PaperState = self.state
         best = [*state.ranked(expanded=True)[: self.shown], *state.ranked(expanded=False)[: self.shown]]

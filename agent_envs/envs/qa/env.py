@@ -161,6 +161,9 @@ class QAEnv(ToolEnv):
         state.note(result.content)
         return f"{task.question}\n\n{result.content}", state
 
+    def right_answer(self) -> str:
+        return " / ".join(self.task.answers)
+
     def act(self, action: str) -> Outcome:
         self.state.turns.append(action)
         return super().act(action)
@@ -186,7 +189,6 @@ class QAEnv(ToolEnv):
         tagged = last_answer(text) if self.style == "tool" else None
         state.answer = (text if tagged is None else tagged).strip()
         state.scores = answer_scores(state.answer, golds, self.answer_f1)
-        em = state.scores["em"]
         reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
         shown = state.answer[:_SHOWN_ANSWER]
         return Outcome(
@@ -194,8 +196,8 @@ class QAEnv(ToolEnv):
             reward=reward,
             terminated=True,
             invalid_action=not state.answer,
-            score=em,
-            success=em == 1.0,
+            score=state.scores["em"],
+            success=state.scores["em"] == 1.0,
             components={self.reward: reward},
         )
 
@@ -205,10 +207,8 @@ class QAEnv(ToolEnv):
         return "\n".join([self.task.question, *state.titles, *opened])
 
     def prompt_state(self) -> dict[str, Any]:
-        searches = [
-            {"query": query, "passages": [{"title": p.title, "text": p.text} for p in passages]}
-            for query, passages in self.state.found_by
-        ]
+        found = self.state.found_by
+        searches = [{"query": q, "passages": [{"title": p.title, "text": p.text} for p in some]} for q, some in found]
         return {"question": self.task.question, "searches": searches}
 
     def info(self, outcome: Outcome) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -25,11 +25,12 @@ import pytest
 
 import agent_envs
 from agent_envs.cli.main import main
-from agent_envs.episodes.html import write_view
 from agent_envs.episodes.record import Episode, Step, StopReason, write_episodes
 from agent_envs.messages import ToolCall
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.policies import ExpertPolicy
+from agent_envs.viewer.shape import Numbered, Origin
+from agent_envs.viewer.write import write_view
 
 CHAT = [
     {"role": "system", "content": "Go."},
@@ -59,13 +60,22 @@ def _episode(name: str = "e0", observation: Any = "look", action: str = "act", *
     return Episode(**{**values, **changes})
 
 
-def _contents(page: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _write(episodes: Iterable[Episode], page: Path, **options: Any) -> int:
+    origin = Origin(page.with_name("mine.jsonl"), 0, "mine", "", -1)
+    return write_view((Numbered(e.to_dict(), origin, k) for k, e in enumerate(episodes, 1)), page, **options)
+
+
+def _contents(page: Path) -> tuple[dict[str, Any], list[list[Any]], list[dict[str, Any]]]:
+    """What the page knows, the rows of its list, and its episodes."""
     text = page.read_text(encoding="utf-8")
-    chunks = re.findall(r'<script type="text/plain" id="chunk\d+">([^<]*)</script>', text)
-    lines = [line for chunk in chunks for line in zlib.decompress(base64.b64decode(chunk)).decode().split("\n")]
-    summary = re.search(r'id="summary">([^<]*)</script>', text)
-    assert summary is not None
-    return json.loads(summary[1]), [json.loads(line) for line in lines]
+
+    def lines(name: str) -> list[Any]:
+        packed = re.findall(rf'<script type="text/plain" id="{name}\d+">([^<]*)</script>', text)
+        return [json.loads(x) for one in packed for x in zlib.decompress(base64.b64decode(one)).decode().split("\n")]
+
+    meta = re.search(r'id="meta">([^<]*)</script>', text)
+    assert meta is not None
+    return json.loads(meta[1]), lines("rows"), lines("chunk")
 
 
 def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +86,8 @@ def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixt
     out = tmp_path / "page.html"
     assert main(["view", str(tmp_path / "run"), "--out", str(out), "--title", "Mine"]) == 0
     assert capsys.readouterr().out.strip() == f"45 episodes in {out}"
-    summary, shown = _contents(out)
-    assert summary["title"] == "Mine" and len(summary["rows"]) == len(shown) == 45
+    meta, rows, shown = _contents(out)
+    assert meta["title"] == "Mine" and meta["count"] == len(rows) == len(shown) == 45
     for episode, record in zip(episodes, shown, strict=True):
         assert [step["action"] for step in record["steps"]] == [step.action for step in episode.steps]
         calls = [call["name"] for call in record["steps"][0].get("calls", ())]
@@ -88,8 +98,8 @@ def test_whole_prompts_are_kept_once(tmp_path: Path) -> None:
     wrappers = ["ChatMessages", "SlidingWindow(k=2)"]
     for stack in (wrappers[:1], wrappers):
         [episode] = agent_envs.run_episodes("AgentR1/ALFWorld-v0", ExpertPolicy(), 1, wrappers=stack, progress=False)
-        write_view([episode.to_dict()], tmp_path / "page.html")
-        [record] = _contents(tmp_path / "page.html")[1]
+        _write([episode], tmp_path / "page.html")
+        [record] = _contents(tmp_path / "page.html")[2]
         prompts: list[list[Any]] = [[]]
         for prompt in record["prompts"]:
             prompts.append([*prompts[-1][: prompt["kept"]], *prompt["new"]])
@@ -105,8 +115,8 @@ def test_calls_are_found_in_every_format(name: str, tmp_path: Path) -> None:
     )
     text = get_parser(name).format(ToolCall(tool, {argument: "x"}))
     spec: Any = {"type": "function", "function": {"name": tool, "description": "", "parameters": {}}}
-    write_view([_episode(action=text, tools=(spec,)).to_dict()], tmp_path / "page.html")
-    [call] = _contents(tmp_path / "page.html")[1][0]["steps"][0]["calls"]
+    _write([_episode(action=text, tools=(spec,))], tmp_path / "page.html")
+    [call] = _contents(tmp_path / "page.html")[2][0]["steps"][0]["calls"]
     assert call["name"] == tool and call["arguments"][argument].strip() == "x"
 
 
@@ -120,17 +130,17 @@ def test_broken_calls_and_words_alone_are_told_apart(tmp_path: Path) -> None:
         ('{"answer": 4}', None),
         ("<answer>4</answer>", None),
     ]:
-        write_view([_episode(action=text).to_dict()], tmp_path / "page.html")
-        found = _contents(tmp_path / "page.html")[1][0]["steps"][0].get("calls")
+        _write([_episode(action=text)], tmp_path / "page.html")
+        found = _contents(tmp_path / "page.html")[2][0]["steps"][0].get("calls")
         assert (None if found is None else len(found)) == calls, text
 
 
 def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path: Path) -> None:
     step = Step("o", "a", nan, True, False, {"reward_components": {"x": inf}}, (1,), (2,), (-inf,))
-    write_view([_episode(steps=(step,)).to_dict()], tmp_path / "page.html")
+    _write([_episode(steps=(step,))], tmp_path / "page.html")
     assert "NaN" not in (text := json.dumps(_contents(tmp_path / "page.html"))) and "Infinity" not in text
-    summary, [record] = _contents(tmp_path / "page.html")
-    assert "nan" in summary["rows"][0] and record["steps"][0]["response_logprobs"] == ["-inf"]
+    _, [row], [record] = _contents(tmp_path / "page.html")
+    assert "nan" in row and record["steps"][0]["response_logprobs"] == ["-inf"]
 
 
 def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,42 +151,42 @@ def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest
     write_episodes(tmp_path / "a.jsonl", [_episode()])
     view = ["view", str(tmp_path / "a.jsonl"), "--force", "--out", str(tmp_path / "page.html"), "--tokenizer"]
     assert main([*view, str(tmp_path / "words")]) == 0
-    [record] = _contents(tmp_path / "page.html")[1]
-    assert record["steps"][0]["pieces"] == ["<b>go</b>", "north"] and record["steps"][0]["prompt_ids"] == 3
+    [record] = _contents(tmp_path / "page.html")[2]
+    assert record["steps"][0]["pieces"] == ["<b>go</b>", "north"] and record["steps"][0]["prompt_ids"] == {
+        "kept": 0,
+        "new": [1, 2, 3],
+    }
     assert main([*view, str(tmp_path)]) == 2
     assert "has no Hugging Face tokenizer" in capsys.readouterr().err
 
 
-def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(
-    tmp_path: Path, opened_page: Callable[[Path, int], str]
-) -> None:
+def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Path, browser: Any) -> None:
     thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {"e": "1+1"}}</tool_call>'
+    nothing = replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25))
     episodes = [
         _episode("plain", action=thought, observation=CHAT[:2], final_observation=CHAT, seed=1 << 60),
         _episode(EVIL, observation=EVIL, action=EVIL + "\u202e", reset_info={"task_id": EVIL}, error=EVIL, env_id=EVIL),
         _episode("long", observation="x" * 1_000_000),
-        _episode("broken", steps=(USED, replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25)))),
+        _episode("broken", steps=(USED, nothing)),
     ]
     page = tmp_path / "page.html"
-    write_view([e.to_dict() for e in episodes], page, title=EVIL)
-    plain, evil, long, broken = (opened_page(page, i) for i in range(4))
-    assert re.search(r'data-ready="\d+"', plain)
-    assert "4 of 4 episodes, 100.0 % solved" in plain
+    _write(episodes, page, title=EVIL)
+    assert "NaN" not in page.read_text(encoding="utf-8")
+    shown = []
+    for number in range(4):
+        browser.open(f"{page.as_uri()}#{number}")
+        assert browser.run("return document.title") != "owned" and browser.problems() == []
+        shown.append(browser.run("return document.getElementById('episode').innerHTML"))
+    plain, evil, long, broken = shown
+    assert browser.text("#totals") == "4 of 4 episodes, 100.0 % solved, mean return NaN"
     assert ">hidden</pre>" in plain and "call: calculator" in plain and ">e: 1+1</pre>" in plain and "task 1" in plain
-    assert (
-        "70 prompt tokens, 9 sampled tokens" in broken
-        and "reward nan" in broken
-        and "NaN" not in page.read_text(encoding="utf-8")
-    )
-    shown = ["prompt \u00b7 system", ">Go.<", "user", ">1+1?<", ">result \u00b7 tool \u00b7 calculator<", ">2<"]
-    assert re.search(".*?".join(map(re.escape, shown)), plain) and str(1 << 60) in plain
+    assert "70 prompt tokens, 9 sampled tokens" in broken and "reward nan" in broken
+    wanted = ["prompt \u00b7 system", ">Go.<", "user", ">1+1?<", ">result \u00b7 tool \u00b7 calculator<", ">2<"]
+    assert re.search(".*?".join(map(re.escape, wanted)), plain) and str(1 << 60) in plain
     assert "3 prompt tokens, 2 sampled tokens, 1 trained" in plain
-    for dom in (plain, evil, long):
-        assert "<title>owned</title>" not in dom
-    body = evil[evil.index('<section id="episode">') : evil.index("</section>", evil.index('<section id="episode">'))]
-    assert "<img" not in body and "<script" not in body
-    assert "&lt;script&gt;" in body and "\u241b[31m\u2400" in body and "\\u202e" in body
-    assert "show all 1000000 characters" in long and "x" * 20_001 not in long.split("<script")[0]
+    assert "<img" not in evil and "<script" not in evil
+    assert "&lt;script&gt;" in evil and "\u241b[31m\u2400" in evil and "\\u202e" in evil
+    assert "show all 1000000 characters" in long and "x" * 20_001 not in long
 
 
 def test_fragments_and_tables_in_the_terminal_are_inert() -> None:
@@ -199,14 +209,14 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     for text, message in [
         (f"{good}\nno json\n", "a.jsonl, line 2: not valid JSON"),
         (f"{good}\n[1]\n", "a.jsonl, line 2: expected a JSON object, got [1]"),
-        (good.replace('"reset_info"', '"reset"') + "\n", "episode 1 lacks a field"),
+        (good.replace('"reset_info"', '"reset"') + "\n", "a.jsonl, line 1: the episode lacks a field"),
     ]:
         (tmp_path / "a.jsonl").write_text(text)
         assert main(["view", str(tmp_path / "a.jsonl"), "--out", str(out)]) == 2
         assert message in capsys.readouterr().err and not out.exists()
     (tmp_path / "a.jsonl").write_text(f"{good}\n{good[:50]}")
     assert main(["view", str(tmp_path / "a.jsonl"), "--out", str(out)]) == 0
-    assert len(_contents(out)[1]) == 1
+    assert len(_contents(out)[2]) == 1
     assert main(["view", str(tmp_path / "none.jsonl")]) == 2
     (tmp_path / "torn.jsonl").write_text(good[:50])
     assert main(["view", str(tmp_path / "torn.jsonl"), "--out", str(out), "--force"]) == 2
@@ -224,7 +234,7 @@ def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.
     (tmp_path / "starts.jsonl").write_text('{"step": 1}\n')  # neither this nor metrics.jsonl holds episodes
     out = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--out", str(out)]) == 0
-    assert [record["prompts"][0]["new"][0]["content"] for record in _contents(out)[1]] == ["l\ufffdok", "look"]
+    assert [record["prompts"][0]["new"][0]["content"] for record in _contents(out)[2]] == ["l\ufffdok", "look"]
     (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(good)[:-9])
     assert main(["view", str(tmp_path / "torn.jsonl.gz"), "--out", str(out), "--force"]) == 2
     assert "torn.jsonl.gz cannot be read" in capsys.readouterr().err

@@ -1,0 +1,200 @@
+"""Follows the files of a run that goes on: the rows of new episodes, and each episode when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent_envs.episodes.files import episode_paths
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import JSONLines
+from agent_envs.viewer.page import plain_json
+from agent_envs.viewer.shape import Numbered, Origin, RowMaker, origins
+from agent_envs.viewer.write import training_curves
+
+__all__ = ["EpisodeFeed"]
+
+_LOOK = 0.5  # seconds between two looks at the files
+_BUSY = 1.0  # seconds that a look or a search may take before it answers with what it has
+
+
+class _File(NamedTuple):
+    """How far a file has been read."""
+
+    stamp: tuple[int, int]
+    """Device and inode: another file of this name has others."""
+    offset: int
+    lines: int
+
+
+class _Place(NamedTuple):
+    path: Path
+    offset: int
+    origin: Origin
+    line: int
+
+
+class EpisodeFeed:
+    """The episodes in some files and folders, which may grow. Not for several threads at once.
+
+    A file that is replaced or becomes shorter is another one: all rows are then read again, and `generation` changes.
+    A file that cannot be read to its end, such as a broken one, is left where it is; `problem` says why.
+
+    Args:
+        sources: Files and folders as for ``agentr1 view``; packed files are left out. A folder may still be empty.
+        shaper: Makes what the page shows of an episode.
+    """
+
+    def __init__(
+        self, sources: Sequence[str | os.PathLike[str]], shaper: Callable[[Numbered], Mapping[str, Any]]
+    ) -> None:
+        self._sources = [Path(source) for source in sources]
+        for source in self._sources:
+            if not source.exists():
+                raise ConfigError(f"{source}: there is no such file or folder")
+        self._shaper = shaper
+        self.generation = 0
+        self._looked = self._curves_stamp = -1.0
+        self._curves: list[dict[str, Any]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generation += 1
+        self.rows: list[list[Any]] = []
+        """The rows of the list so far."""
+        self.problem = ""
+        """Why a file could not be read on, "" if all could."""
+        self._places: list[_Place] = []
+        self._files: dict[Path, _File] = {}
+        self._numbers: dict[Path, int] = {}
+        self._maker = RowMaker()
+
+    @property
+    def files(self) -> dict[int, Path]:
+        """The files by their numbers in the rows."""
+        return {number: path for path, number in self._numbers.items()}
+
+    def look(self) -> bool:
+        """Read what is new, for a second at most; returns whether there is more to read."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return False
+        paths = self._paths()
+        if any(self._replaced(path) for path in self._files):
+            self._begin()
+        self.problem = ""
+        named = {origin.path: origin for origin in origins(paths)}
+        for path in paths:
+            number = self._numbers.setdefault(path, len(self._numbers))
+            try:
+                for _ in self._read(path, named[path]._replace(number=number)):
+                    if time.monotonic() - now > _BUSY:
+                        return True
+            except (OSError, DataError) as e:
+                self.problem = f"{e}"
+        self._looked = now
+        return False
+
+    def _paths(self) -> list[Path]:
+        paths: list[Path] = []
+        for source in self._sources:
+            try:
+                paths += [path for path in episode_paths([source]) if path.suffix == ".jsonl"]
+            except ConfigError:  # a folder without episodes yet
+                continue
+        return paths
+
+    def _replaced(self, path: Path) -> bool:
+        try:
+            stat = path.stat()
+        except OSError:
+            return True
+        known = self._files[path]
+        return (stat.st_dev, stat.st_ino) != known.stamp or stat.st_size < known.offset
+
+    def _read(self, path: Path, origin: Origin) -> Iterator[None]:
+        """Add the episodes that a file has more than at the last look, yielding after each."""
+        known = self._files.get(path)
+        if known is None:
+            stat = path.stat()
+            known = self._files[path] = _File((stat.st_dev, stat.st_ino), 0, 0)
+        if path.stat().st_size == known.offset:
+            return
+        for end, record in JSONLines(path).after(known.offset):
+            line = known.lines + 1
+            if not isinstance(record.get("steps"), list):
+                raise DataError(f"{path}, line {line}: not an episode: expected an object with steps")
+            shown = self._shaper(Numbered(record, origin, line))
+            self.rows.append(self._maker.row(shown, origin, line))
+            self._places.append(_Place(path, known.offset, origin, line))
+            known = self._files[path] = _File(known.stamp, end, line)
+            yield
+
+    def episode(self, number: int) -> Mapping[str, Any]:
+        """Return what the page shows of an episode, read again from its file.
+
+        Raises:
+            ConfigError: There is no such episode.
+            DataError: The file has changed.
+        """
+        if not 0 <= number < len(self._places):
+            raise ConfigError(f"there are episodes 0 to {len(self._places) - 1}, got {number}")
+        path, offset, origin, line = self._places[number]
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                record = json.loads(file.readline())
+        except (OSError, ValueError) as e:
+            raise DataError(f"{path}, line {line}: the file has changed: {e}") from e
+        return self._shaper(Numbered(record, origin, line))
+
+    def search(self, words: str, first: int) -> tuple[list[int], int]:
+        """Return the episodes whose texts contain some words, in any case, and where to go on.
+
+        Args:
+            words: What to look for.
+            first: The number of the first episode to look at.
+
+        Returns:
+            The numbers found within a second, and that of the next episode to look at, -1 at the end.
+        """
+        found: list[int] = []
+        began, wanted = time.monotonic(), words.casefold()
+        for number in range(first, len(self._places)):
+            if time.monotonic() - began > _BUSY:
+                return found, number
+            try:
+                shown = self.episode(number)
+            except DataError:  # read again by the next look
+                continue
+            if any(wanted in text.casefold() for text in _texts(shown)):
+                found.append(number)
+        return found, -1
+
+    def curves(self) -> list[dict[str, Any]]:
+        """Return the training curves as they are now."""
+        logs = [source / "metrics.jsonl" for source in self._sources]
+        stamp = sum(log.stat().st_mtime for log in logs if log.is_file())
+        if stamp != self._curves_stamp:
+            self._curves_stamp, self._curves = stamp, training_curves(self._sources)
+        return self._curves
+
+    @property
+    def curves_version(self) -> str:
+        """Changes when the curves do."""
+        return plain_json(self._curves_stamp)
+
+
+def _texts(shown: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words of an episode: what was said to the policy, what it wrote, and how it ended."""
+    for prompt in shown["prompts"]:
+        for message in prompt["new"]:
+            content = message.get("content")
+            yield content if isinstance(content, str) else plain_json(content)
+    for step in shown["steps"]:
+        yield step["action"]
+    yield from (shown["instructions"], shown["error"], shown["answer"], shown["episode_id"])
