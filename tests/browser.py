@@ -122,6 +122,10 @@ class Browser:
         """The text that is visible in what a selector finds first."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
+    def shows(self, selector: str) -> bool:
+        """Whether what a selector finds first can be seen."""
+        return bool(self.run("return document.querySelector(arguments[0])?.checkVisibility() ?? false", selector))
+
     def size(self, width: int, height: int) -> None:
         """Make the page this wide and high, also narrower than a window can be."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}

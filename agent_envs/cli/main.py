@@ -40,11 +40,12 @@ COMMANDS: dict[str, _Command] = {
     ),
     "play": _Command(
         "play an environment yourself",
-        "Play an environment in the terminal: see what a policy sees, choose actions, ask for hints, undo.",
+        "Play an environment in the terminal or in a browser: see what a policy sees, choose actions, ask for hints, "
+        "undo.",
     ),
     "view": _Command(
-        "turn stored episodes into an HTML page",
-        "Write stored episodes as one self-contained HTML file: a list with filters, and every step.",
+        "turn stored episodes into an HTML page, or follow a run",
+        "Write stored episodes as an HTML page: a list with filters, and every step. Or follow a run in a browser.",
     ),
     "record": _Command(
         "record an agent written elsewhere",

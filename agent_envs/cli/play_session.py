@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-
-from agent_envs import branching
-from agent_envs.cli.play_choices import Argument, Choice, choices, in_columns
-from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
-from agent_envs.files import JSONLines
+from agent_envs.cli.play_choices import Argument, in_columns
+from agent_envs.cli.play_game import PlayGame, StepFailedError
+from agent_envs.episodes.record import Step, to_json_types
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
 from agent_envs.messages import latest_words, observation_text
 from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.registration import env_name
@@ -46,70 +40,47 @@ COMMANDS = {
 _MEANT = {"?": "help", "hint": "expert", "exit": "quit", **{name: name for name in COMMANDS}}
 """Words that a person writes for a command; none is an action unless the environment lists it."""
 _SHOWN = 8000  # characters of an observation that are shown at once
-_OVER = "The episode is over: /undo, /restart, /new, /task N or /quit."
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """An action and the point at which it was chosen."""
-
-    point: branching.EnvSnapshot | None  # None if the environment has no snapshots: the episode is replayed instead
-    info: dict[str, Any]
-    step: Step
 
 
 class PlaySession:
-    """Episodes that a person plays.
+    """A game at the terminal: lines in, what happens out."""
 
-    Args:
-        env: The environment in its wrappers.
-        index: The first task, or None to draw one.
-        seed: Seed of the first drawn task; the following tasks are drawn with the following seeds.
-        save: The file to which every episode with an action is appended, or None.
-    """
-
-    def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int, save: Path | None = None) -> None:
-        self._env = env
-        self._seed = seed
-        self._save = save
-        self._start: tuple[int, int | None] = (seed, index)  # seed and index of the current task
-        self._turns: list[_Turn] = []
-        self._observation: Any = ""
-        self._info: dict[str, Any] = {}
-        self._reset_info: dict[str, Any] = {}
-        self._choices: list[Choice] = []
+    def __init__(self, game: PlayGame) -> None:
+        self._game = game
+        self._env = game.env
         self._commands: dict[str, Callable[[str], None]] = {
             "actions": lambda rest: self._show_choices(most=10_000),
             "expert": lambda rest: self._expert(play=rest.startswith("p")),
             "help": lambda rest: _show_help(),
             "history": lambda rest: self._show_history(),
-            "info": lambda rest: show(json.dumps(to_json_types(self._info), indent=1, ensure_ascii=False)),
+            "info": lambda rest: show(json.dumps(to_json_types(game.info), indent=1, ensure_ascii=False)),
             "instructions": lambda rest: self._show_instructions(),
-            "more": lambda rest: show(observation_text(self._observation)),
-            "new": lambda rest: self._new(),
-            "restart": lambda rest: self._switch(self._start),
+            "more": lambda rest: show(observation_text(game.observation)),
+            "new": lambda rest: self._switch(game.new),
+            "restart": lambda rest: self._switch(game.restart),
             "say": self._act,
             "task": lambda rest: self._task(_number(rest)),
             "undo": lambda rest: self._undo(_number(rest) if rest else 1),
         }
-        self.played = self.solved = 0
 
     def run(self) -> None:
-        """Play until the person leaves, the input ends, or Ctrl-C."""
+        """Play a game that has begun, until the person leaves, the input ends, or Ctrl-C."""
+        game = self._game
         try:
-            self._begin(self._start)
             self._show_instructions()
             self._show_state()
-            while self._obey(read_text("over> " if self._over else f"{len(self._turns) + 1}> ")):
+            while self._obey(read_text("over> " if game.over else f"{len(game.turns) + 1}> ")):
                 pass
         except (EOFError, KeyboardInterrupt):
             show("")
         finally:
-            self._end()
+            game.end()
 
     def words(self) -> list[str]:
         """Return the lines that tab completion offers."""
-        return [f"/{name}" for name in COMMANDS] + [choice.label for choice in self._choices if not choice.arguments]
+        return [f"/{name}" for name in COMMANDS] + [
+            choice.label for choice in self._game.choices if not choice.arguments
+        ]
 
     # -- lines -------------------------------------------------------------------------------------------------------
 
@@ -120,7 +91,7 @@ class PlaySession:
             self._show_choices()
         elif not text.startswith("/"):
             meant = _MEANT.get(text.lower())
-            if meant is None or any(choice.label == text for choice in self._choices):
+            if meant is None or any(choice.label == text for choice in self._game.choices):
                 self._choose(line)
             else:
                 show(f"/{meant}: {COMMANDS[meant]}\n/say {text}: take this as your action")
@@ -141,9 +112,9 @@ class PlaySession:
         """Take a numbered choice, asking for its arguments, or else the line as the action."""
         number, _, rest = line.strip().partition(" ")
         chosen = _number(number) - 1
-        choice = self._choices[chosen] if 0 <= chosen < len(self._choices) else None
-        if choice is None and self._choices and number.removeprefix("-").isdecimal():
-            show(f"The list goes from 1 to {len(self._choices)}; /say {line.strip()} takes this as your action.")
+        choice = self._game.choices[chosen] if 0 <= chosen < len(self._game.choices) else None
+        if choice is None and self._game.choices and number.removeprefix("-").isdecimal():
+            show(f"The list goes from 1 to {len(self._game.choices)}; /say {line.strip()} takes this as your action.")
             return
         if choice is None or (rest and not choice.arguments):
             self._act(line)
@@ -165,126 +136,40 @@ class PlaySession:
 
     # -- the episode -------------------------------------------------------------------------------------------------
 
-    @property
-    def _over(self) -> bool:
-        return bool(self._turns) and (self._turns[-1].step.terminated or self._turns[-1].step.truncated)
-
-    def _reset(self, start: tuple[int, int | None]) -> tuple[Any, dict[str, Any]]:
-        seed, index = start
-        return self._env.reset(seed=seed, options=None if index is None else {"index": index})
-
-    def _begin(self, start: tuple[int, int | None]) -> None:
-        observation, info = self._reset(start)
-        self._end()
-        self._start, self._reset_info = start, to_json_types(info)
-        self._move_to(observation, info)
-
-    def _move_to(self, observation: Any, info: dict[str, Any]) -> None:
-        self._observation, self._info = observation, info
-        self._choices = [] if self._over else choices(self._env)
-
-    def _point(self) -> branching.EnvSnapshot | None:
-        try:
-            return branching.snapshot(self._env)
-        except ConfigError:  # not a TextEnv
-            return None
-
-    def _return_to(self, point: branching.EnvSnapshot | None) -> None:
-        """Bring the environment back to an earlier point: by its snapshot, or by replaying the remaining turns."""
-        if point is not None:
-            branching.restore(self._env, point)
-            return
-        self._reset(self._start)
-        for turn in self._turns:
-            self._env.step(turn.step.action)
-
-    def _new(self) -> None:
-        self._seed += 1
-        self._switch((self._seed, None))
-
     def _task(self, index: int) -> None:
         if index < 0:
             show("/task takes the number of a task, such as /task 3")
         else:
-            self._switch((self._start[0], index))
+            self._switch(lambda: self._game.task(index))
 
-    def _switch(self, start: tuple[int, int | None]) -> None:
-        point = self._point()
+    def _switch(self, switch: Callable[[], None]) -> None:
         try:
-            self._begin(start)
+            switch()
         except AgentEnvsError as e:
             show(f"{e}")
-            self._return_to(point)
         self._show_state()
 
     def _act(self, action: str) -> None:
-        if self._over:
-            show(_OVER)
-            return
-        point = self._point()
-        before = to_json_types(self._observation)
         try:
-            observation, reward, terminated, truncated, info = self._env.step(action)
-        except KeyboardInterrupt:
-            show("\nStopped; the step is taken back.")
-            self._return_to(point)
-            return
-        except Exception as e:  # noqa: BLE001  a step that fails must not cost the person the episode
-            show(f"{type(e).__name__}: {e}\nThe step is taken back.")
-            self._return_to(point)
-            return
-        cut = bool(truncated and not terminated)
-        step = Step(before, action, float(reward), bool(terminated), cut, to_json_types(info))
-        self._turns.append(_Turn(point, self._info, step))
-        self._move_to(observation, info)
-        self._show_state()
+            self._game.act(action)
+        except (ConfigError, StepFailedError) as e:
+            show(f"{e}")
+        else:
+            self._show_state()
 
     def _undo(self, count: int) -> None:
-        if not self._turns or count < 1:
-            show("/undo takes the number of actions to take back." if self._turns else "There is nothing to take back.")
+        if not self._game.turns or count < 1:
+            some = "/undo takes the number of actions to take back."
+            show(some if self._game.turns else "There is nothing to take back.")
             return
-        kept = max(0, len(self._turns) - count)
-        first = self._turns[kept]
-        del self._turns[kept:]
-        self._return_to(first.point)
-        self._move_to(first.step.observation, first.info)
+        self._game.undo(count)
         self._show_state()
 
     def _expert(self, *, play: bool) -> None:
-        action = None
-        if not self._over and self._env.has_wrapper_attr("expert_action"):
-            action = self._env.get_wrapper_attr("expert_action")()
+        action = self._game.expert()
         show("There is no expert for this." if action is None else f"The expert: {action}")
         if play and action is not None:
             self._act(action)
-
-    def _end(self) -> None:
-        """Count and save the current episode if it has an action."""
-        if not self._turns:
-            return
-        steps = tuple(turn.step for turn in self._turns)
-        self.played += 1
-        self.solved += bool(steps[-1].info.get("success", False))
-        if self._save is not None:
-            reason = StopReason.TERMINATED if steps[-1].terminated else StopReason.TRUNCATED
-            episode = Episode(
-                env_id=env_name(self._env),
-                episode_id=uuid.uuid4().hex,
-                group_id=str(self._reset_info.get("task_id", "")),
-                seed=self._start[0],
-                index=self._reset_info.get("index", self._start[1]),
-                instructions=self._env.get_wrapper_attr("instructions"),
-                tools=tuple(self._env.get_wrapper_attr("tools")),
-                reset_info=self._reset_info,
-                steps=steps,
-                final_observation=to_json_types(self._observation),
-                stop_reason=reason if self._over else StopReason.CUT,
-            )
-            try:
-                JSONLines(self._save).append(episode.to_dict())
-            except OSError as e:
-                raise BackendError(f"the episode cannot be added to {self._save}: {e}") from e
-        self._turns = []
 
     # -- the screen --------------------------------------------------------------------------------------------------
 
@@ -299,19 +184,20 @@ class PlaySession:
 
     def _show_state(self) -> None:
         """Show the observation, what the last action earned, and the available actions."""
-        if not self._turns:
-            name = self._info.get("task_id", "")
-            show(f"\n--- task {name} (split {self._info.get('split', '?')}, index {self._info.get('index', '?')})")
-        latest = latest_words(self._observation)
-        before = len(self._observation) - len(latest)  # earlier messages, if the observation is a whole prompt
+        if not self._game.turns:
+            info = self._game.info
+            where = f"split {info.get('split', '?')}, index {info.get('index', '?')}"
+            show(f"\n--- task {info.get('task_id', '')} ({where})")
+        latest = latest_words(self._game.observation)
+        before = len(self._game.observation) - len(latest)  # earlier messages, if the observation is a whole prompt
         text = observation_text(latest)
         earlier = f"[{before} messages before: /more]\n\n" if before else ""
         cut = f"\n[{len(text) - _SHOWN} more characters: /more]" if len(text) > _SHOWN else ""
         show(f"\n{earlier}{text[:_SHOWN]}{cut}\n")
-        if self._turns:
-            self._show_reward(self._turns[-1].step)
-        if self._over:
-            self._show_end(self._turns[-1].step)
+        if self._game.turns:
+            self._show_reward(self._game.turns[-1].step)
+        if self._game.over:
+            self._show_end(self._game.turns[-1].step)
         else:
             self._show_choices()
 
@@ -325,22 +211,22 @@ class PlaySession:
             show(f"[{'; '.join(notes)}]")
 
     def _show_end(self, step: Step) -> None:
-        earned = total(turn.step.reward for turn in self._turns)
+        earned = total(turn.step.reward for turn in self._game.turns)
         solved = "solved" if step.info.get("success") else "not solved"
         limit = "" if step.terminated else ", the step limit is reached"
-        steps = "1 step" if len(self._turns) == 1 else f"{len(self._turns)} steps"
+        steps = "1 step" if len(self._game.turns) == 1 else f"{len(self._game.turns)} steps"
         show(f"The episode is over after {steps}: {solved}{limit}. Return {earned:g}.")
         show("/undo, /restart, /new, /task N or /quit")
 
     def _show_choices(self, most: int = 60) -> None:
-        labels = [" ".join(plain(choice.label).split()) for choice in self._choices]
+        labels = [" ".join(plain(choice.label).split()) for choice in self._game.choices]
         if labels:
             show(in_columns(labels, shutil.get_terminal_size().columns, most=most))
 
     def _show_history(self) -> None:
-        if not self._turns:
+        if not self._game.turns:
             show("There are no actions yet.")
-        for number, turn in enumerate(self._turns, start=1):
+        for number, turn in enumerate(self._game.turns, start=1):
             action = " ".join(turn.step.action.split())
             show(f"{number:>3} {turn.step.reward:>8.3f}  {action[:160]}{'...' if len(action) > 160 else ''}")
 

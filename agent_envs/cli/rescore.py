@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,16 +20,16 @@ from agent_envs.cli.arguments import (
     add_env_arguments,
     add_episodes,
     add_output_arguments,
-    chosen_env,
     output_file,
 )
+from agent_envs.cli.replays import episode_choice, given_env
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
 from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
-from agent_envs.wrapping.recorded import episode_env, run_settings
+from agent_envs.wrapping.recorded import run_settings
 
 __all__ = ["Comparison", "add_arguments", "run"]
 
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> str:
     paths, out = episode_paths(arguments.episodes), output_file(arguments)
     if out.resolve() in {path.resolve() for path in paths}:
         raise ConfigError(f"--out {out} is one of the input files; choose another")
-    given = chosen_env(arguments) if arguments.env else _without_env(arguments)
+    given = given_env(arguments)
     comparison = Comparison()
     with ExitStack() as open_envs, replacing(out) as partial, partial.open("w", encoding="ascii") as file:
         if arguments.reward is not None:
@@ -152,11 +152,6 @@ def _summary(comparison: Comparison, only_same: bool) -> Iterator[str]:
         )
     if comparison.kept:
         yield f"{comparison.kept} episodes without steps are unchanged"
-
-
-def _without_env(arguments: argparse.Namespace) -> EnvChoice:
-    arguments.env = ""
-    return chosen_env(arguments)
 
 
 def _refuse_env_options(arguments: argparse.Namespace) -> None:
@@ -211,7 +206,7 @@ def _by_replay(
             continue
         if episode.index is None and episode.seed is None:
             raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")
-        choice = _choice(given, recorded[path], episode, trust=arguments.trust)
+        choice = episode_choice(given, recorded[path], episode, trust=arguments.trust)
         key = repr(choice)
         if key not in envs:
             envs[key] = choice.make()
@@ -226,15 +221,6 @@ def _by_replay(
             continue
         comparison.add(episode, result.episode)
         yield result.episode
-
-
-def _choice(given: EnvChoice, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> EnvChoice:
-    """Merge the given choice with the run's settings and with what the episode says of itself, in this order."""
-    of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
-    recorded = episode_env(of, settings, env_id=given.env_id, trust=trust)
-    return EnvChoice(
-        recorded.env_id, {**recorded.env_kwargs, **given.env_kwargs}, (*recorded.wrappers, *given.wrappers)
-    )
 
 
 def _function(name: str) -> RewardFunction:

@@ -261,7 +261,8 @@ class Listener:
         except AccessError as e:
             response = self._refusal(e.status, str(e))
             if e.status == 401:
-                response.headers["WWW-Authenticate"] = 'Bearer, Basic realm="agentr1"'
+                for way in ("Bearer", 'Basic realm="agentr1"'):  # browsers read one challenge in a header
+                    response.headers.add("WWW-Authenticate", way)
             return response
         finally:
             connection.answered()

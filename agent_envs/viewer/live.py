@@ -18,9 +18,15 @@ _LONGEST = 1000  # characters that are looked for
 
 
 def live_server(
-    feed: EpisodeFeed, title: str, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    feed: EpisodeFeed,
+    title: str,
+    *,
+    pause: float = 2.0,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
 ) -> PageServer:
-    """Return a server of the page that follows a feed. Its requests:
+    """Return a server of the page that follows a feed, and asks for news every `pause` seconds. Its requests:
 
     - ``GET /news?generation=G&rows=N&curves=V``: the rows after the first N, and the curves if V is not their version;
     - ``GET /episode?generation=G&number=N``: what the page shows of an episode;
@@ -58,7 +64,7 @@ def live_server(
         if _number(given, "generation") != feed.generation:
             raise ConfigError("the files have been replaced; the page reads them again")
 
-    meta = {"title": title, "fields": FIELDS, "live": True}
+    meta = {"title": title, "fields": FIELDS, "live": True, "pause": pause}
     asked = {"news": news, "episode": episode, "search": search}
     return PageServer("view", meta, asked=asked, host=host, port=port, token=token)
 

@@ -77,7 +77,7 @@ async function copy(text, node) {
 const typing = () => ["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName) && document.activeElement.type !== "checkbox";
 // The keys of a page: [keys, what they do, function]. They do nothing while a person types.
 function listen(keys) {
-  for (const [shown, about] of keys) $("keylist").append(el("dt", "", shown), el("dd", "", about));
+  for (const [shown, about] of keys) if (about) $("keylist").append(el("dt", "", shown), el("dd", "", about));
   const by = new Map(keys.flatMap(([shown, , act]) => act ? shown.split(" or ").map(key => [key, act]) : []));
   addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
@@ -96,7 +96,8 @@ function listen(keys) {
 const PATH = location.origin + location.pathname.replace(/[^/]*$/, ""); // without the token, which fetch() refuses in an address
 async function ask(name, query, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(PATH + name + (query ? "?" + new URLSearchParams(query) : ""), { credentials: "same-origin", cache: "no-store", ...options });
+  const address = PATH + name + (query ? "?" + new URLSearchParams(query) : "");
+  const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options }).catch(() => { throw new Error("the server does not answer"); });
   const result = await answer.json();
   if (!answer.ok) throw new Error(result.error ?? answer.statusText);
   return result;

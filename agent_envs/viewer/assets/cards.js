@@ -51,7 +51,7 @@ function stepCard(step, k, prompt, next, extras = []) {
   const card = el("article", "step"), bar = el("div", "bar");
   card.dataset.step = k;
   card.setAttribute("aria-label", `step ${k + 1}`);
-  bar.append(el("h3", "", `step ${k + 1}`), el("span", "", `reward ${number(step.reward)}`));
+  bar.append(el("h2", "", `step ${k + 1}`), el("span", "", `reward ${number(step.reward)}`));
   for (const [name, value] of Object.entries(step.info.reward_components ?? {})) bar.append(el("span", "label", `${name} ${number(value)}`));
   if (step.info.invalid_action) bar.append(el("span", "bad", "invalid action"));
   if (step.terminated) bar.append(el("span", "", "terminated"));

@@ -151,7 +151,7 @@ const firstFailure = () => (shown.find(({ row }) => !row[F.success]) ?? shown[0]
 let version = "", seenAny = false;
 async function follow() {
   for (;;) {
-    let pause = 2000;
+    let pause = 1000 * meta.pause;
     try {
       const news = await ask("news", { generation, rows: all.length, curves: version });
       if (news.generation !== generation || news.first !== all.length) { all.length = news.first; generation = news.generation; chosen = -1; }
@@ -160,14 +160,14 @@ async function follow() {
       if (news.curves) { drawCurves(news.curves); if (news.curves.length && !version) toggleCurves(true); }
       version = news.curves_version;
       if (news.rows.length) refresh(true);
-      else if (!seenAny) filter();
+      else if (!seenAny) refresh();
       $("live").className = news.problem ? "stopped" : "";
       $("live").textContent = safe(news.problem || "live");
       if (!seenAny && all.length && !news.more) { seenAny = true; choose(firstFailure()); }
       if (news.more) pause = 0;
     } catch (error) {
       $("live").className = "stopped";
-      $("live").textContent = safe(error instanceof TypeError ? "the server does not answer" : error.message);
+      $("live").textContent = safe(error.message);
     }
     document.body.dataset.ready ??= Math.round(performance.now());
     await new Promise(resolve => setTimeout(resolve, pause));

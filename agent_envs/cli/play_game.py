@@ -1,0 +1,217 @@
+"""An episode that a person plays: what can be done, and how each step is taken, taken back and kept.
+
+`agentr1 play` shows it in the terminal (`play_session`) or in a browser (`play_web`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs import branching
+from agent_envs.cli.play_choices import Choice, choices
+from agent_envs.episodes.record import Episode, Step, StopReason, to_json_types
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
+from agent_envs.files import JSONLines
+from agent_envs.registration import env_name
+
+__all__ = ["OVER", "PlayGame", "Start", "StepFailedError", "Turn"]
+
+OVER = "The episode is over: /undo, /restart, /new, /task N or /quit."
+"""What an action is answered with after the end."""
+
+Start = tuple[int | None, int | None]
+"""Seed and index of a task."""
+
+
+class StepFailedError(AgentEnvsError):
+    """A step failed, or was interrupted; the episode is as it was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An action and the point at which it was chosen."""
+
+    point: branching.EnvSnapshot | None
+    """None if the environment has no snapshots: the episode is replayed instead."""
+    info: dict[str, Any]
+    step: Step
+
+
+class PlayGame:
+    """Episodes that a person plays.
+
+    Args:
+        env: The environment in its wrappers.
+        index: The first task, or None to draw one.
+        seed: Seed of the first drawn task; the following tasks are drawn with the following seeds.
+        save: The file to which every episode with an action is appended, or None.
+    """
+
+    def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int, save: Path | None = None) -> None:
+        self.env = env
+        self.start: Start = (seed, index)
+        """Seed and index of the current task."""
+        self.turns: list[Turn] = []
+        self.observation: Any = ""
+        self.info: dict[str, Any] = {}
+        self.choices: list[Choice] = []
+        self.played = self.solved = 0
+        self._seed = seed
+        self._save = save
+        self._reset_info: dict[str, Any] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return bool(self.turns) and (self.turns[-1].step.terminated or self.turns[-1].step.truncated)
+
+    def begin(self, start: Start | None = None) -> None:
+        """Start a task: the first one if none is given. The episode before is ended."""
+        start = self.start if start is None else start
+        observation, info = self._reset(start)
+        self.end()
+        self.start, self._reset_info = start, to_json_types(info)
+        self._move_to(observation, info)
+
+    def switch(self, start: Start) -> None:
+        """Start another task, or this one again; if that fails, the episode is as it was.
+
+        Raises:
+            AgentEnvsError: There is no such task.
+        """
+        point = self._point()
+        try:
+            self.begin(start)
+        except AgentEnvsError:
+            self._return_to(point)
+            raise
+
+    def new(self) -> None:
+        """Draw another task."""
+        self._seed += 1
+        self.switch((self._seed, None))
+
+    def restart(self) -> None:
+        """Start this task again."""
+        self.switch(self.start)
+
+    def task(self, index: int) -> None:
+        """Start a task of the split."""
+        self.switch((self.start[0], index))
+
+    def act(self, action: str) -> None:
+        """Take an action.
+
+        Raises:
+            StepFailedError: The environment failed; the step is taken back.
+            ConfigError: The episode is over.
+        """
+        if self.over:
+            raise ConfigError(OVER)
+        point = self._point()
+        before = to_json_types(self.observation)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except KeyboardInterrupt:
+            self._return_to(point)
+            raise StepFailedError("\nStopped; the step is taken back.") from None
+        except Exception as e:
+            self._return_to(point)
+            raise StepFailedError(f"{type(e).__name__}: {e}\nThe step is taken back.") from e
+        cut = bool(truncated and not terminated)
+        step = Step(before, action, float(reward), bool(terminated), cut, to_json_types(info))
+        self.turns.append(Turn(point, self.info, step))
+        self._move_to(observation, info)
+
+    def undo(self, count: int = 1) -> None:
+        """Take back the last actions, all of them if there are fewer."""
+        kept = max(0, len(self.turns) - count)
+        first = self.turns[kept]
+        del self.turns[kept:]
+        self._return_to(first.point)
+        self._move_to(first.step.observation, first.info)
+
+    def expert(self) -> str | None:
+        """Return the expert's next action, None if there is none."""
+        if self.over or not self.env.has_wrapper_attr("expert_action"):
+            return None
+        action: str | None = self.env.get_wrapper_attr("expert_action")()
+        return action
+
+    def replay(self, steps: Sequence[Step]) -> int:
+        """Take the actions of recorded steps on the current task, as far as they go before it ends.
+
+        Returns:
+            How many observations before an action differ from the recorded ones.
+        """
+        differing = 0
+        for step in steps:
+            if self.over:
+                break
+            differing += to_json_types(self.observation) != to_json_types(step.observation)
+            self.act(step.action)
+        return differing
+
+    def episode(self) -> Episode:
+        """Return the episode as far as it has been played."""
+        last = self.turns[-1].step if self.turns else None
+        reason = StopReason.TERMINATED if last is not None and last.terminated else StopReason.TRUNCATED
+        return Episode(
+            env_id=env_name(self.env),
+            episode_id=uuid.uuid4().hex,
+            group_id=str(self._reset_info.get("task_id", "")),
+            seed=self.start[0],
+            index=self._reset_info.get("index", self.start[1]),
+            instructions=self.env.get_wrapper_attr("instructions"),
+            tools=tuple(self.env.get_wrapper_attr("tools")),
+            reset_info=self._reset_info,
+            steps=tuple(turn.step for turn in self.turns),
+            final_observation=to_json_types(self.observation),
+            stop_reason=reason if self.over else StopReason.CUT,
+        )
+
+    def end(self) -> None:
+        """Count and save the current episode if it has an action.
+
+        Raises:
+            BackendError: The file cannot be written.
+        """
+        if not self.turns:
+            return
+        self.played += 1
+        self.solved += bool(self.turns[-1].step.info.get("success", False))
+        if self._save is not None:
+            try:
+                JSONLines(self._save).append(self.episode().to_dict())
+            except OSError as e:
+                raise BackendError(f"the episode cannot be added to {self._save}: {e}") from e
+        self.turns = []
+
+    def _reset(self, start: Start) -> tuple[Any, dict[str, Any]]:
+        seed, index = start
+        return self.env.reset(seed=seed, options=None if index is None else {"index": index})
+
+    def _move_to(self, observation: Any, info: dict[str, Any]) -> None:
+        self.observation, self.info = observation, info
+        self.choices = [] if self.over else choices(self.env)
+
+    def _point(self) -> branching.EnvSnapshot | None:
+        try:
+            return branching.snapshot(self.env)
+        except ConfigError:  # not a TextEnv
+            return None
+
+    def _return_to(self, point: branching.EnvSnapshot | None) -> None:
+        """Bring the environment back to an earlier point: by its snapshot, or by replaying the remaining turns."""
+        if point is not None:
+            branching.restore(self.env, point)
+            return
+        self._reset(self.start)
+        for turn in self.turns:
+            self.env.step(turn.step.action)

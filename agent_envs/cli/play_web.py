@@ -1,0 +1,128 @@
+"""`agentr1 play --web`: a game as a page in the browser, with all that the terminal can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent_envs.checks import shown
+from agent_envs.cli.pages import serve_page
+from agent_envs.cli.play_choices import Choice
+from agent_envs.cli.play_game import PlayGame
+from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.registration import env_name
+from agent_envs.viewer.server import PageServer
+from agent_envs.viewer.shape import Numbered, Origin, shown_episode
+
+__all__ = ["play_in_browser", "play_server"]
+
+_MOST = 5000  # choices that are listed
+_NOWHERE = Origin(Path("-"), 0, "", "", -1)
+
+
+def play_in_browser(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
+    """Serve a game that has begun until the process is told to stop; its last episode is kept then."""
+    try:
+        serve_page(play_server(game, host=host, port=port, token=token))
+    finally:
+        game.end()
+
+
+def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> PageServer:
+    """Return the server of a game that has begun.
+
+    ``GET /state`` returns the episode so far and what can be chosen; each of these does something and returns the same,
+    with a ``message`` if it could not be done or has something to say:
+
+    - ``POST /act {"action": TEXT}`` takes a text as the action, word for word;
+    - ``POST /choose {"number": N, "values": {NAME: TEXT}}`` takes a choice, numbered from 0, with its arguments;
+    - ``POST /undo {"count": N}``, ``/new``, ``/restart``, ``/task {"index": N}``;
+    - ``POST /expert {"play": BOOLEAN}`` says the expert's next action, or takes it.
+    """
+
+    def state(message: str = "") -> dict[str, Any]:
+        return {
+            "episode": shown_episode(Numbered(game.episode().to_dict(), _NOWHERE, 1)),
+            "choices": [_choice(choice) for choice in game.choices[:_MOST]],
+            "over": game.over,
+            "played": game.played,
+            "solved": game.solved,
+            "message": message,
+        }
+
+    def does(move: Callable[[Mapping[str, Any]], str | None]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def done(given: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return state(move(given) or "")
+            except AgentEnvsError as e:
+                return state(f"{e}")
+
+        return done
+
+    def choose(given: Mapping[str, Any]) -> None:
+        number, values = given.get("number"), given.get("values", {})
+        if type(number) is not int or not 0 <= number < len(game.choices) or not isinstance(values, dict):
+            raise ConfigError(f"there are {len(game.choices)} choices, numbered from 0, got {shown(number)}")
+        game.act(game.choices[number].write(_values(game.choices[number], values)))
+
+    def undo(given: Mapping[str, Any]) -> None:
+        if not game.turns:
+            raise ConfigError("There is nothing to take back.")
+        game.undo(_count(given, "count", 1))
+
+    def expert(given: Mapping[str, Any]) -> str:
+        action = game.expert()
+        if action is None:
+            return "There is no expert for this."
+        if given.get("play"):
+            game.act(action)
+            return ""
+        return f"The expert: {action}"
+
+    def act(given: Mapping[str, Any]) -> None:
+        action = given.get("action")
+        if not isinstance(action, str):
+            raise ConfigError(f"an action must be text, got {shown(action)}")
+        game.act(action)
+
+    spec = game.env.spec
+    meta = {"env": env_name(game.env), "limit": None if spec is None else spec.max_episode_steps}
+    moves = {
+        "act": does(act),
+        "choose": does(choose),
+        "expert": does(expert),
+        "new": does(lambda given: game.new()),
+        "restart": does(lambda given: game.restart()),
+        "task": does(lambda given: game.task(_count(given, "index", 0))),
+        "undo": does(undo),
+    }
+    return PageServer("play", meta, asked={"state": lambda _: state()}, told=moves, host=host, port=port, token=token)
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    arguments = [{"name": a.name, "kind": a.kind, "required": a.required, "about": a.about} for a in choice.arguments]
+    return {"label": choice.label, "arguments": arguments}
+
+
+def _values(choice: Choice, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a choice's arguments, read from what a person wrote."""
+    values = {}
+    for argument in choice.arguments:
+        text = given.get(argument.name, "")
+        if not isinstance(text, str):
+            raise ConfigError(f"{argument.name} must be text, got {shown(text)}")
+        if not text.strip() and not argument.required:
+            continue
+        try:
+            values[argument.name] = argument.read(text)
+        except ValueError as e:
+            raise ConfigError(f"{argument.name}: {e}; nothing was done") from e
+    return values
+
+
+def _count(given: Mapping[str, Any], name: str, minimum: int) -> int:
+    value = given.get(name, 1)
+    if type(value) is not int or not minimum <= value < 1 << 53:
+        raise ConfigError(f"{name} must be an integer of at least {minimum}, got {shown(value)}")
+    return value
