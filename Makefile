@@ -1,6 +1,7 @@
-# The two commands of the README are `make train` and `make test`; both begin with `make setup`.
+# The two commands of the README are `make train` and `make test`. Each first puts into ./.venv what it needs.
 #
-#   make setup                      ./.venv with everything that training and the tests use, pinned by constraints.txt
+#   make setup-train                ./.venv with what `make train` needs, pinned by constraints.txt
+#   make setup                      the same ./.venv with everything that the tests use too
 #   make train                      train a tiny policy to call a calculator, with verl's trainer on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
@@ -28,21 +29,42 @@ SOURCES := agent_envs adapters datasets wrappers tests benchmarks docs
 # Threads that wait for work sleep instead of spinning, which would take a core from other processes.
 export OMP_WAIT_POLICY := PASSIVE
 
-# .venv is set up again when one of these files changes.
-STAMP := $(VENV)/.setup-$(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
+# A set-up is done again when one of these files changes.
+STATE := $(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
+STAMP := $(VENV)/.setup-$(STATE)
+TRAIN_STAMP := $(VENV)/.train-$(STATE)
 
-.PHONY: setup train test test-slow test-base test-gpu test-parity lucene check format bench clean
+# Bytecode of a tenth of the files is ever used, and pip would take as long to write it all as to install: it is written
+# for what a training run imports, and, for the tests, for everything on all cores.
+RUN_IMPORTS := agent_envs.adapters.tiny agent_envs.adapters.verl.batch.trainer agent_envs.adapters.verl.rollout.agent_loop \
+	agent_envs.adapters.verl.run.training agent_envs.cli agent_envs.envs matplotlib.backends.backend_agg \
+	ray.dashboard.agent transformers.models.qwen2.modeling_qwen2 verl.trainer.main_ppo verl.workers.engine_workers
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
+COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
+
+.PHONY: setup setup-train train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
-$(STAMP):
+setup-train: $(TRAIN_STAMP)
+
+$(TRAIN_STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %s; name one with PYTHON=" % sys.version.split()[0])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "Making $(VENV): about 2 GB with a CPU build of torch, which TORCH_INDEX=URL can name; several GB more with CUDA's"
+	@echo "Making $(VENV): about 1.5 GB with a CPU build of torch, which TORCH_INDEX=URL can name; several GB more with CUDA's"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
-		--constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@$(PIP) --editable '.[verl]'
+	@VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.run.plugin \
+		$(COMPILE) -W ignore -c 'from importlib import import_module; [import_module(name) for name in "$(RUN_IMPORTS)".split()]'
+	@rm -f $(VENV)/.train-*
+	@touch $@
+
+$(STAMP): $(TRAIN_STAMP)
+	@echo "Adding to $(VENV) what the tests use: about 500 MB"
+	@$(PIP) --editable '.[$(EXTRAS)]'
 	@$(MAKE) --no-print-directory original-alfworld
+	@$(COMPILE) -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # some packages have files of another Python
 	@rm -f $(VENV)/.setup-*
 	@touch $@
 
@@ -50,10 +72,10 @@ $(STAMP):
 .PHONY: original-alfworld
 original-alfworld:
 	@{ command -v gcc && command -v g++ && command -v make; } >/dev/null && PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[alfworld]' \
+		$(PIP) --editable '.[alfworld]' \
 		|| echo "The original ALFWorld engine cannot be built, so no test compares ours with it; on Debian and Ubuntu: apt-get install g++ gcc make, then make original-alfworld"
 
-train: setup
+train: setup-train
 	$(BIN)/agentr1 train --env AgentR1/GSM8KTool-v0 --algo grpo --preset cpu-tiny --seed $(SEED) --out $(OUT) \
 		$(if $(STEPS),--steps $(STEPS)) $(TRAIN_ARGS)
 

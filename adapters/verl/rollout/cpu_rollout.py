@@ -16,7 +16,7 @@ from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine
 from agent_envs.errors import BackendError
 from agent_envs.policies.local.sampling import SamplingParams
 
-__all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer"]
+__all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer", "OnlyServer"]
 
 ROLLOUT_NAME = "agentr1_cpu"
 """Name in ``actor_rollout_ref.rollout.name``."""
@@ -106,6 +106,32 @@ class CPUReplica(RolloutReplica):
 
     def rollout_worker_use_gpu(self) -> bool:
         return False
+
+
+class _Answer:
+    """A method of an actor whose answer is known."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    async def remote(self, **kwargs: Any) -> Any:
+        return self.value
+
+
+class _Ignore:
+    """A method of an actor that nobody waits for, and that does nothing."""
+
+    def remote(self, **kwargs: Any) -> None:
+        pass
+
+
+class OnlyServer:
+    """Answers verl's clients as the load balancer of one server would (verl/workers/rollout/router.py)."""
+
+    def __init__(self, address: str, handle: Any) -> None:
+        self.require_acquire_fields = self.require_release_fields = _Answer([])
+        self.acquire_server = _Answer((address, handle))
+        self.release_server = _Ignore()
 
 
 class CPURollout(BaseRollout):

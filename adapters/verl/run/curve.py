@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.figures import from_zero, new_figure, save, whole_steps
+from agent_envs.episodes.figures import from_zero, new_figure, plain, save, whole_steps
 from agent_envs.episodes.statistics import share
 
 __all__ = ["draw_curve"]
@@ -14,8 +14,10 @@ __all__ = ["draw_curve"]
 _TRAIN, _HELD_OUT = "#9aa5b1", "#1f5fa8"
 
 
-def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str) -> None:
-    """Draw the curve from the records of `metrics.jsonl`; the caption says where the run started from.
+def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str, start: str = "") -> None:
+    """Draw the curve from the records of `metrics.jsonl`.
+
+    The caption and, in a few words, ``start`` say what the model was before training.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -32,7 +34,8 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
         label = "held-out tasks, sampled once (95 % interval)"
         left.errorbar(steps, values, yerr=errors, fmt="o-", capsize=3, color=_HELD_OUT, label=label, zorder=3)
         if steps[0] == 0:
-            left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label="before training")
+            label = f"before training: {plain(start)}" if start else "before training"
+            left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label=label)
     left.set(title="success", xlabel="training step", ylabel="share of episodes", ylim=(0, 1))
     _line(right, records, "env/return/mean", "training episodes")
     _line(right, records, "val/return/mean", "held-out tasks", marker="o", color=_HELD_OUT, zorder=3)

@@ -2,11 +2,19 @@
 
 Registers the agent loop, the trainer and, where ``VERL_PLATFORM=cpu``, the platform and the generation server
 of a machine without an accelerator. Every patch names the verl 0.9.1 file and line it changes and why.
+
+A run has half a dozen processes, and each needs a part of verl: a patch waits until its module is imported, which
+saves every process seconds of imports.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from agent_envs.adapters.verl.run.version import check_version
@@ -17,34 +25,74 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     # before any part of verl asks for the current platform
     from agent_envs.adapters.verl.run import cpu_platform  # noqa: F401
 
+_Patch = Callable[[Any], None]
 
-def _register() -> None:
-    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
-    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
-    from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    # By name, like verl's own engines: the modules are loaded where they are used, not in every process.
-    _agent_loop_registry["agentr1_env"] = {"_target_": "agent_envs.adapters.verl.rollout.agent_loop.EnvAgentLoop"}
-    _ROLLOUT_REGISTRY["agentr1_cpu", "async"] = "agent_envs.adapters.verl.rollout.cpu_rollout.CPURollout"
+class _AfterImport(MetaPathFinder):
+    """Calls functions with a module as soon as it has been imported, before whoever imports it goes on."""
 
+    def __init__(self) -> None:
+        self.patches: dict[str, list[_Patch]] = {}
+
+    def add(self, name: str, patch: _Patch) -> None:
+        """Call ``patch`` with the module ``name``: now, or when it is imported."""
+        if name in sys.modules:
+            patch(sys.modules[name])
+        else:
+            self.patches.setdefault(name, []).append(patch)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec that the other finders have, with a loader that calls the functions at its end."""
+        patches = self.patches.pop(fullname, None)
+        if patches is None:
+            return None
+        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            for patch in patches:
+                patch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _register_agent_loop(module: Any) -> None:
+    # by name, like verl's own: the module is loaded where it is used
+    module._agent_loop_registry["agentr1_env"] = {
+        "_target_": "agent_envs.adapters.verl.rollout.agent_loop.EnvAgentLoop"
+    }
+
+
+def _register_rollout(module: Any) -> None:
+    module._ROLLOUT_REGISTRY["agentr1_cpu", "async"] = "agent_envs.adapters.verl.rollout.cpu_rollout.CPURollout"
+
+
+def _register_replica(module: Any) -> None:
     def load_replica() -> type:
         from agent_envs.adapters.verl.rollout.cpu_rollout import CPUReplica
 
         return CPUReplica
 
-    RolloutReplicaRegistry.register("agentr1_cpu", load_replica)
+    module.RolloutReplicaRegistry.register("agentr1_cpu", load_replica)
 
+
+def _register_trainer(module: Any) -> None:
     from agent_envs.adapters.verl.batch import trainer  # noqa: F401  registers itself
 
 
-def _patch_value_model() -> None:
+def _patch_value_model(module: Any) -> None:
     """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration says.
 
     A machine without flash-attn, with a GPU or not, sets ``critic.model.override_config.attn_implementation`` to
     another implementation; FlashAttention itself still takes verl's path.
     """
-    import verl.utils.model as module
-
     original = module.load_valuehead_model
 
     def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
@@ -61,20 +109,16 @@ def _patch_value_model() -> None:
     module.load_valuehead_model = load_valuehead_model
 
 
-def _patch_trl() -> None:
+def _patch_trl(module: Any) -> None:
     """models/transformers/monkey_patch.py:352 imports a class of TRL's PPO that TRL has removed, if TRL is installed.
 
     No engine of verl uses it.
     """
-    import verl.models.transformers.monkey_patch as module
-
     module.is_trl_available = lambda: False
 
 
-def _patch_process_group() -> None:
+def _patch_process_group(module: Any) -> None:
     """utils/distributed.py:89 asks for the backend "cpu:gloo,cpu:gloo", which torch rejects: a device twice."""
-    import verl.utils.distributed as module
-
     original = module.initialize_global_process_group_ray
 
     def initialize_global_process_group_ray(timeout_second: int | None = None, backend: str | None = None) -> None:
@@ -83,22 +127,20 @@ def _patch_process_group() -> None:
     module.initialize_global_process_group_ray = initialize_global_process_group_ray
 
 
-def _patch_pinned_memory() -> None:
+def _patch_pinned_memory(module: Any) -> None:
     """workers/engine/fsdp/transformer_impl.py:462 pins the reference model's memory, which needs an accelerator."""
-    import verl.workers.engine.fsdp.transformer_impl as module
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     module.CPUOffloadPolicy = lambda pin_memory=False: CPUOffloadPolicy(pin_memory=False)
 
 
-def _patch_log_probabilities() -> None:
+def _patch_log_probabilities(module: Any) -> None:
     """utils/torch_functional.py:173 loops over tokens if FlashAttention is not installed.
 
     With a small model that takes half the time of an update. Computing all tokens at once needs memory for a second
     copy of the logits; verl's loop saves it where it matters, on a GPU.
     """
     import torch
-    import verl.utils.torch_functional as module
 
     def logprobs_from_logits_v2(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         flat = logits.reshape(-1, logits.shape[-1])
@@ -108,10 +150,38 @@ def _patch_log_probabilities() -> None:
     module.logprobs_from_logits_v2 = logprobs_from_logits_v2
 
 
-_patch_value_model()
-_patch_trl()
-if os.environ.get("VERL_PLATFORM") == "cpu":
-    _patch_process_group()
-    _patch_pinned_memory()
-    _patch_log_probabilities()
-_register()
+def _patch_load_balancer(module: Any) -> None:
+    """workers/rollout/llm_server.py:506 starts a process that is asked before and told after every request.
+
+    With one server there is nothing to balance: on a CPU that process costs as much as the requests.
+    """
+    original = module.LLMServerManager._init_global_load_balancer
+
+    async def _init_global_load_balancer(self: Any) -> None:
+        from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, OnlyServer
+
+        if self.rollout_config.name != ROLLOUT_NAME or len(self.server_handles) != 1:
+            await original(self)
+        else:
+            self.global_load_balancer = OnlyServer(self.server_addresses[0], self.server_handles[0])
+
+    module.LLMServerManager._init_global_load_balancer = _init_global_load_balancer
+
+
+def _patch_verl() -> None:
+    after = _AfterImport()
+    sys.meta_path.insert(0, after)
+    after.add("verl.utils.model", _patch_value_model)
+    after.add("verl.models.transformers.monkey_patch", _patch_trl)
+    if os.environ.get("VERL_PLATFORM") == "cpu":
+        after.add("verl.utils.distributed", _patch_process_group)
+        after.add("verl.workers.engine.fsdp.transformer_impl", _patch_pinned_memory)
+        after.add("verl.utils.torch_functional", _patch_log_probabilities)
+        after.add("verl.workers.rollout.llm_server", _patch_load_balancer)
+    after.add("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
+    after.add("verl.workers.rollout.base", _register_rollout)
+    after.add("verl.workers.rollout.replica", _register_replica)
+    after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)
+
+
+_patch_verl()

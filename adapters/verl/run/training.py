@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -167,13 +168,21 @@ def _last_checkpoint(folder: RunFolder) -> int:
         raise ConfigError(f"{latest} holds no step number; write the last good step into it, or delete it") from e
 
 
+def _start(run: RunConfig) -> str:
+    """What the model is before the first step, in a few words."""
+    if run.model is not None:
+        return f"base model {Path(run.model).name}"
+    return f"tiny model after {run.warm_start} warm-start steps" if run.warm_start else "untrained tiny model"
+
+
 def _caption(run: RunConfig) -> str:
     if run.model is not None:
-        return f"Training started from {run.model}."
+        return f"Step 0 is the base model {run.model}."
+    start = f"Step 0 is the {_start(run)}"
     if run.warm_start == 0:
-        return "Training started from an untrained tiny model."
+        return f"{start}."
     of = "" if run.data == "generated" else " of generated tasks"
-    start = f"Step 0 is a tiny model after {run.warm_start} supervised steps on demonstrations{of}"
+    start = f"{start} on demonstrations{of}"
     if run.demo_noise == 0:
         return f"{start} by the expert."
     wrong = f"{run.demo_noise:.0%} of the calls are wrong on purpose"
@@ -182,7 +191,7 @@ def _caption(run: RunConfig) -> str:
 
 def _draw(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> None:
     title = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}"
-    draw_curve(folder.curve, records, title=title, caption=_caption(run))
+    draw_curve(folder.curve, records, title=title, caption=_caption(run), start=_start(run))
 
 
 def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> str:
@@ -193,8 +202,10 @@ def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> st
         counts = [int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last)]
         for record, count in zip((first, last), counts, strict=True):
             s = share(record["val/success"] * count, count)
+            what = f" ({_start(run)})" if record["step"] == 0 else ""
             lines.append(
-                f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out tasks"
+                f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out "
+                f"tasks{what}"
             )
         d = difference(first["val/success"], counts[0], last["val/success"], counts[1])
         lines.append(
@@ -202,5 +213,11 @@ def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> st
         )
         matches = (re.fullmatch("val/(.+)/success", name) for name in sorted(last))
         lines += [f"{match[1]}: success {last[match[0]]:.3f}" for match in matches if match]
-    files = folder.curve, folder.metrics, folder.episodes, folder.checkpoints, folder.log
-    return "\n".join([*lines, *map(str, files)])
+    lines += [
+        f"curve: {folder.curve}",
+        f"episodes, as a page for a browser: agentr1 view {shlex.quote(str(run.out))}",
+        f"checkpoints: {folder.checkpoints}",
+        f"metrics: {folder.metrics}",
+        f"log: {folder.log}",
+    ]
+    return "\n".join(lines)

@@ -78,8 +78,8 @@ def _grouped_attention(
     """Grouped-query attention for Transformers that does not copy keys and values for every query head.
 
     The query heads that share a key-value head are laid out as more query positions, which gives the same products.
-    Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, 0 where
-    a token attends and -inf elsewhere, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
+    Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, 0
+    where a token attends and -inf elsewhere, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
     """
     other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
     if other:

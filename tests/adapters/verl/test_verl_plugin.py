@@ -1,0 +1,70 @@
+"""What the plugin changes in verl, and when: (1) a patch runs once, before whoever imports the module goes on; (2) a
+module that does not exist stays missing; (3) importing verl loads no engine and no trainer; (4) one server needs no
+process that balances the load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
+from agent_envs.adapters.verl.run.plugin import _AfterImport
+
+
+def test_a_patch_runs_when_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "patched_module.py").write_text("def f():\n    return 'original'\n")
+    (tmp_path / "its_user.py").write_text("from patched_module import f\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    after, seen = _AfterImport(), []
+
+    def patch(module: object) -> None:
+        seen.append(module)
+        module.f = lambda: "patched"  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(sys, "meta_path", [after, *sys.meta_path])
+    after.add("patched_module", patch)
+    after.add("missing_module", patch)
+    assert not seen
+    import its_user  # type: ignore[import-not-found]
+
+    assert its_user.f() == "patched" and len(seen) == 1
+    after.add("patched_module", patch)  # imported already: at once
+    assert len(seen) == 2
+    with pytest.raises(ModuleNotFoundError):
+        __import__("missing_module")
+    for name in ("its_user", "patched_module"):
+        del sys.modules[name]
+
+
+def test_importing_verl_loads_neither_engines_nor_the_trainer(root: Path) -> None:
+    code = (
+        "import sys, verl\n"
+        "assert 'agent_envs.adapters.verl.run.plugin' in sys.modules\n"
+        "print([name for name in sys.modules if name.startswith(('verl.trainer', 'verl.workers', 'peft'))])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "dumb"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=root, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+def test_the_only_server_answers_as_a_load_balancer_does() -> None:
+    from verl.workers.rollout.llm_server import LLMServerClient
+
+    client = LLMServerClient(config=None, load_balancer_handle=OnlyServer("address", "handle"))
+
+    async def acquire() -> object:
+        out = await client._acquire_server("an episode", prompt_ids=[1])
+        client._release_server(out[0], request_id="an episode")
+        return out
+
+    assert asyncio.run(acquire()) == ("address", "handle")
