@@ -375,9 +375,7 @@ def test_gradients_are_clipped(model_path):
 def test_the_entropys_gradient_is_made_only_for_a_bonus():
     logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     for coefficient in (0.0, 0.1):
-        log_probs, entropy = token_log_probs(
-            Outputs(logits), torch.tensor([0, 4, 2]), config(entropy_coef=coefficient)
-        )
+        log_probs, entropy = token_log_probs(Outputs(logits), torch.tensor([0, 4, 2]), config(entropy_coef=coefficient))
         assert log_probs.requires_grad and entropy.requires_grad == bool(coefficient)
     assert torch.allclose(entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=1e-6)
 

@@ -1,8 +1,10 @@
 """Which row goes into which mini-batch, on which rank.
 
 verl cuts a batch into equal mini-batches of rows, so the number of updates would depend on how many rows the episodes
-have. Here a mini-batch holds whole trajectories, drawn at random, the same number (to within one) in each. Its ranks
-get about the same number of tokens and are filled to the same number of rows with padding rows, which count nowhere.
+have. Here a mini-batch holds whole groups, drawn at random, the same number (to within one) in each, or whole
+trajectories where there are fewer groups than mini-batches. Its ranks get about the same number of tokens and are
+filled to the same number of rows with padding rows, which count nowhere. On prefix trees a rank gets rows that share
+much.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from agent_envs.adapters.trees import SortedRows, spread
 
 __all__ = ["Layout", "plan_layout"]
 
@@ -26,6 +30,8 @@ class Layout:
     ranks: int
     """Data-parallel ranks."""
     mini_batches: int
+    nodes: int | None = None
+    """Tokens of all parts if each holds every token of its trees once, without padding rows; None without trees."""
 
     @property
     def rows_per_part(self) -> int:
@@ -51,8 +57,10 @@ def plan_layout(
     ranks: int,
     row_multiple: int = 1,
     seed: int = 0,
+    groups: Sequence[Hashable] | None = None,
+    trees: SortedRows | None = None,
 ) -> Layout:
-    """Spread trajectories over mini-batches and the rows of each mini-batch over ranks.
+    """Spread groups or trajectories over mini-batches and the rows of each mini-batch over ranks.
 
     Args:
         trajectories: Trajectory of each row, shape [rows].
@@ -60,21 +68,38 @@ def plan_layout(
         mini_batches: Wanted number of mini-batches; fewer if there are fewer trajectories.
         ranks: Data-parallel ranks.
         row_multiple: Rows per rank and mini-batch are a multiple of this (a fixed micro-batch size).
-        seed: Draws the trajectories of each mini-batch.
+        seed: Draws the groups of each mini-batch.
+        groups: Group of each row; None if every trajectory is alone.
+        trees: What the rows share, if they are trained as prefix trees.
     """
-    rows_of: dict[Hashable, list[int]] = {}
-    for row, name in enumerate(trajectories):
-        rows_of.setdefault(name, []).append(row)
-    members = list(rows_of.values())
+    members = _members(trajectories)
+    if groups is not None and len(together := _members(groups)) >= mini_batches:
+        members = together
     np.random.default_rng(seed).shuffle(members)
     count = max(1, math.gcd(mini_batches, len(members)) if len(members) < mini_batches else mini_batches)
-    # the draw depends on the number of trajectories only, not on the rows that hold them
+    # the draw depends on the number of groups or trajectories only, not on the rows that hold them
     batches = [[row for rows in members[b::count] for row in rows] for b in range(count)]
-    parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
+    nodes = None
+    if trees is None:
+        parts = [_split(rows, lengths, ranks) for rows in batches]  # [mini-batches][ranks]
+    else:
+        shares = [spread(trees.only(rows), ranks) for rows in batches]
+        nodes = sum(part.nodes for batch in shares for part in batch)
+        parts = [[part.rows.tolist() for part in batch] + [[]] * (ranks - len(batch)) for batch in shares]
     per_part = max(len(part) for batch in parts for part in batch)
     per_part = math.ceil(max(per_part, 1) / row_multiple) * row_multiple
     by_rank = [batch[rank] for rank in range(ranks) for batch in parts]
-    return Layout(tuple(row for part in by_rank for row in [*part, *[None] * (per_part - len(part))]), ranks, count)
+    return Layout(
+        tuple(row for part in by_rank for row in [*part, *[None] * (per_part - len(part))]), ranks, count, nodes
+    )
+
+
+def _members(names: Sequence[Hashable]) -> list[list[int]]:
+    """The rows of each name, in the order of their first rows."""
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(names):
+        rows_of.setdefault(name, []).append(row)
+    return list(rows_of.values())
 
 
 def _split(rows: list[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:

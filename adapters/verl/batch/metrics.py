@@ -58,12 +58,18 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def step_metrics(
-    rows: Sequence[Mapping[str, Any]], lengths: Sequence[int], trained: int, *, most_prompt: int, most_response: int
+    rows: Sequence[Mapping[str, Any]],
+    lengths: Sequence[int],
+    trained: int,
+    *,
+    most_prompt: int,
+    most_response: int,
+    nodes: int | None = None,
 ) -> dict[str, float]:
     """Return lengths per step, the shares that have the maximum length, and what merging saved.
 
     ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the merged
-    rows process.
+    rows, or the trees of ranks and mini-batches, process.
 
     Args:
         rows: The agent loop's records of the rows, padding included.
@@ -71,6 +77,7 @@ def step_metrics(
         trained: Tokens with a weight in the policy's loss.
         most_prompt: Maximum tokens of a prompt.
         most_response: Maximum tokens of a response.
+        nodes: Tokens of the trees that the rows without padding make up, if they are trained as trees.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
@@ -80,7 +87,12 @@ def step_metrics(
         "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
     }
     real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
-    together = sum(n for _, n in real)
+    together = sum(n for _, n in real) if nodes is None else nodes
+    processed = (
+        sum(lengths)
+        if nodes is None
+        else nodes + sum(n for row, n in zip(rows, lengths, strict=True) if row["kind"] == "padding")
+    )
     # a row with value_at ends with the prompt of the state after the last step and its filler
     apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0)
     return {
@@ -94,9 +106,9 @@ def step_metrics(
         "env/masked_rows": float(sum(row["kind"] == "masked" for row in rows)),
         "env/pad_row_share": sum(row["kind"] == "padding" for row in rows) / max(len(rows), 1),
         "env/merge_factor": apart / max(together, 1),
-        "env/tokens/processed": float(sum(lengths)),
+        "env/tokens/processed": float(processed),
         "env/tokens/trained": float(trained),
-        "env/tokens/trained_share": trained / max(sum(lengths), 1),
+        "env/tokens/trained_share": trained / max(processed, 1),
     }
 
 

@@ -4,7 +4,7 @@ What differs from ``PPOTrainerSync`` (verl/trainer/ppo/v1/trainer_sync.py):
 
 - Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own reward, where
   verl gives every row the last one's (v1/agent_loop_tq.py:174).
-- Mini-batches hold whole trajectories and their number is fixed (``layout``).
+- Mini-batches hold whole groups and their number is fixed (``layout``).
 - Each token's weight in the losses is computed here, for the whole batch (``columns``); the workers add up
   (``losses``). Padding, broken episodes and tokens the policy did not write have weight 0.
 - The estimator ``remax`` plays one more episode per prompt, greedily, which is never trained on.
@@ -35,6 +35,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.estimators import GroupsSeen, check_episodes
 from agent_envs.adapters.losses import RatioWatch, policy_loss
+from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
@@ -83,7 +84,7 @@ class EnvTrainer(PPOTrainerSync):
         self.settings = dict(config.get("agentr1") or {})
         actor = config.actor_rollout_ref.actor
         if actor.shuffle or (self.objective.estimator.needs_critic and config.critic.shuffle):
-            raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole trajectories")
+            raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole groups")
         if is_distillation_enabled(config.get("distillation")):
             raise ConfigError(
                 f"the {TRAINER_MODE} trainer does not support distillation; use trainer.v1.trainer_mode=sync"
@@ -147,6 +148,8 @@ class EnvTrainer(PPOTrainerSync):
             ranks=ranks,
             row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
             seed=self.global_steps,
+            groups=[key.rsplit("_", 2)[0] for key in batch.keys],
+            trees=self._shared(batch) if self.settings.get("layout") == "tree" else None,
         )
         missing = sum(row is None for row in self.layout.order)
         keys, tags = self._padding_rows(batch, missing)
@@ -157,6 +160,11 @@ class EnvTrainer(PPOTrainerSync):
         partitions = [part.tolist() for part in torch.arange(len(order)).chunk(ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
         return out
+
+    def _shared(self, batch: KVBatchMeta) -> SortedRows:
+        """What the rows of a batch share."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
+        return sort_rows(flat(data["input_ids"]).numpy(), row_offsets(data["input_ids"]).numpy())
 
     def _dispatch_info(self) -> list[int]:
         group = self.actor_rollout_wg
@@ -208,7 +216,7 @@ class EnvTrainer(PPOTrainerSync):
         )
         metrics.update(result.metrics)
         metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
-        metrics.update(self._batch_metrics(batch, extra, table, result))
+        metrics.update(self._batch_metrics(batch, extra, table, result, self.layout.nodes))
         self.writes_weights = "rollout_is_weights" in result.columns
         output = {name: rows.nest(column, offsets) for name, column in result.columns.items()}
         return tq.kv_batch_put(
@@ -257,7 +265,7 @@ class EnvTrainer(PPOTrainerSync):
         return batch
 
     def _batch_metrics(
-        self, batch: KVBatchMeta, extra: list[dict], table: StepTable, result: StepColumns
+        self, batch: KVBatchMeta, extra: list[dict], table: StepTable, result: StepColumns, nodes: int | None = None
     ) -> dict[str, float]:
         records = {fields["trajectory"]: fields["reward_extra_info"] for fields in extra if fields["kind"] != "padding"}
         shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
@@ -273,6 +281,7 @@ class EnvTrainer(PPOTrainerSync):
                 int((result.columns[losses.POLICY_WEIGHTS] != 0).sum()),
                 most_prompt=int(self.config.data.max_prompt_length),
                 most_response=int(self.config.data.max_response_length),
+                nodes=nodes,
             ),
             **summarise("critic/rewards", shaped.tolist()),
             **released_metrics(extra, shaped.tolist()),

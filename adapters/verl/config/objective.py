@@ -10,6 +10,7 @@ have are under ``agentr1``:
 ``process_rewards``            {component: weight}: which of ``info["reward_components"]`` are process rewards; none
 ``normalize_process_rewards``  ``prime`` or null
 ``process_reward_weight``      weight of the process reward relative to the rest of the reward; 1
+``layout``                     what the models compute: ``merged`` rows, ``steps``, or ``tree``
 ``scale_rewards``              ``batch`` or ``running``: divide rewards by the deviation of returns; null
 every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_norm``, ...; except ``gamma``, ``lam``
 ``EstimatorOptions``           and ``norm_by_std``, which come from ``algorithm``
@@ -34,14 +35,13 @@ _FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
 _OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
 _DEFAULTS = {
     **{name: getattr(EstimatorOptions(), name) for name in _OPTIONS},
-    "merge": True,
     "poll_interval": 0.02,
     "process_reward_weight": 1.0,
     "seed": 0,
     "trust": False,
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
-_ELSEWHERE = ("episode_timeout", "episodes_dir", "merge", "poll_interval", "seed", "step_timeout", "trust")
+_ELSEWHERE = ("episode_timeout", "episodes_dir", "layout", "poll_interval", "seed", "step_timeout", "trust")
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
 """Every name under ``agentr1``."""
@@ -91,6 +91,7 @@ def read_objective(config: Any) -> Objective:
         if name not in SETTINGS:
             raise ConfigError(f"unknown setting agentr1.{name}.{did_you_mean(name, SETTINGS)}")
         _check_type(name, value)
+    choice("agentr1.layout", settings.get("layout", "merged"), ("merged", "steps", "tree"))
     weighting = choice("agentr1.weighting", settings.get("weighting", "trajectory"), WEIGHTINGS)
     choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
     choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
@@ -173,6 +174,24 @@ def check_config(config: Any) -> None:
             )
         _check_mini_batch("critic", critic, config)
     policy_loss(str(actor.policy_loss.loss_mode))
+    if (config.get("agentr1") or {}).get("layout") == "tree":
+        _check_trees(config)
+
+
+def _check_trees(config: Any) -> None:
+    """Check that verl's engines need nothing that is not computed on trees."""
+    actor, critic, model = config.actor_rollout_ref.actor, config.critic, config.actor_rollout_ref.model
+    parts = {"actor_rollout_ref.actor": actor, "critic": critic, "actor_rollout_ref.ref": config.actor_rollout_ref.ref}
+    for name, part in parts.items():
+        size = part.get("ulysses_sequence_parallel_size", 1)
+        if size != 1:
+            raise ConfigError(f"agentr1.layout=tree needs {name}.ulysses_sequence_parallel_size=1, got {size}")
+    for name, value in (
+        ("actor_rollout_ref.model.use_fused_kernels", model.get("use_fused_kernels", False)),
+        ("actor_rollout_ref.actor.calculate_sum_pi_squared", actor.get("calculate_sum_pi_squared", False)),
+    ):
+        if value:
+            raise ConfigError(f"agentr1.layout=tree needs {name}=False, got {value}")
 
 
 def _check_mini_batch(name: str, model: Any, config: Any) -> None:

@@ -190,7 +190,7 @@ class EnvAgentLoop(AgentLoopBase):
     """Plays the task that a dataset row names."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
-        """Play and return one output per row: merged steps, or one step each with ``agentr1.merge=False``.
+        """Play and return one output per row: merged steps, or one step each with ``agentr1.layout=steps``.
 
         If the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
         ``kwargs`` are the row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
@@ -244,7 +244,7 @@ class EnvAgentLoop(AgentLoopBase):
                 episode,
                 filler_id=filler,
                 final_prompt_ids=self._final_prompt(episode, policy, phase),
-                merge=bool(settings.get("merge", True)),
+                merge=settings.get("layout") != "steps",
                 anchors=phase == "train" and estimator.needs_anchors,
             )
         )

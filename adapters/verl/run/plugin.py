@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from agent_envs.adapters.verl.run.process import TREES
 from agent_envs.adapters.verl.run.version import check_version
 
 check_version()
@@ -85,6 +86,9 @@ def _register_replica(module: Any) -> None:
 
 def _register_trainer(module: Any) -> None:
     from agent_envs.adapters.verl.batch import trainer  # noqa: F401  registers itself
+
+    if os.environ.get("VERL_ENGINE_VENDOR") == TREES:
+        from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401
 
 
 def _patch_value_model(module: Any) -> None:

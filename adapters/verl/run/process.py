@@ -27,7 +27,10 @@ from agent_envs.adapters.verl.run.verl_log import read_log
 from agent_envs.errors import BackendError
 from agent_envs.files import write_text
 
-__all__ = ["last_error", "process_environment", "run_verl"]
+__all__ = ["TREES", "last_error", "process_environment", "run_verl"]
+
+TREES = "agentr1_tree"
+"""The vendor of the engines that train on prefix trees, in VERL_ENGINE_VENDOR."""
 
 # What a worker needs on its path to import this package: the checkout, or site-packages.
 _ROOT = Path(agent_envs.__file__).resolve().parents[1]
@@ -38,12 +41,15 @@ _PREFIX = re.compile(r"^\([^)]*pid=\d+[^)]*\) ?")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exceeded)")
 
 
-def process_environment(*, cpu: bool) -> dict[str, str]:
+def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
     """Return the variables that must be set before verl is imported; Ray passes them on.
 
-    On a CPU machine ``CUDA_VISIBLE_DEVICES`` must not be set at all.
+    ``trees`` chooses the engines that train on prefix trees. On a CPU machine ``CUDA_VISIBLE_DEVICES`` must not be set
+    at all.
     """
     out = {"VERL_USE_EXTERNAL_MODULES": "agent_envs.adapters.verl.run.plugin", "TOKENIZERS_PARALLELISM": "false"}
+    if trees:
+        out["VERL_ENGINE_VENDOR"] = TREES
     if cpu:
         out |= {
             "VERL_PLATFORM": "cpu",
@@ -72,7 +78,8 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(folder.out / "tensorboard")),
         "WANDB_DIR": os.environ.get("WANDB_DIR", str(folder.out)),
     }
-    variables = {**os.environ, **process_environment(cpu=cpu)}
+    trees = (config.get("agentr1") or {}).get("layout") == "tree"
+    variables = {**os.environ, **process_environment(cpu=cpu, trees=trees)}
     if cpu:
         variables.pop("CUDA_VISIBLE_DEVICES", None)
         variables.pop("RAY_ADDRESS", None)
@@ -83,6 +90,8 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
+    if trees:
+        logs["VERL_ENGINE_VENDOR"] = TREES
     # given to Ray as well: the processes of a cluster that is already running do not have this one's variables
     OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", logs, force_add=True)
     settings = log.with_suffix(".yaml")

@@ -7,17 +7,22 @@ train the same, the benchmarks measure it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
 from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
+from agent_envs.adapters.trees import SortedRows, sort_rows
+from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401  registers its engines
 from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
 from agent_envs.adapters.verl.batch.losses import actor_loss, collect, critic_loss, loss_options
@@ -25,6 +30,7 @@ from agent_envs.adapters.verl.batch.rows import nest
 from agent_envs.adapters.verl.batch.table import StepTable, flat, response_index, step_table
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, Row
+from agent_envs.adapters.verl.run.process import process_environment
 
 __all__ = ["LocalBatch", "build_worker", "local_batch"]
 
@@ -36,6 +42,7 @@ def build_worker(
     packing: bool = False,
     micro_rows: int | None = None,
     micro_tokens: int = 16_384,
+    trees: bool = False,
     learning_rate: float = 1e-2,
     total_steps: int = 10,
 ) -> TrainingWorker:
@@ -47,6 +54,7 @@ def build_worker(
         packing: Train the rows of a micro-batch as one sequence, without padding between them.
         micro_rows: Rows of a micro-batch; None for as many as have ``micro_tokens``.
         micro_tokens: Most tokens of a micro-batch.
+        trees: Train the rows of a micro-batch as prefix trees.
         learning_rate: Of the optimiser.
         total_steps: Steps of its schedule.
 
@@ -71,15 +79,16 @@ def build_worker(
         infer_max_token_len_per_gpu=micro_tokens,
     )
     optimizer = FSDPOptimizerConfig(lr=learning_rate, total_training_steps=total_steps)
-    worker = TrainingWorker(
-        TrainingWorkerConfig(
-            model_type=kind,
-            model_config=model,
-            engine_config=engine,
-            optimizer_config=optimizer,
-            checkpoint_config=CheckpointConfig(),
+    with patch.dict(os.environ, process_environment(cpu=True, trees=True) if trees else {}):
+        worker = TrainingWorker(
+            TrainingWorkerConfig(
+                model_type=kind,
+                model_config=model,
+                engine_config=engine,
+                optimizer_config=optimizer,
+                checkpoint_config=CheckpointConfig(),
+            )
         )
-    )
     worker.reset()
     return worker
 
@@ -207,6 +216,7 @@ def local_batch(
     mini_batches: int = 1,
     row_multiple: int = 1,
     seed: int = 0,
+    trees: bool = False,
 ) -> LocalBatch:
     """Lay rows out as the trainer does.
 
@@ -216,7 +226,8 @@ def local_batch(
         ranks: Data-parallel ranks.
         mini_batches: Mini-batches of whole trajectories.
         row_multiple: Rows per rank and mini-batch are a multiple of this.
-        seed: Which trajectories meet in a mini-batch.
+        seed: Which groups meet in a mini-batch.
+        trees: Whether ranks get rows that share much.
     """
     lengths = [len(row.tokens.prompt_ids) + len(row.tokens.response_ids) for _, _, row in rows]
     layout = plan_layout(
@@ -226,6 +237,8 @@ def local_batch(
         ranks=ranks,
         row_multiple=row_multiple,
         seed=seed,
+        groups=[group for group, _, _ in rows],
+        trees=_sorted(rows) if trees else None,
     )
     placed = [None if i is None else rows[i] for i in layout.order]
     return LocalBatch(
@@ -236,6 +249,11 @@ def local_batch(
         sampled=torch.tensor([x for item in placed for x in ([0.0] if item is None else item[2].tokens.logprobs)]),
         layout=layout,
     )
+
+
+def _sorted(rows: Sequence[tuple[str, str, Row]]) -> SortedRows:
+    whole = [[*row.tokens.prompt_ids, *row.tokens.response_ids] for _, _, row in rows]
+    return sort_rows(np.array([token for ids in whole for token in ids]), _offsets(whole).numpy())
 
 
 def _offsets(rows: Sequence[Sequence[int]]) -> torch.Tensor:

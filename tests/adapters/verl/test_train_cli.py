@@ -112,7 +112,15 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["+agentr1.scale_rewards=mean"], "scale_rewards must be one of 'batch', 'running', got 'mean'"),
         (["+agentr1.normalize_process_rewards=max"], "normalize_process_rewards must be one of None, 'prime'"),
         (["+agentr1.whiten=flase"], "agentr1.whiten must be True or False, got 'flase'"),
-        (["+agentr1.merge=no"], "agentr1.merge must be True or False, got 'no'"),
+        (["+agentr1.layout=trees"], "agentr1.layout must be one of 'merged', 'steps', 'tree', got 'trees'"),
+        (
+            ["+agentr1.layout=tree", "critic.ulysses_sequence_parallel_size=2"],
+            "agentr1.layout=tree needs critic.ulysses_sequence_parallel_size=1, got 2",
+        ),
+        (
+            ["+agentr1.layout=tree", "actor_rollout_ref.model.use_fused_kernels=True"],
+            "use_fused_kernels=False, got True",
+        ),
         (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma must be a number, got 'high'"),
         (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight must be a number, got"),
         (["+agentr1.step_timeout=0"], "agentr1.step_timeout must be a number above 0, got 0"),

@@ -149,7 +149,7 @@ def play(
             },
             "algorithm": {"adv_estimator": algo},
             "data": {"apply_chat_template_kwargs": {}},
-            "agentr1": {"seed": 0, "merge": merge, **(settings or {})},
+            "agentr1": {"seed": 0, "layout": "merged" if merge else "steps", **(settings or {})},
         }
     )
 

@@ -9,6 +9,7 @@
 5. the order rows come back in does not matter; a checkpoint is saved after its step is logged
 6. sampled and trained log-probabilities agree, also after an update sent to the generation engine
 7. what is refused names the episode
+8. on prefix trees gradients, losses and metrics are those of a row per step too, in any cut
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ def packed_actor(model_path, process_group):
 @pytest.fixture(scope="module")
 def critic(model_path, process_group):
     return build_worker(model_path, "value_model")
+
+
+@pytest.fixture(scope="module")
+def tree_actor(model_path, process_group):
+    return build_worker(model_path, "language_model", trees=True)
+
+
+@pytest.fixture(scope="module")
+def tree_critic(model_path, process_group):
+    return build_worker(model_path, "value_model", trees=True)
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +295,43 @@ def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
             (g2,), m2 = gradients(critic, merged.batch, two, "critic", critic_config())
             assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
             assert relative(g2, g1) <= 1e-5, f"critic, {weighting}"
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_trees_train_what_rows_train(actor, critic, tree_actor, tree_critic, estimator):
+    """A loss and a weighting each: every pair of them is proved in tests/adapters/test_tree_training.py."""
+    which = sorted(ESTIMATORS).index(estimator)
+    loss, weighting = sorted(POLICY_LOSSES)[which % len(POLICY_LOSSES)], WEIGHTINGS[which % len(WEIGHTINGS)]
+    values = get_estimator(estimator).needs_critic
+    episodes = play(5, "mixed", per_group=4)
+    episodes += [
+        (g, final, dataclasses.replace(e, episode_id=f"{g}_{i}")) for i, (g, final, e) in enumerate(episodes, 9)
+    ]
+    apart = Made(rows_of(episodes, merge=False), actor, critic if values else None, mini_batches=2)
+    trees = Made(rows_of(episodes, merge=True), tree_actor, tree_critic if values else None, mini_batches=2, trees=True)
+    assert trees.batch.layout.nodes < 0.6 * trees.batch.tokens < 0.6 * apart.batch.tokens
+    how = objective(estimator, weighting)
+    (one, first), (two, second) = (m.columns(how, actor_batches=2, critic_batches=2) for m in (apart, trees))
+    assert first.metrics == pytest.approx(second.metrics, rel=1e-5, abs=1e-6)
+    config = actor_config(loss, entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.1)
+    g1, m1 = gradients(actor, apart.batch, one, "actor", config, mini_batches=2)
+    for limit in (None, 60):
+        g2, m2 = gradients(tree_actor, trees.batch, two, "actor", config, mini_batches=2, micro_tokens=limit)
+        assert len(g1) == len(g2) == 2 and max(map(relative, g2, g1)) <= 1e-5
+        assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+    if values:
+        g1, m1 = gradients(critic, apart.batch, one, "critic", critic_config(), mini_batches=2)
+        g2, m2 = gradients(tree_critic, trees.batch, two, "critic", critic_config(), mini_batches=2)
+        assert max(map(relative, g2, g1)) <= 1e-5 and m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+
+
+def test_a_mini_batch_of_padding_alone_is_no_update_on_trees(tree_actor):
+    made = Made(rows_of(play(1, "grow", groups=1, per_group=1), merge=True), tree_actor, row_multiple=4, trees=True)
+    columns, _ = made.columns(objective())
+    columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
+    (grads,), metrics = gradients(tree_actor, made.batch, columns, "actor", actor_config("gspo"), micro=2)
+    assert all(float(g.abs().max()) == 0.0 for g in grads.values())
+    assert metrics["actor/loss"] == 0.0 and "actor/pg_clipfrac" not in metrics
 
 
 @pytest.mark.parametrize("merge", [True, False])

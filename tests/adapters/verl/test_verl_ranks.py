@@ -1,4 +1,4 @@
-"""Two data-parallel ranks over gloo: merged rows, one row per step and a single rank give the same gradients.
+"""Two data-parallel ranks over gloo: trees, merged rows, one row per step and a single rank give the same gradients.
 
 Each rank is a process that runs this file; what they computed is compared here.
 """
@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
-CASES = list(product(("grow", "mixed"), (True, False), (("gae", "steppo", "trajectory"), ("grpo", "vanilla", "token"))))
+LAYOUTS = ("steps", "merged", "tree")
+CASES = [
+    *product(("mixed",), LAYOUTS, (("gae", "steppo", "trajectory"), ("grpo", "vanilla", "token"))),
+    *product(("grow",), LAYOUTS, (("gae", "steppo", "trajectory"),)),
+]
 
 
 def main(rank, ranks, model_path, out):
@@ -24,12 +28,16 @@ def main(rank, ranks, model_path, out):
     from test_verl_losses import Made, actor_config, critic_config, gradients, objective, play, rows_of
 
     torch.set_num_threads(1)
-    actor = build_worker(model_path, "language_model")
-    critic = build_worker(model_path, "value_model")
+    workers = {
+        trees: [build_worker(model_path, kind, trees=trees) for kind in ("language_model", "value_model")]
+        for trees in (False, True)
+    }
     results = {}
-    for contexts, merge, (estimator, loss, weighting) in CASES:
-        rows = rows_of(play(11, contexts), merge=merge)
-        made = Made(rows, actor, critic, rank, ranks=ranks, mini_batches=2)
+    for contexts, layout, (estimator, loss, weighting) in CASES:
+        trees = layout == "tree"
+        actor, critic = workers[trees]
+        rows = rows_of(play(11, contexts), merge=layout != "steps")
+        made = Made(rows, actor, critic, rank, ranks=ranks, mini_batches=2, trees=trees)
         columns, result = made.columns(objective(estimator, weighting), actor_batches=2, critic_batches=2)
         both = {}
         for role, worker, config in (("actor", actor, actor_config(loss)), ("critic", critic, critic_config())):
@@ -37,14 +45,14 @@ def main(rank, ranks, model_path, out):
                 worker, made.batch, columns, role, config, mini_batches=2, micro_tokens=120, rank=rank
             )
         held = [fields["kind"] for fields in made.batch.extra]
-        results[contexts, merge, estimator] = {"updates": both, "kinds": held, "metrics": result.metrics}
+        results[contexts, layout, estimator] = {"updates": both, "kinds": held, "metrics": result.metrics}
     if rank == 0:
         torch.save(results, out)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def test_ranks_and_merging_change_nothing(tmp_path, root):
+def test_ranks_and_layouts_change_nothing(tmp_path, root):
     torch = pytest.importorskip("torch")
     pytest.importorskip("verl")
     from agent_envs.adapters.tiny.model import build_model, save_model
@@ -78,9 +86,9 @@ def test_ranks_and_merging_change_nothing(tmp_path, root):
             log.close()
     one, two = (torch.load(tmp_path / f"{ranks}.pt") for ranks in (1, 2))
     for contexts, _, (estimator, _, _) in CASES:
-        expected = one[contexts, False, estimator]
-        assert "padding" in two[contexts, False, estimator]["kinds"] + two[contexts, True, estimator]["kinds"]
-        for got in (two[contexts, True, estimator], two[contexts, False, estimator], one[contexts, True, estimator]):
+        expected = one[contexts, "steps", estimator]
+        assert "padding" in two[contexts, "steps", estimator]["kinds"] + two[contexts, "merged", estimator]["kinds"]
+        for got in [found[contexts, layout, estimator] for found in (one, two) for layout in LAYOUTS]:
             assert got["metrics"] == pytest.approx(expected["metrics"], rel=1e-5, abs=1e-6)
             for role in ("actor", "critic"):
                 (g1, m1), (g2, m2) = expected["updates"][role], got["updates"][role]
