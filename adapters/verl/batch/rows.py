@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
@@ -27,6 +29,7 @@ __all__ = [
     "row_multiple",
     "take_baselines",
     "with_fields",
+    "with_token_values",
     "write_lines",
 ]
 
@@ -143,3 +146,35 @@ def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
     """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
     tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
     return dataclasses.replace(batch, fields=[*tokens, *columns])
+
+
+def with_token_values(
+    lines: Sequence[str], table: StepTable, advantages: torch.Tensor, trained: torch.Tensor
+) -> list[str]:
+    """Return lines of episodes with what training made of their tokens, for `agentr1 view`.
+
+    The info of each trained step gets ``response_advantages`` and ``response_mask``, which has 0 for tokens that are
+    not trained, both of shape [response tokens].
+
+    Args:
+        lines: Episodes as ``Episode.to_json`` returns them.
+        table: The batch's steps.
+        advantages: Advantage of every response token of the batch, shape [size].
+        trained: Whether it has a weight in the policy's loss, bool, shape [size].
+    """
+    steps: dict[str, dict[int, tuple[int, int]]] = {}
+    for trajectory, index, start, length in zip(
+        table.trajectory.tolist(), table.index.tolist(), table.start.tolist(), table.length.tolist(), strict=True
+    ):
+        steps.setdefault(table.names[trajectory], {})[index] = (start, start + length)
+    written = []
+    for line in lines:
+        episode = json.loads(line)
+        for index, (start, end) in steps.get(episode["episode_id"], {}).items():
+            if index < len(episode["steps"]) and len(episode["steps"][index]["response_ids"] or ()) == end - start:
+                episode["steps"][index]["info"] |= {
+                    "response_advantages": [round(value, 6) for value in advantages[start:end].tolist()],
+                    "response_mask": trained[start:end].int().tolist(),
+                }
+        written.append(json.dumps(episode))
+    return written

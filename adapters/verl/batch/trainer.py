@@ -201,7 +201,8 @@ class EnvTrainer(PPOTrainerSync):
         extra = [rows.plain(fields) for fields in data.pop("extra_fields").tolist()]
         uids = [str(uid) for uid in data.pop("uid").tolist()]
         offsets = row_offsets(data["response_mask"])
-        self._write_lines("train", [fields["episode"] for fields in extra if fields["episode"]])
+        lines = [fields["episode"] for fields in extra if fields["episode"]]
+        self._write_lines("train", lines)  # also if what follows fails
         self._fail_if_all_broken(extra)
         table = step_table(extra, uids, offsets, self.prompts)
         given = {name: flat(data[name]).float() for name in names[1:5] if name in data}
@@ -214,6 +215,8 @@ class EnvTrainer(PPOTrainerSync):
             self.layout.mini_batches_of_rows(self.critic_mini_batches),
             self.baselines if self.objective.estimator.needs_baseline else None,
         )
+        trained = result.columns[losses.POLICY_WEIGHTS] != 0
+        self._write_lines("train", rows.with_token_values(lines, table, result.columns["advantages"], trained))
         metrics.update(result.metrics)
         metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
         metrics.update(self._batch_metrics(batch, extra, table, result, self.layout.nodes))

@@ -2,10 +2,13 @@
 
 1. with low-rank adapters, what verl leaves on a batch does not reach the critic, which has no adapter
 2. what verl measures of rows does not take the place of what is measured of steps and episodes
+3. stored episodes get the advantages of their tokens
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import warnings
 
 import pytest
@@ -18,6 +21,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from agent_envs.adapters.verl.batch.columns import step_columns
+    from agent_envs.adapters.verl.batch.rows import with_token_values
     from agent_envs.adapters.verl.batch.table import step_table
     from agent_envs.adapters.verl.batch.trainer import EnvTrainer
 
@@ -99,3 +103,15 @@ def test_metrics_of_a_batch_take_padding_and_broken_episodes_into_account() -> N
     assert metrics["prompt_length/clip_ratio"] == 1.0 and metrics["response_length/clip_ratio"] == 0.0
     assert metrics["env/masked_episodes"] == 1.0 and metrics["env/episodes"] == 3.0
     assert metrics["num_turns/mean"] == 2.0 and metrics["env/pad_row_share"] == 0.25
+
+
+def test_stored_episodes_get_the_advantages_and_masks_of_their_tokens() -> None:
+    table = step_table([record("u_0"), record("u_1")], ["u", "u"], torch.tensor([0, 2, 4]), {"u": 0})
+    steps = (Step("o", "a", 1.0, True, False, {"score": 1.0}, (1,), (2, 3), (-0.5, -0.5)),)
+    played = Episode("e", "u_1", "u", None, 0, "", (), {}, steps, "end", StopReason.TERMINATED)
+    other = dataclasses.replace(played, episode_id="u_9")
+    trained = torch.tensor([True, True, True, False])
+    lines = with_token_values([played.to_json(), other.to_json()], table, torch.tensor([1.0, 1.0, -0.25, 0.5]), trained)
+    changed, kept = (Episode.from_dict(json.loads(line)) for line in lines)
+    assert changed.steps[0].info == {"score": 1.0, "response_advantages": [-0.25, 0.5], "response_mask": [1, 0]}
+    assert kept == other
