@@ -38,7 +38,9 @@ TRAIN_STAMP := $(VENV)/.train-$(STATE)
 # for what a training run imports, and, for the tests, for everything on all cores.
 RUN_IMPORTS := agent_envs.adapters.tiny agent_envs.adapters.verl.batch.trainer agent_envs.adapters.verl.rollout.agent_loop \
 	agent_envs.adapters.verl.run.training agent_envs.cli agent_envs.envs matplotlib.backends.backend_agg \
-	ray.dashboard.agent transformers.models.qwen2.modeling_qwen2 verl.trainer.main_ppo verl.workers.engine_workers
+	ray._private.log_monitor ray._private.runtime_env.agent.main ray.autoscaler._private.monitor ray.dashboard.agent \
+	ray.dashboard.dashboard ray.dashboard.head transformers.models.qwen2.modeling_qwen2 verl.trainer.main_ppo \
+	verl.workers.engine_workers
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python

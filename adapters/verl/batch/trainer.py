@@ -108,9 +108,10 @@ class EnvTrainer(PPOTrainerSync):
         self.checkpoint_due = False
 
     def _build_replay_buffer(self) -> Any:
-        # the buffer polls for finished episodes every 2 s (replay_buffer.py:144) and has no setting for it
+        # the buffer polls for finished episodes every 2 s (replay_buffer.py:144) and has no setting for it; each poll
+        # lists every row, so that more frequent ones would take time from generation
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = float(self.settings.get("poll_interval", 0.02))
+        buffer.poll_interval = float(self.settings.get("poll_interval", 0.05))
         return buffer
 
     def _setup(self) -> None:

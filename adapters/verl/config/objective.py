@@ -35,7 +35,7 @@ _FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
 _OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
 _DEFAULTS = {
     **{name: getattr(EstimatorOptions(), name) for name in _OPTIONS},
-    "poll_interval": 0.02,
+    "poll_interval": 0.05,
     "process_reward_weight": 1.0,
     "seed": 0,
     "trust": False,

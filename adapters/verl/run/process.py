@@ -56,6 +56,7 @@ def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
             "VERL_ENGINE_DEVICE": "cuda",  # which of verl's engines: the CUDA one runs on any torch device
             # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
             "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 8)),
+            "TQ_NUM_THREADS": "1",  # TransferQueue moves kilobytes, and warns at every move of more threads than cores
         }
     return out
 
