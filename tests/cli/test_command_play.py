@@ -2,7 +2,8 @@
 
 1. Numbers choose actions, arguments are asked for, everything else is the action; the record says what was played.
 2. /undo is exact, by snapshots or by playing again; /expert wins every task that has an expert.
-3. At a real terminal: keys are echoed, Ctrl-C and Ctrl-D leave, the tab key completes, and what an environment says
+3. A stored episode is played again to any of its steps, and goes on from there.
+4. At a real terminal: keys are echoed, Ctrl-C and Ctrl-D leave, the tab key completes, and what an environment says
    does nothing to the terminal.
 """
 
@@ -226,6 +227,50 @@ def test_what_an_environment_says_does_nothing_to_the_terminal(play):
 def test_what_cannot_be_played_is_one_message(options, message, play):
     assert message in play(expected=2, options=options)
     assert "The wrapper TextGame turns" in play(env="CartPole-v1", expected=2)
+
+
+def _replay(path, *options, lines=(), expected=0, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    assert main(["play", "--replay", str(path), *options]) == expected
+    return capsys.readouterr()
+
+
+def test_a_stored_episode_is_played_again_to_any_step(play, tmp_path, monkeypatch, capsys):
+    path, again = tmp_path / "e.jsonl", tmp_path / "again.jsonl"
+    options = ("--seed", "0", "--save", str(path), "--wrapper", "StepPenalty(penalty=0.25)")
+    play("1 1+1", "1 2+2", "#### 5", "/new", "1 3+3", options=options)
+    first, second = read_episodes(path)
+    wrapped = ("--wrapper", "StepPenalty(penalty=0.25)", "--save", str(again))
+    keys = {"monkeypatch": monkeypatch, "capsys": capsys}
+    said = _replay(path, "--line", "1", "--step", "2", *wrapped, lines=["/history", "#### 5"], **keys)
+    assert said.err == "agentr1: replayed 2 of 3 actions\n" and "2+2" in said.out and "over after 3 steps" in said.out
+    said = _replay(path, "--line", "2", *wrapped, lines=["/undo", "/quit"], **keys)
+    assert said.err == "agentr1: replayed 1 of 1 actions\n" and f"index {second.index})" in said.out
+    [replayed] = read_episodes(again)
+    assert [step.to_dict() for step in replayed.steps] == [step.to_dict() for step in first.steps]
+    said = _replay(path, "--line", "1", "--env-kwargs", '{"level": "1-2"}', **keys)
+    assert "observations differ from the record" in said.err and "the environment it was played in?" in said.err
+
+
+def test_what_cannot_be_replayed_is_one_message(play, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "e.jsonl"
+    play("1 1+1", "/new", "1 2+2", options=("--seed", "0", "--save", str(path)))
+    [one, _] = path.read_text().splitlines()
+    (tmp_path / "odd.jsonl").write_text(
+        one.replace('"seed": 0', '"seed": null').replace('"index"', '"undex"', 1) + "\n"
+    )
+    for options, message in [
+        ((), "has several episodes; choose one with --line N"),
+        (("--line", "7"), "has no episode in line 7"),
+        (("--line", "0"), "--line must be an integer of at least 1"),
+        (("--line", "1", "--step", "2"), "--step must be an integer from 0 to 1, got 2"),
+        (("--line", "1", "--seed", "2"), "--seed chooses a task, and --replay takes the episode's"),
+    ]:
+        said = _replay(path, *options, expected=2, monkeypatch=monkeypatch, capsys=capsys)
+        assert message in said.err, said.err
+    said = _replay(tmp_path / "odd.jsonl", expected=2, monkeypatch=monkeypatch, capsys=capsys)
+    assert "line 1: not an episode: the episode lacks the field 'index'" in said.err
+    assert "give --replay FILE too" in play(expected=2, options=("--line", "1"))
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------
