@@ -20,6 +20,7 @@ from agent_envs.text_env import TextEnv
 if TYPE_CHECKING:
     from agent_envs.episodes.table import episodes_to_frame
     from agent_envs.problem_env import ProblemEnv
+    from agent_envs.rollout.branch import branch
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.rollout.evaluation import Evaluation
     from agent_envs.rollout.many import run_episodes
@@ -46,6 +47,7 @@ __all__ = [
     "UnicodeText",
     "__version__",
     "arun_episode",
+    "branch",
     "episodes_to_frame",
     "evaluate",
     "make_vec",
@@ -71,6 +73,7 @@ __getattr__, __dir__ = lazy_names(
         "TextVectorEnv": "vector.env",
         "ToolEnv": "tool_env",
         "arun_episode": "rollout.one",
+        "branch": "rollout.branch",
         "episodes_to_frame": "episodes.table",
         "evaluate": "rollout.evaluate",
         "make_vec": "vector.make",

@@ -1,10 +1,12 @@
-"""What merging saves: tokens, time of an optimiser step, and what building a batch costs; as tables.
+"""What merging and prefix trees save: tokens, time of an optimiser step, and what building a batch costs; as tables.
 
-    python benchmarks/merging.py [--episodes 1024] [--updates 3] [--skip-training]
+    python benchmarks/merging.py [--episodes 1024] [--updates 3] [--skip building verl tasks]
 
-1. tokens processed per trained episode over its unique tokens, padding rows included
-2. time of an optimiser step on this machine's CPU, verl's own training worker on a tiny model, merged rows next to one
-   row per step, padded and packed
+1. verl's own training worker on a tiny model, on this machine's CPU: tokens processed over unique tokens of an episode,
+   padding rows included, and time of an optimiser step, merged rows next to one row per step, padded and packed
+2. the PyTorch loop on groups of 8 recorded episodes of some tasks, and on episodes that share nothing: a row per step,
+   merged rows and trees; tokens processed over unique tokens of a group (trees also share what groups do), and time of
+   an update, padding included
 3. building a batch from recorded episodes, nested or merged, next to writing the same arrays once (no checks, no plan)
    and to padded rows (left-padded prompts, right-padded responses, a mask each), the layout of the released systems
 
@@ -23,14 +25,21 @@ import time
 import tracemalloc
 import warnings
 from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
+from agent_envs.adapters.trees import build_trees, sort_rows
 from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.policies import ExpertPolicy
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.rollout.many import run_episodes
 
 PROMPT, RESPONSE, STEPS = 512, 128, 20
 
@@ -161,6 +170,10 @@ def building(count: int) -> None:
                 f"{seconds['ours']:>8.3f}{seconds['once']:>12.3f}"
                 f"{seconds['ours'] / seconds['once']:>7.2f}{share:>13.2f}"
             )
+        seconds = best({"merged": lambda e=episodes: build_batch(e), "trees": lambda e=episodes: build_trees(e)})
+        trees = build_trees(episodes)
+        print(f"{contexts:<10}{'tree':<9}{len(trees.tree.rows):>8,}{len(trees.tree):>12,}{seconds['trees']:>8.3f}"
+              f"{'':>19}  {seconds['trees'] / seconds['merged']:.2f} times merged rows")  # fmt: skip
         seconds = best({"peer": lambda e=episodes: pad(e)})["peer"]
         arrays = pad(episodes)
         size = sum(array.nbytes for array in arrays)
@@ -233,14 +246,98 @@ def training(updates: int) -> None:
         )
 
 
+GROUP = 8
+TASKS = {"GSM8KTool": (8, 0.3), "ALFWorld": (2, 0.3), "PaperSearch": (4, 0.3)}
+"""Groups of each, and the share of the expert's actions that are wrong on purpose, so that episodes part."""
+
+
+def play(name: str, groups: int, noise: float) -> list[Episode]:
+    """Episodes of an expert, `GROUP` of each task."""
+    return [
+        episode
+        for index in range(groups)
+        for seed in range(GROUP)
+        for episode in run_episodes(
+            f"AgentR1/{name}-v0", ExpertPolicy(noise=noise, seed=seed), 1, seeds=index, options={"index": index},
+            progress=False, concurrency=1,
+        )
+    ]  # fmt: skip
+
+
+def with_tokens(episode: Episode, tokenizer) -> Episode:
+    """The tokens that a policy would have been given and have written."""
+    conversation = TokenConversation(PromptBuilder(tokenizer, episode.tools), episode.instructions)
+    steps, info = [], episode.reset_info
+    for step in episode.steps:
+        prompt = tuple(conversation.observe(step.observation, info))
+        answer = (*tokenizer.encode(step.action, add_special_tokens=False), tokenizer.eos_token_id)
+        conversation.respond(step.action, answer)
+        info = step.info
+        steps.append(replace(step, prompt_ids=prompt, response_ids=answer, response_logprobs=(-1.0,) * len(answer)))
+    return replace(episode, steps=tuple(steps))
+
+
+def unique_of_groups(episodes: list[Episode]) -> int:
+    """Tokens of the tries of groups of ``GROUP`` episodes."""
+    out = 0
+    for begin in range(0, len(episodes), GROUP):
+        rows = build_batch(episodes[begin : begin + GROUP])
+        out += sort_rows(rows.input_ids, rows.offsets).nodes
+    return out
+
+
+def tasks(updates: int) -> None:
+    import torch
+
+    from agent_envs.adapters.tiny.model import build_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, assemble, credit, score, update
+
+    torch.set_num_threads(1)
+    print(f"\nAn update of the PyTorch loop, {GROUP} episodes a group, tiny model, CPU; micro-batches of 16,384 tokens")
+    print("tokens over those of the groups' tries: a row per step | merged | tree; seconds of an update of each")
+    sets = {name: play(name, *how) for name, how in TASKS.items()}
+    for name, steps in (("nothing shared", 5), ("nothing, long", 20)):
+        sets[name] = record("grow", 16, steps=steps, first=90, said=4, response=18, high=250)
+    for name, episodes in sets.items():
+        words = [
+            text for e in episodes for step in e.steps for text in (e.instructions, str(step.observation), step.action)
+        ]
+        tokenizer = build_tokenizer(words if name in TASKS else ["some words"], vocab_size=1024)
+        if name in TASKS:
+            episodes = [with_tokens(episode, tokenizer) for episode in episodes]
+        longest = max(len(s.prompt_ids or ()) + len(s.response_ids or ()) for e in episodes for s in e.steps)
+        model = build_model(tokenizer, context_length=longest + 1).eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        config = LoopConfig(env="x", out="y", mini_batches=1, estimator="reinforce")
+        groups, updating, tokens = [i // GROUP for i in range(len(episodes))], {}, {}
+        for layout in ("steps", "merged", "tree"):
+            batch = assemble(episodes, groups, layout=layout)
+            scores = Scores(score(model, batch, config))
+            loss_of = partial(actor_loss, batch, config, scores, credit(batch, config, scores)[0])
+            updating[layout] = partial(update, model, optimizer, batch, config, loss_of)
+            tokens[layout] = (len(batch.ids) if batch.trees is None else batch.trees.nodes) / unique_of_groups(episodes)
+        seconds = best(updating, updates)
+        print(
+            f"{name:<16}tokens {' | '.join(f'{tokens[w]:6.2f}' for w in tokens)}   seconds "
+            f"{' | '.join(f'{seconds[w]:6.2f}' for w in seconds)}   tree is "
+            f"{seconds['steps'] / seconds['tree']:.1f} times as fast as step rows, "
+            f"{seconds['merged'] / seconds['tree']:.2f} times as fast as merged rows",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1024)
     parser.add_argument("--updates", type=int, default=2)
-    parser.add_argument("--skip-training", action="store_true")
+    parser.add_argument("--skip", nargs="*", default=[], choices=("building", "tasks", "verl"))
     arguments = parser.parse_args()
-    building(arguments.episodes)
-    if not arguments.skip_training:
+    if "building" not in arguments.skip:
+        building(arguments.episodes)
+    if "tasks" not in arguments.skip:
+        tasks(arguments.updates)
+    if "verl" not in arguments.skip:
         training(arguments.updates)
 
 

@@ -60,7 +60,12 @@ def test_every_page_is_reached_from_the_readme(root):
     text = (root / "README.md").read_text(encoding="utf-8")
     assert not [page.name for page in (root / "docs").glob("*.md") if f"](docs/{page.name})" not in text]
     pictures = {path.relative_to(root).as_posix() for path in (root / "docs" / "images").iterdir()}
-    assert pictures == set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text))
+    shown = {
+        (page.parent / path).resolve().relative_to(root.resolve()).as_posix()
+        for page in _pages(root)
+        for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert pictures == shown
 
 
 def test_every_command_a_page_shows_is_one(root):

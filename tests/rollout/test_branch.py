@@ -1,0 +1,103 @@
+"""Groups that grow from inner states of an episode.
+
+1. every episode begins with the steps of the first one up to its state, tokens included, and goes on from exactly there
+2. environments, wrappers and conversations are restored: what happens after the same actions is the same
+3. where branches begin; sizes; episodes that end at once
+4. the group trains as one tree
+5. what is refused
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+import agent_envs
+from agent_envs.adapters.trees import build_trees
+from agent_envs.errors import ConfigError
+from agent_envs.policies import ExpertPolicy
+from agent_envs.policies.policy import Response
+from agent_envs.wrapping.specs import make_text_env
+
+
+class Walker:
+    """Takes one of the available actions, by a hash of what was said so far and of the fork; its tokens are bytes."""
+
+    def start(self, env):
+        return WalkerActor(env)
+
+
+class WalkerActor:
+    def __init__(self, env, said=b"", branch=""):
+        self.env, self.said, self.branch = env, said, branch
+
+    def fork(self, number):
+        return WalkerActor(self.env, self.said, f"{self.branch}#{number}")
+
+    async def act(self, observation, info):
+        self.said += observation.encode()
+        prompt = tuple(self.said)
+        actions = self.env.unwrapped.available_actions()
+        action = actions[zlib.crc32(self.said + self.branch.encode()) % len(actions)]
+        self.said += action.encode()
+        return Response(action, prompt, tuple(action.encode()), (-1.0,) * len(action.encode()))
+
+
+ENV = ("AgentR1/ALFWorld-v0", {"size": 1, "max_episode_steps": 6}, ("StepPenalty(penalty=0.25)",))
+
+
+@pytest.fixture
+def env():
+    made = make_text_env(*ENV)
+    yield made
+    made.close()
+
+
+def replayed(episode):
+    """The rewards and observations of an episode's actions in a fresh environment."""
+    env = make_text_env(*ENV)
+    env.reset(options={"index": episode.index})
+    out = [env.step(step.action)[:4] for step in episode.steps]
+    env.close()
+    return out
+
+
+def test_branches_are_whole_episodes_that_part_where_they_should(env):
+    first, *others = agent_envs.branch(env, Walker(), 5, at=[2, 4, 99], options={"index": 3})
+    assert len(first.steps) == 6
+    for other, begin in zip(others, [2, 4, 2, 4], strict=True):
+        assert other.steps[:begin] == first.steps[:begin]
+        assert other.steps[begin].prompt_ids == first.steps[begin].prompt_ids
+        assert (other.group_id, other.index, other.reset_info) == (first.group_id, first.index, first.reset_info)
+        assert other.episode_id != first.episode_id
+        seen = [step.observation for step in other.steps[1:]] + [other.final_observation]
+        for step, after, (observation, reward, terminated, truncated) in zip(
+            other.steps, seen, replayed(other), strict=True
+        ):
+            assert (after, step.reward, step.terminated, step.truncated) == (observation, reward, terminated, truncated)
+    assert len({tuple(step.action for step in episode.steps) for episode in (first, *others)}) > 2
+    assert all(other.stop_reason == first.stop_reason for other in others)  # step counts are restored too
+
+
+def test_states_are_drawn_among_the_inner_ones_and_the_group_is_one_tree(env):
+    episodes = agent_envs.branch(env, Walker(), 6, seed=5, options={"index": 1})
+    assert len(episodes) == 6
+    first = episodes[0]
+    for other in episodes[1:]:
+        assert other.steps[0] == first.steps[0]
+    again = agent_envs.branch(env, Walker(), 6, seed=5, options={"index": 1})
+    assert [[s.action for s in e.steps] for e in again] == [[s.action for s in e.steps] for e in episodes]
+    trees = build_trees(episodes)
+    assert (trees.tree.position_ids == 0).sum() == 1  # one root
+    assert len(trees.tree) < 0.6 * len(trees.rows.input_ids)
+    assert len(agent_envs.branch(env, Walker(), 1, options={"index": 1})) == 1
+
+
+def test_what_is_refused(env):
+    with pytest.raises(ConfigError, match="ExpertPolicy cannot branch: its actors have no fork"):
+        agent_envs.branch(env, ExpertPolicy(), 2)
+    with pytest.raises(ConfigError, match="at must have a step of the episode, which took 6, got \\[99\\]"):
+        agent_envs.branch(env, Walker(), 2, at=[99], options={"index": 3})
+    with pytest.raises(ConfigError, match="size must be"):
+        agent_envs.branch(env, Walker(), 0)
