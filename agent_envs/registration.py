@@ -24,10 +24,13 @@ _Specs = dict[str, dict[str, object]]
 _SPECS: _Specs = {
     "AgentR1/ALFWorld-v0": {"entry_point": "agent_envs.envs.alfworld.env:ALFWorldEnv", "max_episode_steps": 50},
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KEnv", "max_episode_steps": 2},
+    "AgentR1/GSM8KCode-v0": {"entry_point": "agent_envs.envs.gsm8k.code:GSM8KCodeEnv", "max_episode_steps": 10},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KToolEnv", "max_episode_steps": 10},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa.env:HotpotQAEnv", "max_episode_steps": 10},
+    "AgentR1/MathCode-v0": {"entry_point": "agent_envs.envs.mathcode.env:MathCodeEnv", "max_episode_steps": 10},
     "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa.env:MuSiQueEnv", "max_episode_steps": 10},
     "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papersearch.env:PaperSearchEnv", "max_episode_steps": 5},
+    "AgentR1/TableQA-v0": {"entry_point": "agent_envs.envs.tableqa.env:TableQAEnv", "max_episode_steps": 10},
     "AgentR1/TwoWikiMultihopQA-v0": {
         "entry_point": "agent_envs.envs.qa.env:TwoWikiMultihopQAEnv",
         "max_episode_steps": 10,

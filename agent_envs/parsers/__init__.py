@@ -16,6 +16,7 @@ from agent_envs.parsers.parser import ParsedAction, Parser
 from agent_envs.parsers.plain_json import PlainJsonParser
 from agent_envs.parsers.qwen_coder import QwenCoderParser
 from agent_envs.parsers.react import ReActParser
+from agent_envs.parsers.retool import ReToolParser
 from agent_envs.parsers.search_r1 import SearchR1Parser
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PlainJsonParser",
     "QwenCoderParser",
     "ReActParser",
+    "ReToolParser",
     "SearchR1Parser",
     "get_parser",
 ]
@@ -54,6 +56,7 @@ PARSERS: dict[str, Callable[..., Parser]] = {
         PlainJsonParser,
         QwenCoderParser,
         ReActParser,
+        ReToolParser,
         SearchR1Parser,
     )
 }
@@ -64,6 +67,7 @@ _TYPED = ("glm", "qwen_coder")
 # Formats that can only write these calls: the tool and its one argument.
 _FIXED = {
     "fenced_python": {"python": "code"},
+    "retool": {"python": "code"},
     "react": {"search": "entity", "lookup": "keyword"},
     "search_r1": {"search": "query"},
 }

@@ -16,6 +16,7 @@ from agent_envs.parsers.parser import ParsedAction, Parser
 from agent_envs.parsers.plain_json import PlainJsonParser
 from agent_envs.parsers.qwen_coder import QwenCoderParser
 from agent_envs.parsers.react import ReActParser
+from agent_envs.parsers.retool import ReToolParser
 from agent_envs.parsers.search_r1 import SearchR1Parser
 
 __all__ = ["parse_recorded"]
@@ -38,7 +39,11 @@ _MARKS: tuple[tuple[str, Parser], ...] = (
     ('"parameters"', _PLAIN),
 )
 # Formats whose marks are common in plain text: they are tried only if these tools exist.
-_BY_TOOL: dict[str, tuple[str, Parser]] = {"python": ("```", FencedPythonParser()), "lookup": ("[", ReActParser())}
+_BY_TOOL: tuple[tuple[str, str, Parser], ...] = (
+    ("python", "<code>", ReToolParser()),
+    ("python", "```", FencedPythonParser()),
+    ("lookup", "[", ReActParser()),
+)
 
 
 def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | None:
@@ -58,7 +63,7 @@ def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | Non
     True
     """
     parsers = [parser for mark, parser in _MARKS if mark in text]
-    parsers += [parser for tool, (mark, parser) in _BY_TOOL.items() if tool in tools and mark in text]
+    parsers += [parser for tool, mark, parser in _BY_TOOL if tool in tools and mark in text]
     best = None
     for parsed in (parser.parse(text) for parser in dict.fromkeys(parsers)):
         if any(isinstance(call, ToolCall) for call in parsed.calls):

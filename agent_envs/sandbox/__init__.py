@@ -10,11 +10,22 @@
 '21\\n'
 """
 
-from agent_envs.sandbox.ladder import RUNGS, open_sandbox, run
+from agent_envs.sandbox.ladder import RUNGS, check_sandbox, open_sandbox, run
 from agent_envs.sandbox.result import STATUSES, Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox, Session
 
-__all__ = ["RUNGS", "STATUSES", "Interpreter", "Program", "Result", "Sandbox", "Session", "open_sandbox", "run"]
+__all__ = [
+    "RUNGS",
+    "STATUSES",
+    "Interpreter",
+    "Program",
+    "Result",
+    "Sandbox",
+    "Session",
+    "check_sandbox",
+    "open_sandbox",
+    "run",
+]
 
 
 def __dir__() -> list[str]:

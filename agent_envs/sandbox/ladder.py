@@ -12,7 +12,7 @@ from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you
 from agent_envs.sandbox.result import Result
 from agent_envs.sandbox.sandbox import MEMORY, TIMEOUT, Sandbox
 
-__all__ = ["RUNGS", "open_sandbox", "run"]
+__all__ = ["RUNGS", "check_sandbox", "open_sandbox", "run"]
 
 _lock = threading.Lock()
 _open: dict[str, Sandbox] = {}
@@ -38,8 +38,9 @@ def open_sandbox(name: str | Sandbox = "auto") -> Sandbox:
     """Return a sandbox; one of each name is shared by the whole process.
 
     Args:
-        name: "auto" takes the first of the complete rungs that works here, which its `name` tells; one of `RUNGS`; or
-            "module:function", a function that returns a `Sandbox`. A `Sandbox` is returned as it is.
+        name: "auto" takes the first of the complete rungs that works here, which its `name` tells; one of `RUNGS`; the
+            address of a SandboxFusion server; "docker:IMAGE" or "podman:IMAGE"; or "module:function", a function that
+            returns a `Sandbox`. A `Sandbox` is returned as it is.
 
     Raises:
         ConfigError: There is no such sandbox.
@@ -47,19 +48,36 @@ def open_sandbox(name: str | Sandbox = "auto") -> Sandbox:
     """
     if isinstance(name, Sandbox):
         return name
-    if not isinstance(name, str):
-        raise ConfigError(f"a sandbox must be a name such as 'auto', got {shown(name)}")
+    check_sandbox(name)
     with _lock:
         if name not in _open:
             _open[name] = _auto() if name == "auto" else _made(name)
         return _open[name]
 
 
+def check_sandbox(name: str | Sandbox) -> str | Sandbox:
+    """Return the name of a sandbox if it can be one, without opening it; ConfigError if there is no such sandbox."""
+    if isinstance(name, str) and (name == "auto" or name in RUNGS or ":" in name):
+        return name
+    if isinstance(name, Sandbox):
+        return name
+    if not isinstance(name, str):
+        raise ConfigError(f"a sandbox must be a name such as 'auto', got {shown(name)}")
+    raise ConfigError(f"unknown sandbox {name[:100]!r}.{did_you_mean(name[:100], ['auto', *RUNGS])}")
+
+
 def _made(name: str) -> Sandbox:
     if name in RUNGS:
         return _open[name] if name in _open else RUNGS[name]()
-    if ":" not in name:
-        raise ConfigError(f"unknown sandbox {name[:100]!r}.{did_you_mean(name[:100], ['auto', *RUNGS])}")
+    scheme, _, rest = name.partition(":")
+    if scheme in ("http", "https"):
+        from agent_envs.sandbox.clients.fusion import FusionSandbox
+
+        return FusionSandbox(name)
+    if scheme in ("docker", "podman"):
+        from agent_envs.sandbox.clients.container import ContainerSandbox
+
+        return ContainerSandbox(scheme, rest)
     made = load_function(name, "the sandbox")()
     if not isinstance(made, Sandbox):
         raise ConfigError(f"{name} must return a Sandbox, got {shown(made)}")

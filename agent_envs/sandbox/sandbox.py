@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_envs.checks import integer, number, shown
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
-__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session"]
+__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session", "checked_files"]
 
 TIMEOUT = 10.0
 """Seconds that a program may run, if nothing else is said."""
@@ -60,7 +60,7 @@ class Program:
         return cls(
             clean_text(code),
             clean_text(stdin),
-            _checked_files(files or {}),
+            checked_files(files or {}),
             number("timeout", timeout, above=0),
             integer("memory", memory, minimum=1 << 20),
             bool(echo),
@@ -68,7 +68,8 @@ class Program:
         )
 
 
-def _checked_files(files: Mapping[str, str | bytes]) -> tuple[tuple[str, bytes], ...]:
+def checked_files(files: Mapping[str, str | bytes]) -> tuple[tuple[str, bytes], ...]:
+    """Return files by name as bytes; ConfigError if a name is no relative path, or they are too large."""
     contents = []
     for name, content in files.items():
         if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/") or "\0" in name:
@@ -136,8 +137,12 @@ class Session(_Runs):
     is used they run again, and if one of them prints something else than before, BackendReplyError says so.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(
+        self, sandbox: Sandbox, files: Mapping[str, str | bytes] | None = None, seed: int | None = None
+    ) -> None:
         self._sandbox = sandbox
+        self._files = checked_files(files or {})
+        self._seed = seed
         self._size = 0
         self._live: Interpreter | None = None
         self._process = os.getpid()
@@ -145,6 +150,9 @@ class Session(_Runs):
         """The programs that made the variables, and their results."""
 
     def execute(self, program: Program) -> Result:
+        if not self.history:
+            seed = self._seed if program.seed is None else program.seed
+            program = replace(program, files=(*self._files, *program.files), seed=seed)
         size = self._sandbox.size_needed(program.code, self._size)
         if self._process != os.getpid():  # a fork: the interpreter is the parent's
             self._live, self._process = None, os.getpid()
@@ -187,7 +195,8 @@ class Session(_Runs):
         self.history, self._size = (), 0
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_sandbox": self._sandbox, "_size": self._size, "history": self.history}
+        kept = ("_sandbox", "_files", "_seed", "_size", "history")
+        return {name: vars(self)[name] for name in kept}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _live=None, _process=os.getpid())
@@ -220,9 +229,17 @@ class Sandbox(_Runs):
         """
         raise NotImplementedError
 
-    def session(self) -> Session:
-        """Return a new session."""
-        return Session(self)
+    def session(self, *, files: Mapping[str, str | bytes] | None = None, seed: int | None = None) -> Session:
+        """Return a new session.
+
+        Args:
+            files: Files that its programs can open, whenever its interpreter starts.
+            seed: What `random` and `numpy.random` are seeded with then; None for something else every time.
+
+        Raises:
+            ConfigError: A file's name or content is wrong.
+        """
+        return Session(self, files, seed)
 
     def describe(self) -> dict[str, object]:
         """Return what is known of the walls, for people: names and values."""

@@ -22,7 +22,7 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers import PARSERS, Parser, get_parser
 from agent_envs.parsers.json_calls import MAX_DEPTH, load_json
 
-GENERAL = sorted(set(PARSERS) - {"react", "search_r1", "fenced_python"})
+GENERAL = sorted(set(PARSERS) - {"react", "retool", "search_r1", "fenced_python"})
 BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 
 
@@ -332,6 +332,7 @@ WRITTEN = {
     "mistral": '[TOOL_CALLS][{"name": "search", "arguments": {"query": "%s"}}]',
     "qwen_coder": "<tool_call>\n<function=search>\n<parameter=query>\n%s\n</parameter>\n</function>\n</tool_call>",
     "react": "Search[%s]",
+    "retool": "<code>\n%s\n</code>",
     "search_r1": "<search>%s</search>",
 }
 
@@ -360,7 +361,7 @@ def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name: str) -> None:
     inner = "what is <think>this</think>?"
     assert values(f"<think>hm</think>{written % inner}") == values(written % inner) == [inner]
     assert values(f"<think>hm</think>{written % 'what is </think>?'}") == ["what is </think>?"]
-    if name != "search_r1":  # there a tag that was begun while thinking is none of a call
+    if name not in ("retool", "search_r1"):  # there a tag that was begun while thinking is none of a call
         assert values(written % "what is </think>?") == ["what is </think>?"]
     if name in ("deepseek", "glm", "hermes", "json", "mistral", "qwen_coder"):
         assert values(f"<think>a</think>{one}<think>{no}</think>{yes}") == ["one", "yes"]

@@ -26,6 +26,7 @@ jinja2 = pytest.importorskip("jinja2")
 FOLDER = Path(__file__).with_name("templates")
 TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 ONE_STRING = {"react": ("search", "entity"), "search_r1": ("search", "query"), "fenced_python": ("python", "code")}
+ONE_STRING["retool"] = ("python", "code")
 GENERAL = [name for name in TEMPLATES if name.partition(".")[0] not in ONE_STRING]
 # Families whose template writes as `format` does; the others add ids, spaces or channels that need not be there.
 WRITTEN = ("hermes.qwen3", "qwen_coder.qwen3_coder", "llama.llama_3_1", "deepseek.v3_1")
@@ -116,9 +117,10 @@ def test_formats_of_one_string(name: str) -> None:
     for value in STRINGS:
         if name.startswith("react"):  # whose commands are one line
             value = " ".join(value.split())
-        if value == "```" or (name.startswith("search_r1") and "</think>" in value):
+        if value == "```" or (name.startswith(("search_r1", "retool")) and "</think>" in value):
             continue  # which end the block and the reasoning
         (call,) = parser.parse(render(name, "I look.", ToolCall(tool, {argument: value}))).calls
         assert isinstance(call, ToolCall)
         wanted = value + "\n" if name.startswith("fenced") else value.strip()
+        wanted = value.strip("\n") if name.startswith("retool") else wanted
         assert (call.name, call.arguments) == (tool, {argument: wanted})

@@ -11,6 +11,7 @@ from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.policies.openai.calls import call_text
 
 ONE = {"react": ("search", "entity"), "search_r1": ("search", "query"), "fenced_python": ("python", "code")}
+ONE["retool"] = ("python", "code")
 NO_OBJECTS = ["[1", '{"a": 1', "[1]", "null", '{"a": 1}{"b": 2}', "}", "\ud800"]
 
 

@@ -30,11 +30,20 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
-__all__ = ["GSM8KEnv", "GSM8KToolEnv"]
+__all__ = ["GSM8KEnv", "GSM8KToolEnv", "open_gsm8k"]
 
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
+
+
+def open_gsm8k(data: str, split: str, level: Level) -> TaskSource:
+    """Return generated problems of a level, or the rows of a file."""
+    if data == "generated":
+        return generated_gsm8k(split, level)
+    if level != DEFAULT_LEVEL:
+        raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level")
+    return gsm8k_rows(data, split)
 
 
 class _GSM8K(TextEnv):
@@ -52,11 +61,7 @@ class _GSM8K(TextEnv):
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:
-        if self.data == "generated":
-            return generated_gsm8k(self.split, self.level)
-        if self.level != DEFAULT_LEVEL:
-            raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
-        return gsm8k_rows(self.data, self.split)
+        return open_gsm8k(self.data, self.split, self.level)
 
     def own_task(self, question: str) -> GSM8KTask:
         return GSM8KTask("gsm8k/question", question, answer="", solution="")

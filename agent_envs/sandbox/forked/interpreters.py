@@ -50,9 +50,9 @@ _NUMPY = ("numpy", "numpy.linalg", "numpy.random", "numpy.fft", "numpy.polynomia
 _PLAIN = Interpreter("plain", (), tuple(_STANDARD.split()), warm_up.STANDARD)
 _MATH = Interpreter(
     "math",
-    ("numpy", "sympy", "mpmath"),
-    (*_PLAIN.modules, *_NUMPY, *_SYMPY),
-    (*_PLAIN.warm_up, *warm_up.NUMPY, *warm_up.SYMPY),
+    ("numpy", "sympy", "mpmath", "math_verify"),
+    (*_PLAIN.modules, *_NUMPY, *_SYMPY, "math_verify"),
+    (*_PLAIN.warm_up, *warm_up.NUMPY, *warm_up.SYMPY, *warm_up.MATH_VERIFY),
 )
 _DATA = Interpreter(
     "data",
@@ -70,7 +70,7 @@ _ALL = Interpreter(
 INTERPRETERS: tuple[Interpreter, ...] = (_PLAIN, _MATH, _DATA, _ALL)
 """From the smallest to the largest, which has everything."""
 
-_PACKAGE = re.compile(r"\b(?:numpy|sympy|mpmath|pandas)\b")
+_PACKAGE = re.compile(r"\b(?:numpy|sympy|mpmath|math_verify|pandas)\b")
 
 
 def needed(code: str, at_least: int = 0) -> int:

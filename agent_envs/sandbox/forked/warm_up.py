@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NUMPY", "PANDAS", "STANDARD", "SYMPY"]
+__all__ = ["MATH_VERIFY", "NUMPY", "PANDAS", "STANDARD", "SYMPY"]
 
 STANDARD = (
     "import datetime; datetime.datetime.strptime('2024-01-31', '%Y-%m-%d').strftime('%A %B')",
@@ -79,3 +79,16 @@ t.info()
 """,
 )
 """For pandas."""
+
+MATH_VERIFY = (
+    r"""
+import math_verify as m
+targets = [m.LatexExtractionConfig(), m.ExprExtractionConfig()]
+golds = (r"$\frac{1}{2}$", "$[1,2)$", r"$\{1,2\}$", "$x=5$", r"$\sqrt{2}+1$", r"$\begin{pmatrix}1\\2\end{pmatrix}$")
+for gold in golds:
+    read = m.parse(gold, targets, parsing_timeout=None)
+    m.verify(read, read, timeout_seconds=None)
+    m.verify(read, m.parse("0.5", targets, parsing_timeout=None), timeout_seconds=None)
+""",
+)
+"""For math-verify, where it is installed."""

@@ -1,0 +1,131 @@
+"""GSM8K with programs: the word problems of `env.py`, solved by running Python.
+
+Agent-R1's paper reports GSM8K with sandboxed code; no part of that task was released, so its form here is ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.checks import choice, integer
+from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, Level
+from agent_envs.datasets.gsm8k.rows import GSM8KTask
+from agent_envs.envs.code_env import CodeEnv
+from agent_envs.envs.gsm8k.env import STEP_LIMIT, open_gsm8k
+from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps
+from agent_envs.envs.gsm8k.reward import judge
+from agent_envs.rewards.math_answers import extract_answer
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome
+
+__all__ = ["GSM8KCodeEnv"]
+
+
+class GSM8KCodeEnv(CodeEnv):
+    """Answer a word problem with the help of Python.
+
+    ## Description
+    The problems of GSM8K-v0. The policy may run a program in every step; its first text without one is the answer.
+
+    ## Action Space
+    Any text: programs, or the final answer, read as in GSM8K-v0. How programs are written depends on `style`:
+    - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "12*7"}}</tool_call>`, up to 4 a step.
+    - "retool": `<code>` and `</code>` around a program; the first complete pair counts.
+    - "mathtir": a fenced block of Python; the first counts.
+
+    ## Observation Space
+    Text: the question at reset; then what the programs print, the value of their last expression included; of one that
+    fails, the end of its traceback. "retool" puts it between `<interpreter>` tags, "mathtir" in an output block.
+
+    ## Starting State
+    As in GSM8K-v0. Variables stay for the episode; `random` is seeded with the task's index.
+
+    ## Rewards
+    1 if the answer equals the gold number exactly, else 0.
+
+    ## Episode End
+    Terminates with the answer. Truncated after 10 steps.
+
+    ## Information
+    As in GSM8K-v0, and `tool_results` (style "tool": list of `name`, `content`, `error`). `anchor` is the question and
+    the outputs so far, its last 10,000 characters; `invalid_action` also means a call that cannot be read.
+
+    ## Arguments
+    `gym.make("AgentR1/GSM8KCode-v0", split="train", data="generated", level="1-8", style="tool", sandbox="auto")`
+    - `split`, `data`, `level`: as in GSM8K-v0.
+    - `style`: see above. `parser`: the format of the calls in style "tool".
+    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+      (8192 characters).
+    - `expert`: "oracle", which calculates the worked solution, one operation a step, and answers within the limit.
+    - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
+    - `max_parallel_calls`: programs per step.
+
+    ## Data
+    As in GSM8K-v0.
+
+    ## Version History
+    - v0: first version
+    """
+
+    reset_options = ("index", "question")
+    answer_format = "Write the final answer as a number after ####."
+
+    def __init__(
+        self,
+        *,
+        level: Level = DEFAULT_LEVEL,
+        expert: str = "oracle",
+        step_limit: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.level = level
+        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
+        choice("expert", expert, ["oracle"])
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
+
+    def open_tasks(self) -> TaskSource:
+        return open_gsm8k(self.data, self.split, self.level)
+
+    def own_task(self, question: str) -> GSM8KTask:
+        return GSM8KTask("gsm8k/question", question, answer="", solution="")
+
+    def answer(self, text: str) -> Outcome:
+        return judge(text, self.task.answer)
+
+    def expert_action(self) -> str | None:
+        """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
+        if not self.task.answer:
+            return None
+        left = self._limit() - self.state.steps
+        calculation = next_calculation(self.task, self._numbers(), left)
+        if calculation is None or left <= 1:
+            return f"#### {self.task.answer}"
+        return self.write_program(_shown_value(calculation, self.style))
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the next action of a demonstrator that mistakes the operation of a calculation, and never notices."""
+        task, seen = self.task, self._numbers()
+        if not task.answer:
+            return None
+        right = [result for _, result in worked_steps(task.solution)]
+        if len(seen) < len(right) and not self.state.failed:
+            return self.write_program(_shown_value(demonstrated(task, seen, rng, noise), self.style))
+        if seen[: len(right)] == right and not self.state.failed:
+            return f"#### {task.answer}"
+        return f"#### {seen[-1] if seen else 0}"
+
+    def _numbers(self) -> list[str]:
+        """Return what the programs printed as numbers in plain form: 12.0 is 12."""
+        return [extract_answer(output) or output for output in self.state.outputs]
+
+    def _limit(self) -> int:
+        registered = gym.registry.get(self.spec.id) if self.spec else None
+        return self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
+
+
+def _shown_value(calculation: str, style: str) -> str:
+    return calculation if style == "tool" else f"print({calculation})"

@@ -1,0 +1,1 @@
+"""Mathematics with programs: ReTool's and ToRA's forms, and native calls."""

@@ -1,0 +1,166 @@
+"""MathCode: problems of mathematics, solved by writing programs.
+
+    problem  "Let $x,y$ and $z$ be positive real numbers ..."      answer  "33"      (AIME)
+
+The forms and the released score follow ReTool (arXiv 2504.11536) and its recipe in verl; `agent_envs.envs.code_env`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agent_envs.checks import choice
+from agent_envs.datasets.mathcode.generated.problems import DEFAULT_LEVEL, GeneratedMath, MathProblem
+from agent_envs.datasets.mathcode.rows import MathRow, math_rows
+from agent_envs.envs.code_env import CodeEnv
+from agent_envs.envs.mathcode.judge import answer_of, equivalent, need_math_verify
+from agent_envs.errors import ConfigError
+from agent_envs.sandbox import open_sandbox
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome
+
+__all__ = ["MathCodeEnv"]
+
+REWARDS = ("terminal", "released")
+_NO_BOX = "No answer was found. Expected the final answer inside \\boxed{}, like: \\boxed{72}"
+_SHOWN = 200  # characters of an answer that the last observation repeats
+
+
+class MathCodeEnv(CodeEnv):
+    """Solve a problem of mathematics with the help of Python.
+
+    ## Description
+    A problem that takes calculation beyond one's head: counting, number theory, simulation, systems of equations, dates
+    and probability if generated; competition problems if released. The policy may run a program in every step.
+
+    ## Action Space
+    Any text: programs, or the final answer in `\\boxed{}`. How programs are written depends on `style`:
+    - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "12*7"}}</tool_call>`, up to 4 a step.
+    - "retool": `<code>` and `</code>` around a program; the first complete pair counts. Sample with the stop string
+      `</code>`. The answer is `<answer>\\boxed{...}</answer>`.
+    - "mathtir": a fenced block of Python; the first counts.
+
+    ## Observation Space
+    Text: the problem at reset; then what the programs print, the value of their last expression included; of one that
+    fails, the end of its traceback. "retool" puts it between `<interpreter>` tags, "mathtir" in an output block.
+
+    ## Starting State
+    A task drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own, which
+    has no gold answer. Variables stay for the episode; `random` is seeded with the task's index.
+
+    ## Rewards
+    - `reward="terminal"`: 1 if the answer equals the gold one, else 0.
+    - `reward="released"`: 1 if it does, else -1, as ReTool scores; an episode that gives no answer gets 0.
+
+    Answers are equal as exact numbers, or as math-verify (the extra `math`) judges them, inside the sandbox.
+
+    ## Episode End
+    Terminates with the first text without a program. Truncated after 10 steps.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the problem and the outputs so far, its last 10,000 characters),
+    `invalid_action` (a call that cannot be read, or an answer without `\\boxed{}`), `score` and `success` (the answer
+    is right, whatever the reward), `reward_components` (`answer`), `tool_results` (style "tool": list of `name`,
+    `content`, `error`), `family` ("" for real rows).
+
+    ## Arguments
+    `gym.make("AgentR1/MathCode-v0", split="train", data="generated", style="tool", level="1-5", reward="terminal")`
+    - `split`: "train", "test" and, if generated, "validation"; a file is "all".
+    - `data`: "generated", or the path of a jsonl, json, parquet or folder: DAPO-Math-17k, AIME, MATH.
+    - `level`: how large the numbers of generated problems are, 1 to 5 or a range such as "1-3".
+    - `families`: kinds of generated problems, such as "dates,dice": change, dates, dice, digits, divisible, paths,
+      power, primes, sequence, system.
+    - `style`, `reward`: see above. `parser`: the format of the calls in style "tool".
+    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+      (8192 characters).
+    - `expert`: "oracle", which runs the program that the problem was made with, and answers what it prints.
+    - `max_parallel_calls`: programs per step.
+
+    ## Data
+    Generated: 100,000 train, 1,000 validation and 1,000 test problems, disjoint by their numbers; each answer is known
+    from another calculation than the expert's program makes. Real rows have no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    reset_options = ("index", "question")
+    answer_format = "Write the final answer inside \\boxed{}."
+
+    def __init__(
+        self,
+        *,
+        level: int | str | Sequence[int] = DEFAULT_LEVEL,
+        families: str | Sequence[str] | None = None,
+        reward: str = "terminal",
+        expert: str = "oracle",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.level = level
+        self.families = families
+        self.reward = choice("reward", reward, REWARDS)
+        choice("expert", expert, ["oracle"])
+        if self.style == "retool":
+            self.instructions = self.instructions.replace("\\boxed{}", "<answer>\\boxed{}</answer>")
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
+
+    def open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            return GeneratedMath(self.split, self.level, self.families)
+        if self.level != DEFAULT_LEVEL or self.families is not None:
+            raise ConfigError(f"level= and families= are for generated problems; rows of {self.data!r} have neither")
+        need_math_verify()
+        return math_rows(self.data, self.split)
+
+    def own_task(self, question: str) -> MathRow:
+        return MathRow("mathcode/question", question, answer="")
+
+    def answer(self, text: str) -> Outcome:
+        given = answer_of(text)
+        right = given is not None and equivalent(given, self.task.answer, open_sandbox(self.sandbox))
+        return Outcome(
+            _NO_BOX if given is None else f"The answer was read as {given[:_SHOWN]}.",
+            reward=float(right) if self.reward == "terminal" or right else -1.0,
+            terminated=True,
+            invalid_action=given is None,
+            score=float(right),
+            success=right,
+            components={"answer": float(right)},
+        )
+
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        task = self.task
+        return super().info(outcome) | {"family": task.family if isinstance(task, MathProblem) else ""}
+
+    def expert_action(self) -> str | None:
+        """Return the problem's program, or the answer that it printed; None for real rows and the user's own."""
+        task = self.task
+        if not isinstance(task, MathProblem):
+            return None
+        if self.state.outputs or self.state.failed:
+            return self._final(task.answer)
+        return self.write_program(task.program)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the next action of a demonstrator that mistakes a number of the program, and never notices."""
+        task = self.task
+        if not isinstance(task, MathProblem):
+            return None
+        if self.state.outputs or self.state.failed:
+            return self._final(self.state.outputs[-1] if self.state.outputs else "0")
+        return self.write_program(_mistaken(task.program, rng) if rng.random() < noise else task.program)
+
+    def _final(self, answer: str) -> str:
+        boxed = f"\\boxed{{{answer.strip()}}}"
+        return f"<answer>{boxed}</answer>" if self.style == "retool" else boxed
+
+
+def _mistaken(program: str, rng: np.random.Generator) -> str:
+    """Return a program whose largest number is another one."""
+    digits = "".join(c if c.isdigit() else " " for c in program).split()
+    largest = max(digits, key=lambda number: (len(number), number))
+    return program.replace(largest, str(int(largest) + int(rng.integers(1, 10))), 1)

@@ -1,0 +1,82 @@
+r"""Whether an answer equals the gold one: as numbers here, and otherwise by math-verify in the sandbox.
+
+    \boxed{\frac{12}{8}} and 3/2; \boxed{0.5} and \frac{1}{2}; \boxed{x \in [1, 2)} and [1,2)
+
+math-verify (https://github.com/huggingface/Math-Verify) reads LaTeX with sympy. A hostile answer can keep that busy for
+ever or eat the memory, so it runs behind the same walls as programs do; one that is stopped there counts as wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+
+from agent_envs.datasets.mathcode.rows import boxed
+from agent_envs.errors import BackendError, MissingExtraError
+from agent_envs.rewards.math_answers import extract_answer
+from agent_envs.sandbox import Sandbox
+
+__all__ = ["answer_of", "equivalent", "need_math_verify"]
+
+_LONGEST = 1000  # characters of an answer that are judged
+_SECONDS = 10.0
+_JUDGE = """
+import math_verify, warnings
+warnings.simplefilter("ignore")
+gold, answer = open("gold", encoding="utf-8").read(), open("answer", encoding="utf-8").read()
+targets = [math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()]
+def read(text):
+    return math_verify.parse("$" + text + "$", targets, parsing_timeout=None) or math_verify.parse(
+        text, targets, parsing_timeout=None)
+print(math_verify.verify(read(gold), read(answer), timeout_seconds=None))
+"""
+
+
+def answer_of(text: str) -> str | None:
+    r"""Return the answer that a text gives in its last \boxed{}, or None if there is none.
+
+    >>> answer_of("<answer>\\boxed{\\frac{1}{2}}</answer>"), answer_of("it is 5")
+    ('\\frac{1}{2}', None)
+    """
+    found = boxed(text)
+    return found if found else None
+
+
+def equivalent(answer: str, gold: str, sandbox: Sandbox) -> bool:
+    r"""Return whether two answers are the same.
+
+    Raises:
+        BackendError: The sandbox failed, or math-verify cannot be imported in it.
+        MissingExtraError: The answers are no plain numbers, and math-verify is not installed.
+    """
+    if not gold:
+        return False
+    if answer == gold:
+        return True
+    numbers = [extract_answer(f"\\boxed{{{text}}}") if _is_number(text) else None for text in (answer, gold)]
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    if _is_number(gold) and importlib.util.find_spec("math_verify") is None:
+        return False  # generated tasks need no extra: what is no number is no answer to them
+    if len(answer) > _LONGEST:
+        return False
+    need_math_verify()
+    return _verified(answer, gold, sandbox)
+
+
+@functools.lru_cache(maxsize=4096)
+def _verified(answer: str, gold: str, sandbox: Sandbox) -> bool:
+    result = sandbox.run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0)
+    if result.status == "error" and "ModuleNotFoundError" in result.stderr:
+        raise BackendError("math-verify is installed, but the sandbox's interpreter cannot import it")
+    return result.stdout.strip() == "True"
+
+
+def need_math_verify() -> None:
+    """Raise MissingExtraError if math-verify is not installed."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise MissingExtraError("math-verify", extra="math")
+
+
+def _is_number(text: str) -> bool:
+    return len(text) <= 100 and all(c in "0123456789.,/-+ " for c in text) and any(c.isdigit() for c in text)

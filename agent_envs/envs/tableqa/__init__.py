@@ -1,0 +1,1 @@
+"""Questions over a table that programs read as a CSV file."""

@@ -1,0 +1,151 @@
+"""TableQA: questions over a table that programs read as a file.
+
+    question  "Which port has the largest total cargo?"      table.csv  "ship,port,cargo\\nBelarcor,Osken,512 t"
+
+The real rows are those of WikiTableQuestions (Pasupat and Liang 2015) and TabMWP (Lu et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agent_envs.checks import choice
+from agent_envs.datasets.tableqa.generated.tables import DEFAULT_LEVEL, GeneratedTables, TableTask
+from agent_envs.datasets.tableqa.rows import table_rows
+from agent_envs.envs.code_env import CodeEnv
+from agent_envs.envs.tableqa.reward import given_answers, same_answers
+from agent_envs.errors import ConfigError
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome
+
+__all__ = ["TableQAEnv"]
+
+_SHOWN_LINES = 4  # of each file, header included
+_SHOWN_LINE = 200
+_SHOWN = 200
+_LOOK = "rows = list(csv.DictReader(open('table.csv', newline='')))\nprint(len(rows), rows[:2])"
+
+
+class TableQAEnv(CodeEnv):
+    """Answer a question over a table by writing programs.
+
+    ## Description
+    The sandbox holds a table as the file `table.csv`; some tasks have a second file to join it with. The policy may run
+    a program in every step: the standard library, and pandas where it is installed.
+
+    ## Action Space
+    Any text: programs, or the final answer between `<answer>` tags, several values separated by `;`. Without tags the
+    last line is the answer. How programs are written depends on `style`:
+    - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "1+1"}}</tool_call>`, up to 4 a step.
+    - "retool": `<code>` and `</code>` around a program; the first complete pair counts.
+    - "mathtir": a fenced block of Python; the first counts.
+
+    ## Observation Space
+    Text: the question and the first lines of each file at reset; then what the programs print, the value of their last
+    expression included; of one that fails, the end of its traceback. "retool" puts it between `<interpreter>` tags,
+    "mathtir" in an output block.
+
+    ## Starting State
+    A task drawn from the split, or `options={"index": i}`. Variables stay for the episode.
+
+    ## Rewards
+    1 if the values answered are the gold ones, in any order, else 0. Case, accents, quotes, brackets at the end and the
+    spelling of numbers do not matter.
+
+    ## Episode End
+    Terminates with the first text without a program. Truncated after 10 steps.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the question and the outputs so far, its last 10,000 characters),
+    `invalid_action` (a call that cannot be read, or an empty answer), `score`, `success`, `reward_components`
+    (`answer`), `tool_results` (style "tool": list of `name`, `content`, `error`), `family` ("" for real rows).
+
+    ## Arguments
+    `gym.make("AgentR1/TableQA-v0", split="train", data="generated", level="1-5", style="tool", sandbox="auto")`
+    - `split`: "train", "test" and, if generated, "validation"; a file is "all". In a folder of WikiTableQuestions
+      "train" and "test" are its `training` and `pristine-unseen-tables`.
+    - `data`: "generated", or the path of WikiTableQuestions (a folder or .tsv) or of TabMWP (a folder or .json).
+    - `level`: 1 (20 to 40 rows, filters and sums) to 5 (up to 2,000 rows, missing values, units, dates, joins), or a
+      range such as "1-3".
+    - `style`: see above. `parser`: the format of the calls in style "tool".
+    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+      (8192 characters).
+    - `expert`: "oracle", which looks at the table, runs the program that the question was made with, and answers.
+    - `max_parallel_calls`: programs per step.
+
+    ## Data
+    Generated: 100,000 train, 1,000 validation and 1,000 test questions over tables of their own; each answer is
+    computed from the records that the table was written from, not by the expert's program. Real rows have no expert.
+
+    ## Version History
+    - v0: first version
+    """
+
+    answer_format = "Write the final answer between <answer> and </answer>, several values separated by ;."
+
+    def __init__(
+        self, *, level: int | str | Sequence[int] = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.level = level
+        choice("expert", expert, ["oracle"])
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
+
+    def open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            return GeneratedTables(self.split, self.level)
+        if self.level != DEFAULT_LEVEL:
+            raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
+        return table_rows(self.data, self.split)
+
+    def question(self, task: TableTask) -> str:
+        files = []
+        for name, content in task.files:
+            lines = content.splitlines()
+            head = "\n".join(line[:_SHOWN_LINE] for line in lines[:_SHOWN_LINES])
+            files.append(f"{name} has {max(0, len(lines) - 1)} rows and begins:\n{head}")
+        return "\n\n".join([task.question, *files])
+
+    def files(self, task: TableTask) -> Mapping[str, str | bytes]:
+        return dict(task.files)
+
+    def answer(self, text: str) -> Outcome:
+        given = given_answers(text)
+        right = same_answers(given, self.task.answers)
+        said = "; ".join(given)[:_SHOWN]
+        return Outcome(
+            f"The answer was read as {said}." if said else "No answer was found. Expected <answer>...</answer>.",
+            reward=float(right),
+            terminated=True,
+            invalid_action=not given,
+            score=float(right),
+            success=right,
+            components={"answer": float(right)},
+        )
+
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        return super().info(outcome) | {"family": self.task.family}
+
+    def expert_action(self) -> str | None:
+        """Look at the table, run the question's program, answer what it printed; None for real rows."""
+        task, outputs = self.task, self.state.outputs
+        if not task.program:
+            return None
+        if self.state.failed or len(outputs) > 1:
+            return f"<answer>{'; '.join(task.answers)}</answer>"
+        return self.write_program(task.program if outputs else f"import csv\n{_LOOK}")
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the next action of a demonstrator that with probability `noise` reads only a part of the table."""
+        task, outputs = self.task, self.state.outputs
+        if not task.program:
+            return None
+        if self.state.failed or len(outputs) > 1:
+            return f"<answer>{outputs[-1] if outputs else ''}</answer>"
+        if not outputs or rng.random() >= noise:
+            return self.expert_action()
+        kept = int(rng.integers(1, 10))
+        return self.write_program(task.program.replace("newline='')))\nfor r", f"newline='')))[:{kept}]\nfor r", 1))

@@ -1,0 +1,1 @@
+"""Generated problems that take a program: number theory, counting, simulation, systems, dates, probability."""

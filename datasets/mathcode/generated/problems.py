@@ -1,0 +1,89 @@
+"""Generated problems that take a program: random access, known answers, disjoint splits.
+
+Task i of a split is a function of the split's name, i and the arguments alone. A problem belongs to the split that the
+digest of its family and numbers says, so that no two splits share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agent_envs.checks import choice, shown
+from agent_envs.datasets.draws import Impossible, parse_range, range_text, stream
+from agent_envs.datasets.mathcode.generated.families import FAMILIES
+from agent_envs.errors import ConfigError
+from agent_envs.rewards.math_answers import plain
+from agent_envs.tasks import IndexedTasks
+
+__all__ = ["DEFAULT_LEVEL", "GeneratedMath", "MathProblem", "checked_families"]
+
+DEFAULT_LEVEL = "1-5"
+SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
+_SPLIT_OF = ("validation", "test", *("train",) * 8)  # by the last digit of the digest
+
+
+class MathProblem(NamedTuple):
+    """A generated problem."""
+
+    task_id: str
+    """`mathcode-generated/SPLIT/LEVEL/INDEX`."""
+    question: str
+    answer: str
+    """The gold answer: an integer or a reduced fraction."""
+    program: str
+    """A program that prints it."""
+    family: str
+    """Its kind, one of `FAMILIES`."""
+    level: int
+    """How large its numbers are, 1 to 5."""
+
+
+class GeneratedMath(IndexedTasks[MathProblem]):
+    """The generated problems of one split.
+
+    >>> tasks = GeneratedMath("test", level=1, families="dates")
+    >>> tasks[3].question
+    'How many times does the day 16 of a month fall on a Saturday from January 2040 to December 2047?'
+
+    Args:
+        split: "train" (100,000 problems), "validation" or "test" (1,000 each).
+        level: 1 to 5, or a range like "2-4", from which each problem's level is drawn.
+        families: The kinds of problems, all by default.
+    """
+
+    def __init__(
+        self, split: str, level: int | str | Sequence[int] = DEFAULT_LEVEL, families: str | Sequence[str] | None = None
+    ) -> None:
+        super().__init__("generated", choice("split", split, SIZES), cache=64)
+        self.levels = parse_range("level", level, 1, 5)
+        self.families = checked_families(families)
+
+    def __len__(self) -> int:
+        return SIZES[self.split]
+
+    def get(self, index: int) -> MathProblem:
+        level_text = range_text(*self.levels)
+        kinds = "" if len(self.families) == len(FAMILIES) else "/" + "+".join(self.families)
+        task_id = f"mathcode-generated/{self.split}/{level_text}{kinds}/{index}"
+        draws = stream(task_id)
+        while True:
+            family, level = draws.pick(self.families), draws.between(*self.levels)
+            try:
+                drawn = FAMILIES[family](draws, level)
+            except Impossible:
+                continue
+            digest = hashlib.sha256(repr((family, drawn.key)).encode()).digest()
+            if _SPLIT_OF[digest[0] % 10] == self.split:
+                return MathProblem(task_id, drawn.question, plain(drawn.answer), drawn.program, family, level)
+
+
+def checked_families(families: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of families in order; None means all, and a text has commas between them."""
+    if families is None:
+        return tuple(FAMILIES)
+    names = families.split(",") if isinstance(families, str) else families
+    if not isinstance(names, (list, tuple)) or not names:
+        raise ConfigError(f"families must be names such as 'dates,dice', got {shown(families)}")
+    return tuple(dict.fromkeys(choice("a family", name, FAMILIES) for name in names))

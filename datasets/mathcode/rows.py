@@ -1,0 +1,99 @@
+r"""Released rows of mathematics, by the path of their files: DAPO-Math-17k, AIME, MATH.
+
+{"prompt": [{"role": "user", "content": "..."}], "reward_model": {"ground_truth": "34"}}      DAPO-Math-17k
+{"problem": "...", "answer": "204"}                                  AIME 2024 and 2025; also "Problem" and "Answer"
+{"problem": "...", "solution": "... \\boxed{\\frac{1}{2}} ..."}      MATH
+{"question": "...", "answer": "..."}                                 any other
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.fields import as_list, as_object, keys_of, text_field
+from agent_envs.datasets.files import find_files
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.tasks import FileTasks
+
+__all__ = ["SUFFIXES", "MathRow", "boxed", "math_rows", "parse_row"]
+
+SUFFIXES = (".jsonl", ".parquet", ".json")
+_QUESTIONS = ("problem", "Problem", "question")
+_ANSWERS = ("answer", "Answer")
+# Words that DAPO-Math-17k puts around every problem, and that contradict the formats here.
+_BEFORE = "The last line of your response should be of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"  # noqa: E501
+_AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
+
+
+@dataclass(frozen=True, slots=True)
+class MathRow:
+    """One released row."""
+
+    task_id: str
+    """`mathcode/SPLIT/INDEX`."""
+    question: str
+    answer: str
+    """The gold answer as it is written, LaTeX included."""
+
+
+def math_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[MathRow]:
+    """Return the rows of a split; `data` and `split` are those of `find_files`, without "official".
+
+    Raises:
+        DataError: The files do not exist, have no rows, or have a bad one.
+        ConfigError: There is no such split, or `data` is no path.
+        MissingExtraError: A parquet file needs pandas and pyarrow.
+    """
+    data = data_name(data)
+    if data == "official":
+        raise ConfigError("MathCode has several released data sets and no official one: give the path of its files")
+    files, split = find_files(data, split, task="mathcode", suffixes=SUFFIXES)
+    return FileTasks(files, parse_row, task="mathcode", split=split, name=data)
+
+
+def parse_row(row: Any, where: str, task_id: str) -> MathRow:
+    """Return a row as a task; DataError says what is wrong with it and `where` it is."""
+    fields = as_object(row, "an object with a problem and its answer", where)
+    if "reward_model" in fields:
+        model = as_object(fields["reward_model"], "an object under 'reward_model'", where)
+        messages = as_list(fields.get("prompt"), "prompt", where)
+        if not messages:
+            raise DataError(f"{where}: there is no message under 'prompt'")
+        question = text_field(as_object(messages[-1], "a message under 'prompt'", where), "content", where)
+        answer = text_field(model, "ground_truth", where)
+        if question.startswith(_BEFORE[:40]):
+            question = question.partition("\n\n")[2].removesuffix(_AFTER)
+        return MathRow(task_id, question.strip(), answer.strip())
+    asked = next((key for key in _QUESTIONS if key in fields), _QUESTIONS[0])
+    question = text_field(fields, asked, where)
+    for key in _ANSWERS:
+        if isinstance(fields.get(key), int) and not isinstance(fields[key], bool):
+            return MathRow(task_id, question, str(fields[key]))
+        if key in fields:
+            return MathRow(task_id, question, text_field(fields, key, where).strip())
+    answer = boxed(text_field(fields, "solution", where)) or ""
+    if not answer:
+        raise DataError(f"{where}: there is no answer, and no \\boxed{{}} in the solution (keys: {keys_of(fields)})")
+    return MathRow(task_id, question, answer)
+
+
+def boxed(text: str) -> str | None:
+    r"""Return what the last complete \boxed{} of a text holds, or None.
+
+    >>> boxed(r"so \boxed{1} or rather \boxed{\frac{1}{2}}."), boxed("none"), boxed(r"\boxed{open")
+    ('\\frac{1}{2}', None, None)
+    """
+    end = len(text)
+    while (start := text.rfind("\\boxed{", 0, end)) >= 0:
+        depth = 0
+        for position in range(start + len("\\boxed"), min(len(text), start + 2000)):
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 0:
+                return text[start + len("\\boxed{") : position].strip()
+        end = start
+        if len(text) - start > 100_000:
+            return None
+    return None

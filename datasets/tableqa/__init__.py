@@ -1,0 +1,1 @@
+"""Questions over tables: released rows and generated ones."""

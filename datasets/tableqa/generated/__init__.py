@@ -1,0 +1,1 @@
+"""Generated tables, and questions with the programs that answer them."""

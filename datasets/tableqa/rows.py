@@ -1,0 +1,158 @@
+r"""Released rows of questions over tables, by the path of their files.
+
+WikiTableQuestions: a .tsv of examples beside the folder `csv`; answers are separated by `|`.
+
+    id      utterance                                       context             targetValue
+    nt-0    what was the last year where this team ...      csv/204-csv/590.csv 2004
+
+TabMWP: a .json of examples by id, each with its table as text.
+
+    {"1": {"question": "...", "table": "Day | Number\nMonday | 5", "answer": "5", "unit": null, "choices": null}}
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from agent_envs.datasets.data_dir import data_name, user_path
+from agent_envs.datasets.fields import as_object, text_field
+from agent_envs.datasets.files import find_files
+from agent_envs.datasets.tableqa.generated.tables import TableTask
+from agent_envs.errors import ConfigError, DataError, did_you_mean
+from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps, read_rows
+
+__all__ = ["RowTables", "table_rows"]
+
+_FILE = "table.csv"
+_WIKI_FIELDS = ("id", "utterance", "context", "targetValue")
+
+
+class RowTables(IndexedTasks[TableTask]):
+    """Questions of files."""
+
+    def __init__(self, tasks: tuple[TableTask, ...], name: str, split: str) -> None:
+        super().__init__(name, split)
+        self._rows = tasks
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, index: int) -> TableTask:
+        return self._rows[index]
+
+
+def table_rows(data: str | os.PathLike[str], split: str = "train") -> RowTables:
+    """Return the questions of a split.
+
+    Args:
+        data: A .tsv of WikiTableQuestions, its folder, or a .json of TabMWP or the folder of such files.
+        split: The split "all" of a file ("train" is accepted); in a folder of WikiTableQuestions the name of a file in
+            its folder `data` without ".tsv", such as "training" or "pristine-unseen-tables".
+
+    Raises:
+        DataError: The files do not exist, have no rows, or have a bad one.
+        ConfigError: There is no such split, or `data` is no path.
+    """
+    name = data_name(data)
+    if name == "official":
+        raise ConfigError("TableQA has several released data sets and no official one: give the path of its files")
+    path = user_path(name)
+    examples = path / "data" if (path / "data").is_dir() and any((path / "data").glob("*.tsv")) else path
+    tables = sorted(examples.glob("*.tsv")) if examples.is_dir() else []
+    if tables:
+        known = {file.stem: file for file in tables}
+        chosen = {"train": "training", "test": "pristine-unseen-tables"}.get(split, split)
+        if chosen not in known:
+            raise ConfigError(f"{name} has no split {split!r}.{did_you_mean(split, sorted(known))}")
+        return RowTables(_wiki(file_stamps([known[chosen]])[0], split), name, split)
+    if path.suffix == ".tsv":
+        if split not in ("train", "all"):
+            raise ConfigError(f"{name} is a single file, whose only split is 'all', got split {split!r}")
+        return RowTables(_wiki(file_stamps([path])[0], "all"), name, "all")
+    files, split = find_files(name, split, task="tableqa", suffixes=(".json", ".jsonl"))
+    return RowTables(_tabmwp(file_stamps(files), split), name, split)
+
+
+@functools.lru_cache(maxsize=8)
+def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
+    path = Path(stamp[0])
+    tasks = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{path} cannot be read: {e}") from e
+    if not lines or tuple(lines[0].split("\t"))[:4] != _WIKI_FIELDS:
+        raise DataError(f"{path}, line 1: expected the columns {', '.join(_WIKI_FIELDS)}")
+    for number, line in enumerate(lines[1:], start=2):
+        fields = [_unescaped(field) for field in line.split("\t")]
+        where = f"{path}, line {number}"
+        if len(fields) < 4 or not fields[1] or not fields[3]:
+            raise DataError(f"{where}: expected four fields, got {line[:80]!r}")
+        answers = tuple(part.replace("\\p", "|") for part in line.split("\t")[3].split("|"))
+        files = ((_FILE, _context(path, fields[2], where)),)
+        tasks.append(TableTask(f"tableqa/{split}/{number - 2}", fields[1], tuple(map(_unescaped, answers)), files))
+    if not tasks:
+        raise DataError(f"there are no rows in {path}")
+    return tuple(tasks)
+
+
+def _unescaped(field: str) -> str:
+    return field.replace("\\n", "\n").replace("\\p", "|").replace("\\\\", "\\")
+
+
+@functools.lru_cache(maxsize=4096)
+def _context(examples: Path, context: str, where: str) -> str:
+    """Return the table of an example as a plain CSV; its path may not lead out of the data set."""
+    parts = Path(context).parts
+    if Path(context).is_absolute() or ".." in parts or not context.endswith(".csv"):
+        raise DataError(f"{where}: expected the path of a table such as 'csv/204-csv/590.csv', got {context[:80]!r}")
+    for base in (examples.parent, examples.parent.parent):
+        if (base / context).is_file():
+            try:
+                text = (base / context).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as e:
+                raise DataError(f"{base / context} cannot be read: {e}") from e
+            return _plain_csv(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False))
+    raise DataError(f"{where}: there is no table {context[:80]!r} beside {examples}")
+
+
+def _plain_csv(rows: Any) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+@functools.lru_cache(maxsize=8)
+def _tabmwp(stamps: tuple[FileStamp, ...], split: str) -> tuple[TableTask, ...]:
+    tasks: list[TableTask] = []
+    for path, _, _ in stamps:
+        for row, where in read_rows(Path(path)):
+            fields = as_object(row, "an object with questions by id, or one question", where)
+            if "question" in fields:
+                tasks.append(_tabmwp_task(fields, where, f"tableqa/{split}/{len(tasks)}"))
+                continue
+            for key, entry in fields.items():
+                inside = f"{where}, entry {key[:20]!r}"
+                found = as_object(entry, "an object with a question, a table and an answer", inside)
+                tasks.append(_tabmwp_task(found, inside, f"tableqa/{split}/{len(tasks)}"))
+    if not tasks:
+        raise DataError(f"there are no rows in {', '.join(path for path, _, _ in stamps)}")
+    return tuple(tasks)
+
+
+def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
+    question, text = text_field(fields, "question", where), text_field(fields, "table", where)
+    choices = fields.get("choices")
+    if choices:
+        if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+            raise DataError(f"{where}: expected a list of strings under 'choices', got {choices!r:.60}")
+        question = f"{question} Choose one of: {', '.join(choices)}."
+    if isinstance(unit := fields.get("unit"), str) and unit:
+        question = f"{question} (unit: {unit})"
+    rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip())
+    return TableTask(task_id, question, (text_field(fields, "answer", where).strip(),), ((_FILE, _plain_csv(rows)),))

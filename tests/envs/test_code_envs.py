@@ -1,0 +1,285 @@
+"""GSM8KCode, MathCode and TableQA, by scripted episodes.
+
+1. The expert wins in every style, split and level; generated answers agree with the programs, which go another way.
+2. A program that fails is an observation; a stopped one says that the variables are gone; a snapshot goes on exactly.
+3. Released rows are read by path; answers are equal as math-verify and the data sets' own rules say.
+4. A demonstrator that errs is wrong as often as it is told to be.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agent_envs.branching import restore, snapshot
+from agent_envs.datasets.mathcode.generated.problems import GeneratedMath
+from agent_envs.datasets.mathcode.rows import parse_row
+from agent_envs.datasets.tableqa.generated.tables import GeneratedTables
+from agent_envs.envs.mathcode.judge import equivalent
+from agent_envs.envs.tableqa.reward import given_answers, same_answers
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.rewards.math_answers import extract_answer
+from agent_envs.sandbox import open_sandbox, run
+
+GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"
+IDS = (GSM8K, MATH, TABLE)
+
+
+def call(code: str) -> str:
+    return f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': code}})}</tool_call>"
+
+
+def played(env: Any, index: int, noise: float = 0.0, seed: int = 0) -> tuple[float, dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    env.reset(options={"index": index})
+    while True:
+        action = env.unwrapped.demo_action(rng, noise) if noise else env.unwrapped.expert_action()
+        _, reward, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return float(reward), info
+
+
+@pytest.mark.parametrize("style", ["tool", "retool", "mathtir"])
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_expert_wins(env_id, style):
+    for split in ("train", "test"):
+        env = gym.make(env_id, split=split, style=style)
+        assert [played(env, index)[0] for index in range(8)] == [1.0] * 8
+        env.close()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_demonstrator_errs_as_told(env_id):
+    env = gym.make(env_id, split="test", level="1-2")
+    wins = sum(played(env, index, noise=1.0, seed=index)[0] for index in range(20))
+    assert wins <= 8
+    assert sum(played(env, index, noise=1e-9)[0] for index in range(5)) == 5
+    env.close()
+
+
+@pytest.mark.parametrize("tasks", [GeneratedMath("test"), GeneratedTables("validation")])
+def test_programs_agree_with_the_answers_that_were_made_another_way(tasks):
+    for index in range(25):
+        task = tasks[index]
+        files = dict(task.files) if isinstance(tasks, GeneratedTables) else {}
+        said = run(task.program, files=files).stdout
+        if isinstance(tasks, GeneratedTables):
+            assert same_answers(given_answers(said), task.answers), task
+        else:
+            assert extract_answer(said) == task.answer, task
+
+
+def test_splits_share_no_problem_and_levels_grow():
+    keys = [
+        {GeneratedMath(split, level=1)[i].question for i in range(300)} for split in ("train", "validation", "test")
+    ]
+    assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
+    rows = [len(dict(GeneratedTables("train", level=n)[0].files)["table.csv"].splitlines()) for n in (1, 3, 5)]
+    assert 21 <= rows[0] <= 41 and 61 <= rows[1] <= 401 and 401 <= rows[2] <= 2001
+
+
+def test_failures_are_observations():
+    env = gym.make(GSM8K, code_timeout=0.3)
+    env.reset(seed=0)
+    observation, reward, terminated, _, info = env.step(call("x = 5\nprint(x)\n1 / 0"))
+    assert observation.startswith("error: 5\nTraceback") and observation.endswith("ZeroDivisionError: division by zero")
+    assert (reward, terminated, info["invalid_action"], info["tool_results"][0]["error"]) == (0.0, False, False, True)
+    assert env.step(call("x * 2"))[0] == "10"
+    assert env.step(call("while True: pass"))[0] == (
+        "error: the program ran longer than 0.3 s and was stopped; the variables are gone"
+    )
+    assert "NameError" in env.step(call("x"))[0]
+    assert env.step(call("y = 1"))[0] == "(no output)"
+    assert env.step(call("open('/etc/passwd').read()"))[0].endswith("Operation not permitted: '/etc/passwd'")
+    assert env.step("<tool_call>oops")[4]["invalid_action"]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("style", "action", "shown"),
+    [
+        ("retool", "I try.\n<code>\nprint(6 * 7)\n</code>", "\n<interpreter>\n42\n</interpreter>\n"),
+        ("retool", "<code>\n```python\n6 * 7\n```\n</code> and more", "\n<interpreter>\n42\n</interpreter>\n"),
+        ("retool", "<code>1 / 0</code>", "ZeroDivisionError: division by zero\n</interpreter>\n"),
+        ("retool", "<code>1", "<code> is not closed"),
+        ("mathtir", "I try.\n```python\nprint(6 * 7)\n```\n", "```output\n42\n```\n"),
+        ("mathtir", "```python\nprint(1)", "not closed"),
+    ],
+)
+def test_the_released_forms(style, action, shown):
+    env = gym.make(MATH, style=style)
+    env.reset(seed=0)
+    observation, _, terminated, _, info = env.step(action)
+    assert shown in observation and not terminated and info["tool_results"] == []
+    assert env.unwrapped.tools == []
+    env.close()
+
+
+def test_a_snapshot_goes_on_exactly():
+    env = gym.make(GSM8K)
+    env.reset(seed=0)
+    env.step(call("import random\nx = [random.random()]\nx"))
+    point = snapshot(env)
+    first = env.step(call("x.append(random.random())\nx"))[0]
+    restore(env, point)
+    assert env.step(call("x.append(random.random())\nx"))[0] == first
+    assert pickle.loads(pickle.dumps(env.unwrapped)).step(call("x"))[0] == first
+    assert copy.deepcopy(env.unwrapped).step(call("len(x)"))[0] == "2"
+    env.close()
+
+
+def test_arguments():
+    for env_id, wrong, words in (
+        (GSM8K, {"style": "tol"}, "Did you mean 'tool'"),
+        (GSM8K, {"style": "retool", "parser": "hermes"}, "has its own format"),
+        (GSM8K, {"sandbox": "forkd"}, "Did you mean 'forked'"),
+        (MATH, {"families": "dice,dats"}, "Did you mean 'dates'"),
+        (MATH, {"data": "official"}, "give the path"),
+        (TABLE, {"level": 9}, "level must be"),
+        (TABLE, {"data": "official"}, "give the path"),
+        (TABLE, {"code_timeout": 0}, "code_timeout must be"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            gym.make(env_id, **wrong)
+
+
+# -- mathematics
+def test_rewards_of_mathematics():
+    env = gym.make(MATH, reward="released", data="generated")
+    env.reset(options={"index": 0})
+    gold = env.unwrapped.task.answer
+    for text, reward, invalid in (
+        (f"so \\boxed{{{gold}}}", 1.0, False),
+        ("\\boxed{-1}", -1.0, False),
+        (gold, -1.0, True),
+    ):
+        env.reset(options={"index": 0})
+        _, paid, terminated, _, info = env.step(text)
+        assert (paid, terminated, info["invalid_action"]) == (reward, True, invalid)
+    env.close()
+
+
+PAIRS = [  # answer, gold, whether they are the same
+    ("3/2", r"\frac{12}{8}", True), (r"\frac12", "0.5", True), ("1,000", "1000", True), ("5", "6", False),
+    (r"2\sqrt{2}", r"\sqrt{8}", True), ("[1, 2)", "[1,2)", True), ("(1, 2)", "[1,2)", False),
+    (r"\{2, 1\}", r"\{1,2\}", True), ("x=5", "5", True), (r"90^\circ", "90", True), (r"\text{no}", "5", False),
+    ("", "5", False), ("5", "", False), (r"\frac{1}{", "5", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "gold", "same"), PAIRS)
+def test_equivalent_answers(answer, gold, same):
+    pytest.importorskip("math_verify")
+    assert equivalent(answer, gold, open_sandbox()) == same
+
+
+def test_a_hostile_answer_is_judged_in_bounded_time(monkeypatch):
+    pytest.importorskip("math_verify")
+    monkeypatch.setattr("agent_envs.envs.mathcode.judge._SECONDS", 1.0)
+    start = time.monotonic()
+    assert not equivalent("9^{9^{9^{9}}}", "x+1", open_sandbox())
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ({"prompt": [{"role": "user", "content": "What?"}], "reward_model": {"ground_truth": "34"}}, "34"),
+        ({"Problem": "What?", "Answer": 204}, "204"),
+        ({"problem": "What?", "answer": "[1,2)"}, "[1,2)"),
+        ({"problem": "What?", "solution": "So $\\boxed{\\frac{1}{2}}$."}, "\\frac{1}{2}"),
+    ],
+)
+def test_released_rows_of_mathematics(row, answer):
+    task = parse_row(row, "here", "x/0")
+    assert (task.question, task.answer) == ("What?", answer)
+
+
+@pytest.mark.parametrize(
+    "row", [[], {}, {"problem": "a"}, {"problem": "a", "solution": "5"}, {"problem": 3, "answer": "5"}]
+)
+def test_bad_rows_of_mathematics(row):
+    with pytest.raises(DataError, match="here"):
+        parse_row(row, "here", "x/0")
+
+
+def test_rows_are_played(tmp_path):
+    pytest.importorskip("math_verify")
+    (tmp_path / "aime.jsonl").write_text('{"problem": "What is half of one?", "answer": "\\\\frac{1}{2}"}\n')
+    env = gym.make(MATH, data=str(tmp_path / "aime.jsonl"))
+    assert env.reset()[0] == "What is half of one?" and env.unwrapped.expert_action() is None
+    assert env.step("\\boxed{0.5}")[1] == 1.0
+    env.close()
+
+
+# -- tables
+@pytest.fixture
+def wiki(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "csv" / "204-csv").mkdir(parents=True)
+    table = '"Year","Team","Note"\n"2003","Ost","a \\"b\\", c"\n"2004","West",""\n'
+    (tmp_path / "csv" / "204-csv" / "590.csv").write_text(table)
+    rows = "id\tutterance\tcontext\ttargetValue\nnt-0\twhich teams?\tcsv/204-csv/590.csv\tOst|West\n"
+    (tmp_path / "data" / "training.tsv").write_text(rows)
+    return tmp_path
+
+
+def test_wiki_table_questions(wiki):
+    for data, split in ((wiki, "train"), (wiki / "data" / "training.tsv", "train")):
+        env = gym.make(TABLE, data=str(data), split=split)
+        assert env.reset()[0].startswith("which teams?\n\ntable.csv has 2 rows and begins:\nYear,Team,Note\n2003,Ost,")
+        shown = env.step(call("import csv\n[r['Note'] for r in csv.DictReader(open('table.csv'))]"))[0]
+        assert shown == "['a \"b\", c', '']"
+        assert env.step("<answer>west; Ost</answer>")[1] == 1.0
+        env.close()
+    with pytest.raises(ConfigError, match="no split 'tset'"):
+        gym.make(TABLE, data=str(wiki), split="tset")
+    for context in ("../../etc/passwd.csv", "/etc/x.csv", "csv/none.csv", "csv/204-csv/590.txt"):
+        (wiki / "data" / "training.tsv").write_text(
+            f"id\tutterance\tcontext\ttargetValue\nnt-0\twhich?\t{context}\tOst\n"
+        )
+        with pytest.raises(DataError, match="line 2"):
+            gym.make(TABLE, data=str(wiki))
+
+
+def test_tabmwp(tmp_path):
+    row = {"question": "How many?", "table": "Day | Number\nMonday | 5", "answer": "5", "unit": None, "choices": None}
+    (tmp_path / "problems_train.json").write_text(json.dumps({"1": row, "2": {**row, "choices": ["5", "6"]}}))
+    env = gym.make(TABLE, data=str(tmp_path / "problems_train.json"))
+    assert env.unwrapped.num_tasks == 2
+    env.reset(options={"index": 1})
+    assert "Choose one of: 5, 6." in env.unwrapped.task.question
+    assert list(csv.reader(io.StringIO(dict(env.unwrapped.task.files)["table.csv"]))) == [
+        ["Day", "Number"],
+        ["Monday", "5"],
+    ]
+    assert env.step("It is\n5.")[1] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "gold", "same"),
+    [
+        ("<answer>1,200</answer>", ("1200.0",), True),
+        ("The answer is Óskar", ("oskar",), True),
+        ("a; b", ("b", "a"), True),
+        ("a", ("a", "b"), False),
+        ("a; b; c", ("a", "b"), False),
+        ("'x' (note)", ("'x'",), True),
+        ("", ("a",), False),
+        ("1/2", ("0.5",), True),
+        ("12-13", ("12–13",), True),
+    ],
+)
+def test_answers_over_tables(given, gold, same):
+    assert same_answers(given_answers(given), gold) == same
