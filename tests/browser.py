@@ -56,7 +56,7 @@ class Browser:
             "goog:chromeOptions": {"binary": found[0], "args": flags},
             "goog:loggingPrefs": {"browser": "ALL"},
         }
-        self.wait(self._answers)
+        self.wait(self._answers, 60)
         self._session = ""
         self._session = self._send("POST", "", {"capabilities": {"alwaysMatch": options}})["sessionId"]
         self.size(width, height)
@@ -64,7 +64,7 @@ class Browser:
     def _answers(self) -> bool:
         try:
             return bool(json.load(urllib.request.urlopen(f"{self._url}/status"))["value"]["ready"])
-        except urllib.error.URLError:
+        except (OSError, ValueError):  # not yet, or only half
             return False
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
@@ -85,6 +85,7 @@ class Browser:
     def go(self, page: str | Path) -> None:
         """Open an address or a file anew, even if it differs from the one that is open in its last part alone."""
         self._send("POST", "/url", {"url": "about:blank"})
+        self.problems()  # of the page before
         self._send("POST", "/url", {"url": page if isinstance(page, str) else page.absolute().as_uri()})
 
     def dom(self) -> str:
@@ -136,7 +137,7 @@ class Browser:
         path.write_bytes(base64.b64decode(self._send("GET", "/screenshot")))
 
     def problems(self) -> list[str]:
-        """What the page has written to its console since the last call, but for the missing icon."""
+        """What the page has written to its console since it was opened or the last call, but for the missing icon."""
         entries = self._send("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in entries if "favicon" not in entry["message"]]
 

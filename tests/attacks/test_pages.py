@@ -4,6 +4,8 @@ Behaviours pinned here:
 1. The page's policy names the page's one script and one style by their hashes and allows nothing else.
 2. Whatever an episode's fields and keys, the title and tokens say, the page has the same tags.
 3. In a browser the page works, and a script that got into the page nevertheless does not run.
+4. Files beside a page hold one script of their own and data; a file's name that a terminal would obey is in no command.
+5. The search for right answers imports nothing that an episode names.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,9 @@ from typing import Any
 import pytest
 
 from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.viewer.answers import RightAnswers
 from agent_envs.viewer.shape import Numbered, Origin
-from agent_envs.viewer.write import write_view
+from agent_envs.viewer.write import file_names, write_view
 
 RUN = "document.title = 'owned'"
 TEXTS = [
@@ -101,6 +105,34 @@ def test_no_text_becomes_a_tag(text: str, tmp_path: Path) -> None:
     _write([_hostile("plain")], tmp_path / "plain.html", "plain")
     _write([_hostile(text)], tmp_path / "hostile.html", text)
     assert _Tags(tmp_path / "hostile.html").found == _Tags(tmp_path / "plain.html").found
+
+
+def test_files_beside_a_page_hold_nothing_but_data(tmp_path: Path) -> None:
+    _write([_hostile(text) for text in TEXTS], tmp_path / "page.html", "Mine", inside=0)
+    [beside] = (tmp_path / "page_files").iterdir()
+    tags = _Tags(beside).found
+    assert [name for name, _ in tags] == ["meta", "meta", "title", "script", "script"]
+    text = beside.read_text(encoding="ascii")
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    assert policy.format(digest) in text
+
+
+@pytest.mark.parametrize("name", ["a\x1b[201~;id\n.jsonl", "a\u202e.jsonl", "$(id) 'x'.jsonl", "-rf.jsonl"])
+def test_names_of_files_do_nothing_in_a_command(name: str) -> None:
+    shown = file_names({0: Path("runs", name)})[0]
+    assert shown == "" if not name.isprintable() else shlex.split(shown) == [f"runs/{name}"]
+
+
+def test_right_answers_import_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_answers.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = {**_hostile("plain"), "env_id": "evil_answers:Env-v0", "index": 0}
+    (tmp_path / "run.json").write_text('{"env": "AgentR1/GSM8K-v0", "wrappers": ["evil_answers:Wrapper"]}')
+    with RightAnswers(released=True) as answers:
+        for path in (tmp_path / "e.jsonl", tmp_path / "other" / "deep" / "e.jsonl"):
+            assert answers.find(record, path) == ("", "")
 
 
 def test_a_browser_runs_the_pages_own_script_alone(tmp_path: Path, browser: Any) -> None:

@@ -148,6 +148,7 @@ function refresh(keep) {
   filter(keep);
 }
 const firstFailure = () => (shown.find(({ row }) => !row[F.success]) ?? shown[0])?.i;
+const narrow = () => matchMedia("(max-width: 820px)").matches;
 let version = "", seenAny = false;
 async function follow() {
   for (;;) {
@@ -157,7 +158,7 @@ async function follow() {
       if (news.generation !== generation || news.first !== all.length) { all.length = news.first; generation = news.generation; chosen = -1; }
       files = news.files;
       for (const row of news.rows) all.push({ row, i: all.length });
-      if (news.curves) { drawCurves(news.curves); if (news.curves.length && !version) toggleCurves(true); }
+      if (news.curves) { drawCurves(news.curves); if (news.curves.length && !version && !narrow()) toggleCurves(true); }
       version = news.curves_version;
       if (news.rows.length) refresh(true);
       else if (!seenAny) refresh();
@@ -180,7 +181,7 @@ $("compare").onclick = () => setMode("pair");
 $("charts").onclick = () => toggleCurves();
 $("back").onclick = () => { document.body.dataset.pane = "list"; };
 document.body.dataset.pane = "list";
-if (matchMedia("(max-width: 820px)").matches) $("filters").open = false;
+if (narrow()) $("filters").open = false;
 $("live").hidden = !meta.live;
 refreshStart();
 async function refreshStart() {
