@@ -33,7 +33,7 @@ import numpy as np
 
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
-from agent_envs.adapters.trees import build_trees, sort_rows
+from agent_envs.adapters.trees import build_trees, cut, sort_rows
 from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.policies import ExpertPolicy
@@ -316,7 +316,10 @@ def tasks(updates: int) -> None:
             scores = Scores(score(model, batch, config))
             loss_of = partial(actor_loss, batch, config, scores, credit(batch, config, scores)[0])
             updating[layout] = partial(update, model, optimizer, batch, config, loss_of)
-            tokens[layout] = (len(batch.ids) if batch.trees is None else batch.trees.nodes) / unique_of_groups(episodes)
+            processed = len(batch.ids)
+            if batch.trees is not None:  # what micro-batches repeat included
+                processed = sum(part.nodes for part in cut(batch.trees, config.micro_tokens))
+            tokens[layout] = processed / unique_of_groups(episodes)
         seconds = best(updating, updates)
         print(
             f"{name:<16}tokens {' | '.join(f'{tokens[w]:6.2f}' for w in tokens)}   seconds "

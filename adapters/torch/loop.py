@@ -363,7 +363,7 @@ def train(config: LoopConfig) -> list[Record]:
         began = time.monotonic()
         if "critic" in run.models:
             episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
-        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, config.layout)
+        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, run.layout)
         record["train/rows"] = len(batch.row.unique())
         record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
         if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from

@@ -20,7 +20,7 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.adapters.trees.attention import enable
+from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
@@ -108,7 +108,11 @@ class Run:
                 raise DataError(f"{path} does not hold the states of this run's optimizers: {first_line(e)}") from e
         if config.kl != "none":
             self.models["reference"] = load_model(start, dtype=torch.float32, device=device)
-        if config.layout == "tree":
+        self.layout = config.layout
+        """``steps``, ``merged`` or ``tree``."""
+        if config.layout == "auto":
+            self.layout = "tree" if device == "cpu" and takes_trees(self.models["model"].config) else "merged"
+        if self.layout == "tree":
             for model in self.models.values():
                 enable(model)
 

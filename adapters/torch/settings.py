@@ -44,7 +44,11 @@ class LoopConfig:
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
     loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce, or module:name of your own")
-    layout: str = _option("merged", "what the models compute: tree (what rows share once), merged (rows) or steps")
+    layout: str = _option(
+        "auto",
+        "what the models compute: tree (what rows share once), merged (rows), steps, or auto: "
+        "tree where it is known to cost nothing, on a CPU",
+    )
     weighting: str = _option("trajectory", "what the loss is a mean over: trajectory, row (of a step) or token")
     kl: str = _option("none", "KL to the model at the start: none, loss or reward")
     kl_coef: float = _option(0.001, "its coefficient")
@@ -70,7 +74,7 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         choice("kl", self.kl, ("none", "loss", "reward"))
-        choice("layout", self.layout, ("merged", "steps", "tree"))
+        choice("layout", self.layout, ("auto", "merged", "steps", "tree"))
         choice("kl_kind", self.kl_kind, KL_KINDS)
         choice("weighting", self.weighting, WEIGHTINGS)
         choice("dtype", self.dtype, ("float32", "bfloat16"))

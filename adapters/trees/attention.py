@@ -35,6 +35,7 @@ from agent_envs.errors import ConfigError
 
 __all__ = [
     "FAMILIES", "TREE_ATTENTION", "Bucket", "FlexPlan", "Plan", "SdpaPlan", "check_model", "enable", "plan_attention",
+    "takes_trees",
 ]  # fmt: skip
 
 TREE_ATTENTION = "agentr1_tree"
@@ -64,6 +65,15 @@ def check_model(config: Any) -> None:
     dropout = float(config.attention_dropout)
     if dropout:
         raise ConfigError(f"trees need a model without dropout in attention, this one has {dropout}: set it to 0")
+
+
+def takes_trees(config: Any) -> bool:
+    """Return whether ``check_model`` accepts a configuration."""
+    try:
+        check_model(config)
+    except ConfigError:
+        return False
+    return True
 
 
 def enable(model: Any) -> None:
