@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agent_envs.sandbox.forked.host import ForkedSandbox
@@ -100,13 +101,94 @@ def latency(sandbox: ForkedSandbox, rounds: int) -> None:
         print(f"python -I -S -c / run {medians['python -I -S -c'] / medians['run']:.1f}")
 
 
+def timeouts(sandbox: ForkedSandbox) -> None:
+    """Show how long an endless loop runs that may take so many seconds."""
+    for limit in (0.5, 1.0, 2.0):
+        over = [timed(functools.partial(sandbox.run, "while True: pass", timeout=limit)) / limit for _ in range(6)]
+        print(f"time-out of {limit:g} s: median {statistics.median(over) - 1:+.1%}, worst {max(over) - 1:+.1%}")
+
+
+def throughput(sandbox: ForkedSandbox) -> None:
+    """Show runs per second from several threads."""
+    for threads in (1, 2, 4, 8):
+        with ThreadPoolExecutor(threads) as pool:
+            start = time.perf_counter()
+            list(pool.map(lambda _: sandbox.run("print(sum(range(100)))"), range(150)))
+            print(f"{threads} threads: {150 / (time.perf_counter() - start):.0f} runs/s")
+
+
+def memory(sandbox: ForkedSandbox) -> None:
+    """Show the proportional memory of sessions, their lanes included."""
+    sessions = [sandbox.session() for _ in range(40)]
+    before = proportional(sandbox)
+    for session in sessions:
+        session.run("x = 1")
+    print(f"a session: {(proportional(sandbox) - before) / len(sessions) / 1e6:.1f} MB")
+    for session in sessions:
+        session.close()
+
+
+def proportional(sandbox: ForkedSandbox) -> int:
+    """Return the bytes of proportional memory of a zygote and all below it."""
+    waiting, total = [sandbox.zygote_pid()], 0
+    while waiting:
+        pid = waiting.pop()
+        try:
+            rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            waiting += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        except OSError:
+            continue
+        total += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
+    return total
+
+
+_HOSTILE = (
+    ("while True: pass", "timeout"), ("import os; os.fork()", "refused"), ("open('/etc/passwd')", "refused"),
+    ("x = bytearray(10**10)", "memory"), ("while True: print('a' * 1000)", "output-limit"),
+    ("import os; os._exit(3)", "error"), ("import ctypes; ctypes.string_at(0)", "error"),
+)  # fmt: skip
+
+
+def soak(sandbox: ForkedSandbox, runs: int, threads: int) -> None:
+    """Run very many programs, one in a hundred of them hostile, and check every status and answer."""
+    wrong: list[object] = []
+    done = 0
+    start = time.perf_counter()
+
+    def one(number: int) -> None:
+        nonlocal done
+        hostile = number % 100 == 7
+        code, status = _HOSTILE[number // 100 % len(_HOSTILE)] if hostile else (f"print({number} * 3)", "ok")
+        result = sandbox.run(code, timeout=0.5 if status == "timeout" else 60)
+        if result.status != status or (status == "ok" and result.stdout != f"{number * 3}\n"):
+            wrong.append((number, status, result))
+        done += 1
+        if done % 5000 == 0:
+            descriptors = len(list(Path("/proc/self/fd").iterdir()))
+            rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+            below = proportional(sandbox) / 1e6
+            print(f"{done} runs, {done / (time.perf_counter() - start):.0f} a second, {len(wrong)} wrong, ", end="")
+            print(f"{descriptors} descriptors, host {rss:.0f} MB, sandbox {below:.0f} MB", flush=True)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(one, range(runs)))
+    print(f"{done} of {runs} runs, {len(wrong)} wrong: {wrong[:5]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="runs of each kind")
+    parser.add_argument("--soak", type=int, metavar="RUNS", help="only run so many programs from 64 threads")
     arguments = parser.parse_args()
     sandbox = ForkedSandbox()
     print(sandbox.describe())
+    if arguments.soak:
+        soak(sandbox, arguments.soak, threads=64)
+        return
     latency(sandbox, arguments.rounds)
+    timeouts(sandbox)
+    throughput(sandbox)
+    memory(sandbox)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ EXTRAS = {
     "data": Extra(("datasets", "pandas", "pyarrow"), "parquet files, and fetching official data from the hub"),
     "dense": Extra(("faiss",), "search by dense vectors"),
     "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
+    "math": Extra(("math_verify",), "released problems of mathematics"),
     "search": Extra(("numba",), "fast search in large corpora"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
 }
@@ -52,6 +53,7 @@ _SEARCHED = ("search", "lucene", "dense", "data")
 _USED = {
     "AgentR1/ALFWorld-v0": ("alfworld",),
     "AgentR1/HotpotQA-v0": _SEARCHED,
+    "AgentR1/MathCode-v0": ("math", "data"),
     "AgentR1/MuSiQue-v0": _SEARCHED,
     "AgentR1/PaperSearch-v0": ("search", "data"),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,

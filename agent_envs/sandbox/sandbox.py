@@ -201,6 +201,16 @@ class Session(_Runs):
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _live=None, _process=os.getpid())
 
+    def __eq__(self, other: object) -> bool:
+        """Two sessions are equal if their programs were the same and did the same."""
+        return isinstance(other, Session) and self._content() == other._content()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _content(self) -> tuple[object, ...]:
+        played = [(program, result.status, result.stdout) for program, result in self.history]
+        return self._sandbox.name, self._files, self._seed, played
+
     def __del__(self) -> None:
         self._release()
 

@@ -106,7 +106,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_parallel_calls": 1},
     ],
     "GSM8KCode": [{"style": "retool"}, {"style": "mathtir"}, {"level": 8}, {"step_limit": 3}],
-    "MathCode": [{"style": "retool", "reward": "released"}, {"style": "mathtir"}, {"level": 5}, {"families": "dates,dice"}],
+    "MathCode": [
+        {"style": "retool", "reward": "released"}, {"style": "mathtir"}, {"level": 5}, {"families": "dates,dice"},
+    ],
     "TableQA": [{"style": "retool"}, {"level": 1}, {"level": 5}],
     "HotpotQA": [
         {"hops": 3}, {"hops": 4}, {"hops": "2-4"}, {"articles": 200}, {"articles": 3000}, {"style": "react"},

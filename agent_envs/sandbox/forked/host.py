@@ -179,6 +179,10 @@ class ForkedSandbox(Sandbox):
         zygote = self._pool(0).zygote
         return {"name": self.name, **zygote.walls, "landlock_abi": zygote.report["landlock"]}
 
+    def zygote_pid(self) -> int:
+        """Return the process id of the plain interpreter, for measurements."""
+        return self._pool(0).zygote.pid
+
     def modules(self, interpreter: str = "plain") -> list[str]:
         """Return the names of the top modules that programs can import in "plain", "math", "data" or "all"."""
         names = [one.name for one in INTERPRETERS]
