@@ -136,7 +136,7 @@ listen([
   ["x", "search in all texts, or no longer", () => { $("contents").click(); }],
   ["g", "group by task", () => setMode("group")], ["c", "two runs side by side", () => press("compare", () => setMode("pair"))],
   ["h", "next colour of tokens", nextColour], ["v", "training curves", () => press("charts", () => toggleCurves())],
-  ["y", "copy the episode as JSON", () => { if (current) copy(record(current.e), $("back")); }],
+  ["y", "copy the episode as JSON", () => document.querySelector(".tools button")?.click()],
   ["l", "back to the list (small screens)", () => $("back").onclick()],
   ["t", "light or dark", changeTheme], ["?", "these keys", () => $("keys").showModal()], ["Esc", "leave a field"],
 ]);
