@@ -9,7 +9,7 @@ trains any Hugging Face causal language model on one device. Each iteration, fro
    begin with) and an estimator's input
 3. ``score``: policy, reference and critic evaluate the tokens, without gradients
 4. ``credit``: the estimator turns the steps' rewards into an advantage for every token that the policy wrote
-5. ``update``: per mini-batch of whole episodes, add up weight x token loss over its tokens, backward, clip, step
+5. ``update``: per mini-batch of whole groups, add up weight x token loss over its tokens, backward, clip, step
 
 Estimators and losses are those of every other adapter, by name. With no trainer in between, the verl adapter is checked
 against this loop: the same episodes give the same loss and the same gradients. Options are in ``settings``; models,
