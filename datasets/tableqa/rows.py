@@ -82,6 +82,7 @@ def table_rows(data: str | os.PathLike[str], split: str = "train") -> RowTables:
 def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
     path = Path(stamp[0])
     tasks = []
+    context = functools.lru_cache(maxsize=None)(_context)  # several questions share a table
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as e:
@@ -94,7 +95,10 @@ def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
         if len(fields) < 4 or not fields[1] or not fields[3]:
             raise DataError(f"{where}: expected four fields, got {line[:80]!r}")
         answers = tuple(part.replace("\\p", "|") for part in line.split("\t")[3].split("|"))
-        files = ((_FILE, _context(path, fields[2], where)),)
+        try:
+            files = ((_FILE, context(path, fields[2])),)
+        except DataError as e:
+            raise DataError(f"{where}: {e}") from e
         tasks.append(TableTask(f"tableqa/{split}/{number - 2}", fields[1], tuple(map(_unescaped, answers)), files))
     if not tasks:
         raise DataError(f"there are no rows in {path}")
@@ -105,20 +109,22 @@ def _unescaped(field: str) -> str:
     return field.replace("\\n", "\n").replace("\\p", "|").replace("\\\\", "\\")
 
 
-@functools.lru_cache(maxsize=4096)
-def _context(examples: Path, context: str, where: str) -> str:
+def _context(examples: Path, context: str) -> str:
     """Return the table of an example as a plain CSV; its path may not lead out of the data set."""
     parts = Path(context).parts
     if Path(context).is_absolute() or ".." in parts or not context.endswith(".csv"):
-        raise DataError(f"{where}: expected the path of a table such as 'csv/204-csv/590.csv', got {context[:80]!r}")
+        raise DataError(f"expected the path of a table such as 'csv/204-csv/590.csv', got {context[:80]!r}")
     for base in (examples.parent, examples.parent.parent):
         if (base / context).is_file():
             try:
                 text = (base / context).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as e:
                 raise DataError(f"{base / context} cannot be read: {e}") from e
-            return _plain_csv(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False))
-    raise DataError(f"{where}: there is no table {context[:80]!r} beside {examples}")
+            try:
+                return _plain_csv(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False))
+            except csv.Error as e:
+                raise DataError(f"{base / context} is no table: {e}") from e
+    raise DataError(f"there is no table {context[:80]!r} beside {examples}")
 
 
 def _plain_csv(rows: Any) -> str:

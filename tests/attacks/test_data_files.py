@@ -103,6 +103,8 @@ def whole(tmp_path_factory) -> dict[str, tuple[Path, list[str]]]:
     files = {
         "GSM8K": lines({"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}),
         "HotpotQA": json.dumps([QA_ROW]).encode(), "TwoWikiMultihopQA": json.dumps([QA_ROW]).encode(),
+        "MathCode": lines({"problem": "1 + 1?", "answer": "2"}),
+        "TableQA": lines({"question": "Which?", "table": "a | b\n1 | 2", "answer": "1"}),
         "MuSiQue": lines(MUSIQUE_ROW), "PaperSearch": lines(PAPER_ROW),
     }  # fmt: skip
     made = {}
@@ -111,7 +113,7 @@ def whole(tmp_path_factory) -> dict[str, tuple[Path, list[str]]]:
         path.parent.mkdir()
         path.write_bytes(content)
         made[f"AgentR1/{name}-v0"] = (path, [path.name])
-    made["AgentR1/GSM8KTool-v0"] = made["AgentR1/GSM8K-v0"]
+    made["AgentR1/GSM8KTool-v0"] = made["AgentR1/GSM8KCode-v0"] = made["AgentR1/GSM8K-v0"]
     generate("alfworld", top / "alfworld", n=1, seed=0, split="train")
     game = next((top / "alfworld").rglob("game.tw-pddl"))
     root = game.parents[3]
