@@ -1,7 +1,7 @@
-"""A tiny Qwen2 model, its tokenizer and its warm start: what the CPU preset trains if no model is given.
+"""tiny-base, the pretrained model that a CPU trains if no model is given, and what made it.
 
-`tokenizer` makes a byte-level BPE with a tool-calling chat template, `model` makes a model of about 140 thousand
-parameters, and `warm_start` teaches it a task's format on demonstrations. No trainer is imported here.
+`base` loads it, `warm_start` teaches it the form of a task of one's own, `pretrain` makes it anew: `tokenizer`, `model`
+and `demonstrations` are its parts, `supervised` is the loop. No trainer is imported here.
 """
 
 from importlib.util import find_spec

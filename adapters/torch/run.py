@@ -43,7 +43,7 @@ class Run:
     Its folder:
 
         settings.json      the settings it was started with
-        start/             the tiny model it starts from, unless another one is named
+        start/             tiny-base as it starts from it, unless another model is named
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
 
@@ -160,7 +160,7 @@ class Run:
         shutil.rmtree(old, ignore_errors=True)
 
     def _start_model(self) -> str:
-        """Return the model to start from; without one, make a tiny model and teach it the format."""
+        """Return the model to start from; without one, tiny-base after its warm start."""
         if self.config.model:
             return self.config.model
         start, config = self.folder / "start", self.config
@@ -243,6 +243,8 @@ def about(episodes: Sequence[Episode]) -> Record:
         "episodes": len(episodes),
         "return": float(np.mean([episode.reward for episode in episodes])),
         "steps": float(np.mean([len(episode.steps) for episode in episodes])),
+        "calls": float(np.mean([episode.calls for episode in episodes])),
+        "length": float(np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])),
         "broken": sum(episode.stop_reason.broken for episode in episodes),
     }
 

@@ -30,7 +30,7 @@ class LoopConfig:
 
     env: str = _option("", "environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own")
     out: str = _option("", "folder of the run; run the same command again to resume")
-    model: str = _option("", "Hugging Face model or folder to start from (default: a tiny model, made in OUT/start)")
+    model: str = _option("", "Hugging Face model or folder to start from (default: tiny-base)")
     data: str = _option("generated", "generated, official or a path to released files")
     split: str = _option("train", "split to train on")
     eval_split: str = _option("test", "split to evaluate on")
@@ -67,9 +67,9 @@ class LoopConfig:
     concurrency: int = _option(64, "episodes played at the same time")
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
     dtype: str = _option("float32", "precision of the computation: float32, or bfloat16 with weights in float32")
-    seed: int = _option(0, "seed of tasks, sampling, mini-batches and the tiny model")
-    warm_start: int = _option(800, "supervised steps of the tiny model; 0 to skip")
-    demo_noise: float = _option(0.6, "share of demonstrated calls that are wrong on purpose")
+    seed: int = _option(0, "seed of tasks, sampling and mini-batches")
+    warm_start: int = _option(0, "supervised steps of tiny-base on demonstrations before the first iteration")
+    demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The data that `agentr1 plot` draws: success, reward, turns and length of runs and evaluations, grouped by seed.
+"""The data that `agentr1 plot` draws: success, reward, turns, tool calls and length of runs and evaluations, grouped by seed.
 
 A run is a folder with `metrics.jsonl`, which has an object per step with some of the keys of `MEASURES`, and optionally
 `run.json` and `episodes/`. An evaluation is a file or a folder of episodes.
@@ -58,9 +58,15 @@ MEASURES = (
         "reward", "mean return of an episode", ("env/return/mean", "train/return"), ("val/return/mean", "val/return")
     ),
     Measure("turns", "steps of an episode", ("env/num_steps/mean", "train/steps"), ("val/num_steps/mean", "val/steps")),
-    Measure("length", "response tokens of an episode", ("env/tokens/response_per_episode",), ()),
+    Measure("calls", "tool calls of an episode", ("env/calls/mean", "train/calls"), ("val/calls/mean", "val/calls")),
+    Measure(
+        "length",
+        "response tokens of an episode",
+        ("env/tokens/response_per_episode", "train/length"),
+        ("val/tokens/response_per_episode", "val/length"),
+    ),
 )
-"""The four measures, success first."""
+"""The measures, success first."""
 
 _SEED = re.compile(r"[-_. ]*seed[-_=]?\d+|[-_. ]s\d+$", re.IGNORECASE)
 _NOT_COMPARED = frozenset({"out", "seed", "steps", "versions"})
@@ -161,18 +167,19 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             try:
                 success = bool(steps[-1]["info"].get("success", False)) if steps else False
                 reward = total(step["reward"] for step in steps)
+                calls = sum(len(step["info"].get("tool_results", [None])) for step in steps)
                 sampled = sum(len(step.get("response_ids") or ()) for step in steps)
                 written = sum(len(step["action"]) for step in steps)
             except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
                 raise DataError(f"{path}: an episode lacks a field or has one of the wrong kind: {e!r}") from e
-            for name, value in (("success", success), ("reward", reward), ("turns", len(steps))):
+            for name, value in (("success", success), ("reward", reward), ("turns", len(steps)), ("calls", calls)):
                 run.episodes[name].append(float(value))
             run.tasks.append(str(record.get("group_id") or f"episode {len(run.tasks)} of {path}"))
             tokens.append(float(sampled))
             characters.append(float(written))
         if named and without_metrics and len(characters) > begin:
             curves = run.curves.setdefault("held-out" if held_out else "training", {})
-            for name in ("success", "reward", "turns"):
+            for name in ("success", "reward", "turns", "calls"):
                 part = run.episodes[name][begin:]
                 curves.setdefault(name, []).append((int(named["step"]), total(part) / len(part)))
     run.in_tokens = any(tokens)

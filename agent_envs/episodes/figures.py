@@ -97,8 +97,8 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
     """
     figure = new_figure(14, 8.4)
     above, below = figure.subfigures(2, 1)  # aligned separately, since the labels of correlations are long
-    length, last = below.subplots(1, 2, width_ratios=(1, 2))
-    panels = [*above.subplots(1, 3), length]
+    *others, last = below.subplots(1, 3, width_ratios=(1, 1, 1.4))
+    panels = [*above.subplots(1, 3), *others]
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
     for axes, measure in zip(panels, MEASURES, strict=True):
         unit = _unit(measure, configurations) if not with_curves else measure.unit

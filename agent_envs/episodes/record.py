@@ -168,6 +168,11 @@ class Episode:
         return bool(self.steps and self.steps[-1].info.get("success", False))
 
     @property
+    def calls(self) -> int:
+        """Number of tool calls; where actions are commands, each is one."""
+        return sum(len(step.info["tool_results"]) if "tool_results" in step.info else 1 for step in self.steps)
+
+    @property
     def score(self) -> float:
         """The task's score in the last step's info, 0 if there is none."""
         return float(self.steps[-1].info.get("score", 0.0)) if self.steps else 0.0

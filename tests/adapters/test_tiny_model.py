@@ -1,17 +1,22 @@
-"""The tiny model's tokenizer, its weights and its warm start.
+"""The tiny model's tokenizer, its weights, its base model and its warm start.
 
 Behaviours pinned here:
 1. A tokenizer loaded by AutoTokenizer beside a Qwen2 model gives the ids of the one that was trained.
 2. Text comes back byte for byte (NFC, as Qwen2 normalises); digits and operators are tokens of their own.
 3. A prompt that grows by PromptBuilder has the tokens of the whole conversation rendered at once.
-4. A warm start lowers the loss, is the same for the same seed, and leaves a folder that loads.
+4. Supervised training lowers the loss, goes on the same after a stop, and sees every sequence once a pass.
+5. tiny-base is small and checked when it is loaded; its script makes one and resumes.
+6. A warm start leaves a folder that loads.
 """
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,17 +24,15 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
 
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
+from agent_envs.adapters.tiny.demonstrations import encode, encoded, play, transcript  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model, teach_to_copy  # noqa: E402
+from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
-from agent_envs.adapters.tiny.warm_start import (  # noqa: E402
-    encode,
-    make_warm_model,
-    play_demonstrations,
-    train_on,
-    transcript,
-)
-from agent_envs.errors import ConfigError, PromptError  # noqa: E402
+from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
+from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
+from agent_envs.registration import ENV_IDS  # noqa: E402
 from agent_envs.rollout.demonstrations import Demonstration  # noqa: E402
 
 ENV = "AgentR1/GSM8KTool-v0"
@@ -46,7 +49,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def demonstrations() -> list[Demonstration]:
-    return play_demonstrations(ENV, 300, noise=0.5, seed=0, env_kwargs={"level": 1}, progress=False)
+    return list(islice(play(ENV, noise=0.5, seed=0, env_kwargs={"level": 1}), 300))
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +111,8 @@ def test_growing_a_prompt_equals_rendering_it_whole(tokenizer: PreTrainedTokeniz
 
 def test_demonstrations_know_the_format_and_err_as_often_as_asked() -> None:
     def success(noise: float) -> float:
-        played = play_demonstrations(ENV, 200, noise=noise, seed=1, env_kwargs={"level": 1}, progress=False)
-        return sum(d.success for d in played) / len(played)
+        played = islice(play(ENV, noise=noise, seed=1, env_kwargs={"level": 1}), 200)
+        return sum(d.success for d in played) / 200
 
     assert success(0.0) == 1.0
     assert 0.15 < success(0.6) < 0.75
@@ -117,33 +120,76 @@ def test_demonstrations_know_the_format_and_err_as_often_as_asked() -> None:
 
 def test_rebuilt_prompts_are_demonstrated_one_by_one():
     env, kwargs = "AgentR1/PaperSearch-v0", {"papers": 200, "split": "test"}
-    whole = play_demonstrations(env, 5, noise=0.0, seed=1, env_kwargs=kwargs, progress=False)
-    steps = play_demonstrations(
-        env, 5, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuildPrompt"], progress=False
-    )
-    assert [a for d in whole for a in d.actions] == [a for d in steps for a in d.actions]
+    whole = list(islice(play(env, noise=0.0, seed=1, env_kwargs=kwargs), 5))
+    actions = [a for d in whole for a in d.actions]
+    steps = list(islice(play(env, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuildPrompt"]), len(actions)))
+    assert actions == [a for d in steps for a in d.actions]
     assert all(len(d.actions) == 1 and not d.answers and d.opening[-1]["content"].startswith("Query: ") for d in steps)
     assert all(d.opening[0] == whole[0].opening[0] for d in steps)  # each with the instructions
 
 
-def test_only_responses_carry_loss(demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase) -> None:
-    for demonstration, encoded in zip(demonstrations, encode(demonstrations, tokenizer, max_length=2048), strict=True):
-        spans = [tokenizer.decode(encoded.ids[start:end]) for start, end in encoded.spans]
-        assert spans == [action + "<|im_end|>" for action in demonstration.actions]
+def test_responses_are_told_from_the_rest(
+    demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    pairs = list(encoded(demonstrations, tokenizer))
+    for demonstration, (ids, spans) in zip(demonstrations, pairs, strict=True):
+        responses = [tokenizer.decode(ids[start:end]) for start, end in spans]
+        assert responses == [action + "<|im_end|>" for action in demonstration.actions]
+    sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
+    sequences.save(tmp_path / "kept.npz")
+    for kept in (sequences, Sequences.load(tmp_path / "kept.npz"), Sequences.join([sequences])):
+        assert len(kept) == len(pairs)
+        for i, (ids, spans) in enumerate(pairs):
+            part = slice(kept.starts[i], kept.starts[i + 1])
+            assert kept.ids[part].tolist() == ids
+            assert np.flatnonzero(kept.responses[part]).tolist() == [n for span in spans for n in range(*span)]
+    assert len(encode(demonstrations, tokenizer, max_tokens=1000, max_length=2048).ids) < 2000
     with pytest.raises(ConfigError, match="no demonstration fits into 8 tokens"):
-        encode(demonstrations, tokenizer, max_length=8)
+        encode(demonstrations, tokenizer, max_tokens=1000, max_length=8)
 
 
-def test_a_few_steps_lower_the_loss_and_repeat(
+def _trainer(tokenizer: PreTrainedTokenizerBase, demonstrations: list[Demonstration]) -> SupervisedTrainer:
+    sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
+    model = build_model(tokenizer, seed=3)
+    return SupervisedTrainer(model, sequences, steps=12, tokens_per_step=1024, context_weight=0.5, warmup=4)
+
+
+def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(
     demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    encoded = encode(demonstrations, tokenizer, max_length=2048)
-    runs = [
-        train_on(build_model(tokenizer, seed=3), encoded, steps=12, batch_size=8, warmup=4, progress=False)
-        for _ in range(2)
-    ]
-    assert runs[0] == runs[1]
-    assert sum(runs[0][-3:]) < 0.9 * sum(runs[0][:3])
+    whole, stopped, resumed = (_trainer(tokenizer, demonstrations) for _ in range(3))
+    losses = [whole.train_step() for _ in range(12)]
+    assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
+    again = [stopped.train_step() for _ in range(5)]
+    resumed.resume(stopped.state())
+    assert losses == [*again, *(resumed.train_step() for _ in range(7))]
+
+
+def test_every_sequence_is_trained_on_once_a_pass(
+    demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    trainer = _trainer(tokenizer, demonstrations)
+    lengths, seen = np.diff(trainer.sequences.starts), []
+    batches = trainer.batches()
+    while len(seen) < len(demonstrations):
+        batch = next(batches)
+        assert len(batch) * lengths[batch].max() <= 1024
+        seen += batch.tolist()
+    assert sorted(seen) == list(range(len(demonstrations)))
+
+
+def test_a_model_that_was_taught_to_copy_does_so(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Random tokens that come twice: untrained, its favourite next token is often the one that followed before."""
+    drawn = torch.randint(0, len(tokenizer), (4, 100), generator=torch.Generator().manual_seed(0))
+    twice, copied = torch.cat([drawn, drawn], dim=1), []
+    for taught in (False, True):
+        model = build_model(tokenizer, hidden_size=128, layers=3, heads=4, rope_theta=1e5)
+        if taught:
+            teach_to_copy(model)
+        with torch.no_grad():
+            favourite = model(twice).logits[:, 100:-1].argmax(-1)
+        copied.append(float((favourite == twice[:, 101:]).float().mean()))
+    assert copied[0] < 0.02 and copied[1] > 0.2
 
 
 def test_building_a_model_leaves_the_global_random_state(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -158,9 +204,50 @@ def test_a_warm_model_is_a_folder_that_loads(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     make_warm_model(folder, ENV, steps=2, noise=0.5, seed=0, env_kwargs={"level": 1}, progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    assert model.num_parameters() == 139_968
+    model, (start, _) = AutoModelForCausalLM.from_pretrained(folder), base.load_base()
+    assert model.dtype == torch.float32 and model.num_parameters() == start.num_parameters()
+    assert not torch.equal(model.lm_head.weight, start.lm_head.weight)
     assert PromptBuilder(AutoTokenizer.from_pretrained(folder)).start([{"role": "user", "content": "Hi"}])
+
+
+def test_the_base_model_is_small_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = base.load_base()
+    assert 500_000 < model.num_parameters() < 3_000_000
+    assert len(tokenizer) == model.config.vocab_size
+    assert sum(path.stat().st_size for path in base.base_folder().iterdir()) < 6_000_000
+    folder = tmp_path / "base"
+    shutil.copytree(base.base_folder(), folder)
+    monkeypatch.setattr(base, "base_folder", lambda: folder)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(BackendError, match="config.json: the file of tiny-base has changed"):
+        base.load_base()
+    (folder / "config.json").unlink()
+    with pytest.raises(BackendError, match="config.json: a file of tiny-base is missing"):
+        base.load_base()
+
+
+def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole script on a mixture of two short recipes, stopped and started again."""
+    recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
+    monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
+    command = ["pretrain", "--out", str(tmp_path), "--unique-tokens", "20000", "--tokens-per-step", "512"]
+    monkeypatch.setattr("sys.argv", [*command, "--tokens", "2048", "--save-seconds", "0"])
+    pretrain.main()
+    assert torch.load(tmp_path / "trainer.pt", weights_only=True)["step"] == 4
+    monkeypatch.setattr("sys.argv", [*command, "--tokens", "3072"])
+    pretrain.main()
+    assert torch.load(tmp_path / "trainer.pt", weights_only=True)["step"] == 6
+    monkeypatch.setattr(base, "base_folder", lambda: tmp_path / "base")
+    model, tokenizer = base.load_base()
+    assert len(tokenizer) == model.config.vocab_size
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "base").dtype == torch.float16
+
+
+def test_the_mixture_demonstrates_every_environment_and_no_held_out_task() -> None:
+    recipes = pretrain.mixture()
+    assert {recipe.env for recipe in recipes} == set(ENV_IDS)
+    assert not any("split" in recipe.env_kwargs for recipe in recipes)
+    assert sum(recipe.share for recipe in recipes) == pytest.approx(1.0)
 
 
 def test_a_tokenizer_without_a_chat_template_is_named(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:

@@ -621,7 +621,7 @@ def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, size
 
 @pytest.mark.slow
 def test_it_learns(tmp_path):
-    """A warm-started model of 140k parameters, on tasks it has never seen: three minutes on two idle cores."""
+    """tiny-base, on tasks it has never seen."""
     torch.set_num_threads(2)
     records = train(LoopConfig(
         env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),

@@ -35,9 +35,7 @@ from trl.chat_template_utils import qwen3_schema  # noqa: E402
 
 from agent_envs.adapters import trl as envs  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
-from agent_envs.adapters.tiny.warm_start import encode, play_demonstrations, train_on, transcript  # noqa: E402
+from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.adapters.tool_methods import tool_method, type_hint  # noqa: E402
 from agent_envs.adapters.trl.common import check_version  # noqa: E402
 from agent_envs.episodes.record import StopReason  # noqa: E402
@@ -307,11 +305,7 @@ def warm(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trl") / "model"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    played = play_demonstrations(GSM, 300, noise=0.2, seed=0, env_kwargs=EASY, progress=False)
-    tokenizer = build_tokenizer(map(transcript, played))
-    model = build_model(tokenizer, context_length=1024)
-    train_on(model, encode(played, tokenizer, max_length=1024), steps=120, batch_size=16, progress=False)
-    save_model(model, tokenizer, folder)
+    make_warm_model(folder, GSM, steps=0, noise=0.0, seed=0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.response_schema = qwen3_schema
     yield str(folder), tokenizer

@@ -177,10 +177,9 @@ def test_both_formats_hold_the_same(tmp_path: Path, env: str) -> None:
 def tokenizer() -> Any:
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-    from agent_envs.adapters.tiny.warm_start import play_demonstrations, transcript
+    from agent_envs.adapters.tiny.base import load_base
 
-    return build_tokenizer(map(transcript, play_demonstrations(ENV, 50, noise=0, seed=0, progress=False)))
+    return load_base()[1]
 
 
 @pytest.mark.filterwarnings("ignore")

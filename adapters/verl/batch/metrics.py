@@ -37,6 +37,8 @@ def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, floa
         **summarise(f"{prefix}/return", [r["return"] for r in records]),
         **summarise(f"{prefix}/score", [r["score"] for r in records]),
         **summarise(f"{prefix}/num_steps", [r["num_steps"] for r in records]),
+        **summarise(f"{prefix}/calls", [r["calls"] for r in records]),
+        f"{prefix}/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / max(len(records), 1),
         f"{prefix}/episodes": float(len(records)),
         f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
     }
@@ -52,7 +54,6 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         **_common("env", records),
         "env/tokens/prompt": float(sum(r["prompt_tokens"] for r in records)),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
-        "env/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / n,
         "env/zero_step_episodes": float(sum(r["num_steps"] == 0 for r in records)),
     }
 

@@ -21,6 +21,7 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.verl.config.objective import check_config
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
+from agent_envs.wrapping.specs import read_spec
 
 __all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
@@ -67,7 +68,7 @@ class RunConfig:
     out: Path
     """Folder of the run."""
     model: str | None
-    """A Hugging Face folder or name; None for a tiny model made at the start."""
+    """A Hugging Face folder or name; None for tiny-base."""
     seed: int
     """Of tasks, demonstrations, model and sampling."""
     warm_start: int
@@ -183,7 +184,7 @@ def compose_run(
     if model is None and not preset_run.makes_model:
         raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
     if model is not None and warm_start:
-        raise ConfigError("--warm-start is for the tiny model made without --model; leave one of them out")
+        raise ConfigError("--warm-start is for tiny-base, the model without --model; leave one of them out")
     data = data or preset_run.data
     on_any = preset_run.env_kwargs.get(env, {})
     demo_kwargs = {**on_any, **preset_run.generated_env_kwargs.get(env, {}), **arguments}
@@ -201,7 +202,7 @@ def compose_run(
         split=split,
         env_kwargs=demo_kwargs if data == "generated" else {**on_any, **arguments},
         demo_env_kwargs=demo_kwargs,
-        wrappers=(*wrappers, *preset_run.wrappers),  # rewards go outside what decides which steps there are
+        wrappers=_wrappers(preset_run, env, wrappers),
         out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo.replace(':', '.')}-seed{seed}"),
         model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
         seed=seed,
@@ -237,6 +238,20 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
         checks.choice(f"the {group} of a preset", word, group_names(group))
     checks.choice("the algorithm of a preset", algo, algorithms())
     return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], algo
+
+
+def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:
+    """The wrappers of a run, innermost first: the preset's for this environment, those given, the preset's for all.
+
+    One that is given takes the place of the preset's of the same name.
+    """
+    own = {read_spec(spec)[1] for spec in given}
+    for_env, for_all = (
+        [spec for spec in specs if read_spec(spec)[1] not in own]
+        for specs in (preset_run.env_wrappers.get(env, []), preset_run.wrappers)
+    )
+    # Rewards go outside what decides which steps there are.
+    return (*for_env, *given, *for_all)
 
 
 def _agreed(option: str, given: str | None, preset_value: str | None, preset: str) -> str | None:

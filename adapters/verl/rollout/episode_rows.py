@@ -121,6 +121,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
         "return": episode.reward,
         "score": episode.score,
         "num_steps": float(steps),
+        "calls": float(episode.calls),
         "invalid_actions": float(sum(bool(step.info.get("invalid_action", False)) for step in episode.steps)),
         "stop_reason": episode.stop_reason.value,
         "env": episode.env_id,

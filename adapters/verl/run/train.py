@@ -51,10 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--env-kwargs", metavar="JSON", help="further arguments of the environment, as a JSON object")
     add("--wrapper", action="append", default=[], metavar="SPEC", help='"Name(key=value)"; may be repeated')
     add("--out", metavar="DIR", help="folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)")
-    add("--model", metavar="DIR", help="Hugging Face model to start from (default: a tiny model, made for the run)")
+    add(
+        "--model",
+        metavar="DIR",
+        help="Hugging Face model to start from (default: tiny-base, which is included)",
+    )
     add("--seed", type=int, default=0, help="seed of tasks, demonstrations, model and sampling (default: 0)")
-    add("--warm-start", type=int, metavar="N", help="supervised steps of the tiny model; 0 to skip")
-    add("--demo-noise", type=float, metavar="P", help="share of demonstrated calls that are wrong on purpose")
+    add("--warm-start", type=int, metavar="N", help="supervised steps of tiny-base before (default: 0)")
+    add("--demo-noise", type=float, metavar="P", help="share of demonstrated actions that are wrong on purpose")
     add("--val-fraction", type=float, default=0.1, help="share held out of data without such a split (default: 0.1)")
     add("--trust", action="store_true", help="resume from the checkpoint in --out even if its files hold code")
     add("--dry-run", action="store_true", help="print what differs from published settings and the full configuration")

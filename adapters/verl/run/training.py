@@ -19,7 +19,6 @@ from agent_envs.adapters.verl.run.verl_log import join_logs
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
-from agent_envs.messages import observation_text
 from agent_envs.registration import versions
 
 __all__ = ["check_model", "describe", "train"]
@@ -92,33 +91,22 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
         keep_settings(folder.settings, settings, may_change={"steps"}, writes=folder.names())
         if run.model is None and not folder.model.exists():
-            _make_model(run, tasks, folder.model, config.data.max_prompt_length + config.data.max_response_length)
+            from agent_envs.adapters.tiny.warm_start import make_warm_model
+
+            make_warm_model(
+                folder.model,
+                run.env,
+                steps=run.warm_start,
+                noise=run.demo_noise,
+                seed=run.seed,
+                env_kwargs=run.demo_env_kwargs,
+                wrappers=run.wrappers,
+                max_length=config.data.max_prompt_length + config.data.max_response_length,
+            )
         if not trust and (step := _last_checkpoint(folder)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
         records = _train(composed, tasks, folder)
     return _summary(run, folder, records)
-
-
-def _make_model(run: RunConfig, tasks: Tasks, folder: Path, max_length: int) -> None:
-    from agent_envs.adapters.tiny.warm_start import make_warm_model
-
-    texts = []
-    if run.data != "generated":
-        # The demonstrations are generated tasks; the tokenizer is made for the real ones too.
-        env = make_env(run)
-        texts = [observation_text(env.reset(options={"index": index})[0]) for index in tasks.train[:1000]]
-        env.close()
-    make_warm_model(
-        folder,
-        run.env,
-        steps=run.warm_start,
-        noise=run.demo_noise,
-        seed=run.seed,
-        env_kwargs=run.demo_env_kwargs,
-        wrappers=run.wrappers,
-        texts=texts,
-        max_length=max_length,
-    )
 
 
 def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
@@ -172,21 +160,19 @@ def _start(run: RunConfig) -> str:
     """What the model is before the first step, in a few words."""
     if run.model is not None:
         return f"base model {Path(run.model).name}"
-    return f"tiny model after {run.warm_start} warm-start steps" if run.warm_start else "untrained tiny model"
+    return f"tiny-base after {run.warm_start} warm-start steps" if run.warm_start else "tiny-base"
 
 
 def _caption(run: RunConfig) -> str:
     if run.model is not None:
         return f"Step 0 is the base model {run.model}."
-    start = f"Step 0 is the {_start(run)}"
     if run.warm_start == 0:
-        return f"{start}."
+        return "Step 0 is tiny-base, pretrained on demonstrations of every environment by noisy teachers."
     of = "" if run.data == "generated" else " of generated tasks"
-    start = f"{start} on demonstrations{of}"
+    start = f"Step 0 is {_start(run)} on demonstrations{of}"
     if run.demo_noise == 0:
         return f"{start} by the expert."
-    wrong = f"{run.demo_noise:.0%} of the calls are wrong on purpose"
-    return f"{start} in which {wrong}:\nit knows the format, not the task."
+    return f"{start}, {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
 
 
 def _draw(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> None:

@@ -27,7 +27,7 @@ def test_two_steps_with_vllm(algo: str, tmp_path: Path) -> None:
     from agent_envs.adapters.tiny.warm_start import make_warm_model
 
     model = tmp_path / "model"
-    make_warm_model(model, ENV, steps=100, noise=0.6, seed=0, env_kwargs={"level": 1}, progress=False)
+    make_warm_model(model, ENV, steps=0, noise=0.0, seed=0)
     out = tmp_path / "run"
     status = main(
         [
@@ -52,7 +52,7 @@ def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path: Path) ->
     from agent_envs.rollout.many import run_episodes
 
     model = tmp_path / "model"
-    make_warm_model(model, ENV, steps=100, noise=0.3, seed=0, env_kwargs={"level": 1}, progress=False)
+    make_warm_model(model, ENV, steps=0, noise=0.0, seed=0)
     policies = {
         "cpu": TransformersPolicy(model, device="cpu", temperature=0.0, max_tokens=64),
         "cuda": TransformersPolicy(model, device="cuda", dtype="float32", temperature=0.0, max_tokens=64),
@@ -80,7 +80,7 @@ def test_the_pytorch_loop_on_a_gpu(tmp_path: Path, dtype: str, tolerance: float)
 
     records = train(LoopConfig(
         env=ENV, env_kwargs={"level": 1}, out=str(tmp_path / "run"), device="cuda", dtype=dtype, estimator="gae",
-        loss="steppo", kl="loss", entropy_coef=0.01, steps=2, tasks=4, group=4, eval_tasks=8, warm_start=100,
+        loss="steppo", kl="loss", entropy_coef=0.01, steps=2, tasks=4, group=4, eval_tasks=8,
     ))  # fmt: skip
     assert [record["step"] for record in records] == [0, 1, 2]
     for record in records[1:]:

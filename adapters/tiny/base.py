@@ -1,0 +1,56 @@
+"""tiny-base: the pretrained model of 0.8 million parameters that training on a CPU starts from.
+
+It lies beside this module, in `base/`: a Qwen2 model in float16, its tokenizer, and `README.md`, its card. `pretrain`
+made it, and makes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from agent_envs.adapters.tiny.model import save_model
+from agent_envs.errors import BackendError
+
+__all__ = ["base_folder", "load_base", "write_base"]
+
+_DIGEST = "digest.json"
+
+
+def base_folder() -> Path:
+    """Return where tiny-base lies."""
+    return Path(str(resources.files(__package__) / "base"))
+
+
+def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
+    """Return tiny-base in float32, and its tokenizer.
+
+    Raises:
+        BackendError: A file is missing or is not the one that was made.
+    """
+    folder = base_folder()
+    try:
+        digests = json.loads((folder / _DIGEST).read_text(encoding="utf-8"))
+        for name, digest in digests.items():
+            if _sha256(folder / name) != digest:
+                raise BackendError(f"{folder / name}: the file of tiny-base has changed; install agent_envs anew")
+    except OSError as e:
+        raise BackendError(f"{e.filename}: a file of tiny-base is missing; install agent_envs anew") from e
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
+def write_base(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a model as tiny-base is kept: in float16, with the SHA-256 of each file."""
+    save_model(model.half(), tokenizer, folder)
+    digests = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / _DIGEST).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

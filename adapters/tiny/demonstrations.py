@@ -1,0 +1,103 @@
+"""Demonstrations of an environment by its own, sometimes mistaken, demonstrator: played, and as tokens.
+
+Tokens are made as in the rollout: a prompt from `PromptBuilder.start`, then prompt + response + the tokens of the
+answer from `PromptBuilder.extend`. One episode is one sequence; if its prompts are rebuilt, each of its steps is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from agent_envs.adapters.tiny.supervised import Sequences
+from agent_envs.errors import ConfigError
+from agent_envs.policies import ExpertPolicy
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
+from agent_envs.wrapping.specs import make_text_env
+
+__all__ = ["encode", "encoded", "play", "transcript"]
+
+_HOPELESS = 200  # demonstrations after which none will fit if none did
+
+
+def play(
+    env_id: str,
+    *,
+    noise: float,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+) -> Iterator[Demonstration]:
+    """Play tasks in a drawn order, each once, for as long as demonstrations are taken.
+
+    Args:
+        env_id: What `gymnasium.make` takes.
+        noise: Share of the actions that are wrong on purpose.
+        seed: Seed of the order and the mistakes.
+        env_kwargs: The environment's keyword arguments.
+        wrappers: Specs, innermost first.
+
+    Raises:
+        PolicyError: The environment has no expert for these tasks.
+    """
+    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers)
+    policy = ExpertPolicy(noise=noise, seed=seed)
+    try:
+        for index in np.random.default_rng(seed).permutation(int(env.get_wrapper_attr("num_tasks"))):
+            yield from demonstrate(env, policy, int(index))
+    finally:
+        env.close()
+
+
+def transcript(demonstration: Demonstration) -> str:
+    """Return the episode as plain text, for training a tokenizer."""
+    parts = [message["content"] for message in demonstration.opening]
+    for tool in demonstration.tools:
+        function = tool["function"]
+        parts.append(f"{function['name']}({', '.join(function['parameters'].get('properties', {}))})")
+    parts += [message["content"] for message in demonstration.messages[len(demonstration.opening) :]]
+    return "\n".join(["system", "Tools:", "user", "assistant", *parts])
+
+
+def encoded(
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+    """Yield the tokens of each demonstration, and where each response begins and ends in them.
+
+    A response ends with the tokenizer's end token, like a sampled one.
+    """
+    builders: dict[tuple[str, ...], PromptBuilder] = {}
+    for demonstration in demonstrations:
+        key = tuple(tool["function"]["name"] for tool in demonstration.tools)
+        if key not in builders:
+            builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
+        yield encode_conversation(demonstration.messages, builders[key], len(demonstration.opening))
+
+
+def encode(
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int, max_length: int
+) -> Sequences:
+    """Return demonstrations as tokens, at least `max_tokens` in all or all that there are.
+
+    Those of more than `max_length` tokens are left out.
+
+    Raises:
+        ConfigError: No demonstration fits.
+    """
+    found: list[tuple[list[int], list[tuple[int, int]]]] = []
+    count, shortest = 0, math.inf
+    for tried, (ids, spans) in enumerate(encoded(demonstrations, tokenizer), start=1):
+        shortest = min(shortest, len(ids))
+        if len(ids) <= max_length:
+            found.append((ids, spans))
+            count += len(ids)
+        if count >= max_tokens or (tried >= _HOPELESS and not found):
+            break
+    if not found:
+        raise ConfigError(f"no demonstration fits into {max_length} tokens; the shortest has {shortest}")
+    return Sequences.of(found)

@@ -1,0 +1,149 @@
+"""Makes tiny-base, unattended and from nothing but this package.
+
+    python -m agent_envs.adapters.tiny.pretrain --out runs/tiny-base
+
+It plays demonstrations of every environment by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
+share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The tasks are those
+of the split "train"; panels and held-out tasks are of other splits, which share no names with it. The same command goes
+on where a run was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from agent_envs.adapters.tiny.base import write_base
+from agent_envs.adapters.tiny.demonstrations import encode, play, transcript
+from agent_envs.adapters.tiny.model import build_model, teach_to_copy
+from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.files import replacing, table
+from agent_envs.rollout.demonstrations import Demonstration
+
+__all__ = ["Recipe", "make_sequences", "make_tokenizer", "mixture", "train"]
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,
+    "context_length": 4096,
+}  # fmt: skip
+VOCABULARY = 1536
+MAX_LENGTH = 3072
+"""Tokens of the longest demonstration that is trained on."""
+_TOKENIZER_CHARACTERS = 6_000_000
+_LOGGED_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A part of the mixture: an environment, and how it is demonstrated."""
+
+    name: str
+    env: str
+    noise: float
+    """Share of the actions that are wrong on purpose."""
+    share: float
+    """Share of the mixture's tokens."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: Sequence[str] = ()
+
+    def demonstrations(self, seed: int) -> Iterator[Demonstration]:
+        """Demonstrate tasks of the split "train", in an order drawn with `seed`."""
+        return play(self.env, noise=self.noise, seed=seed, env_kwargs=self.env_kwargs, wrappers=self.wrappers)
+
+
+def mixture() -> list[Recipe]:
+    """Return the mixture that tiny-base is trained on."""
+    return [Recipe(**recipe) for recipe in table(__package__, "mixture.json")]
+
+
+def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> PreTrainedTokenizerBase:
+    """Train a tokenizer on `characters` characters of the mixture, each part with its share."""
+    texts: list[str] = []
+    for recipe in recipes:
+        left = recipe.share * characters
+        for text in map(transcript, recipe.demonstrations(seed)):
+            texts.append(text)
+            left -= len(text)
+            if left <= 0:
+                break
+    return build_tokenizer(texts, VOCABULARY)
+
+
+def make_sequences(
+    recipes: Sequence[Recipe], tokenizer: PreTrainedTokenizerBase, folder: Path, tokens: int, seed: int
+) -> Sequences:
+    """Demonstrate about `tokens` tokens of the mixture, each part with its share, and keep the parts in `folder`."""
+    total = sum(recipe.share for recipe in recipes)
+    parts = []
+    for recipe in tqdm(recipes, desc="demonstrations"):
+        path = folder / f"{recipe.name}.npz"
+        if not path.exists():
+            wanted = round(tokens * recipe.share / total)
+            demonstrations = recipe.demonstrations(seed)
+            encode(demonstrations, tokenizer, max_tokens=wanted, max_length=MAX_LENGTH).save(path)
+        parts.append(Sequences.load(path))
+    return Sequences.join(parts)
+
+
+def train(trainer: SupervisedTrainer, folder: Path, save_seconds: float) -> None:
+    """Train to the end, from the state in `folder` if there is one; a line of losses.jsonl is a mean over 50 steps."""
+    state = folder / "trainer.pt"
+    if state.exists():
+        trainer.resume(torch.load(state, weights_only=True))
+    saved, recent = time.monotonic(), []
+    with (folder / "losses.jsonl").open("a", encoding="utf-8") as log:
+        for _ in tqdm(range(trainer.step, trainer.steps), desc="pretraining", unit="step", initial=trainer.step):
+            recent.append(trainer.train_step())
+            if len(recent) == _LOGGED_STEPS:
+                responses, context = (float(np.nanmean(losses)) for losses in zip(*recent, strict=True))
+                line = {"step": trainer.step, "response_loss": responses, "context_loss": context}
+                log.write(json.dumps({**line, "time": time.time()}) + "\n")
+                log.flush()
+                recent = []
+            if trainer.step == trainer.steps or time.monotonic() - saved > save_seconds:
+                with replacing(state) as partial:
+                    torch.save(trainer.state(), partial)
+                saved = time.monotonic()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make tiny-base.")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of the run; the same command resumes it")
+    add("--tokens", type=int, default=36_000_000, help="tokens to train on (default: %(default)s)")
+    add("--unique-tokens", type=int, default=16_000_000, help="tokens of different demonstrations")
+    add("--tokens-per-step", type=int, default=4096, help="tokens of a step (default: %(default)s)")
+    add("--context-weight", type=float, default=0.2, help="weight of tokens outside responses (default: %(default)s)")
+    add("--learning-rate", type=float, default=4e-3, help="(default: %(default)s)")
+    add("--save-seconds", type=float, default=300, help="seconds between two checkpoints (default: %(default)s)")
+    add("--seed", type=int, default=0)
+    options = parser.parse_args()
+    recipes, files = mixture(), options.out / "tokenizer"
+    if not files.exists():
+        made = make_tokenizer(recipes, _TOKENIZER_CHARACTERS, options.seed + 1)
+        made.save_pretrained(files)
+    tokenizer = AutoTokenizer.from_pretrained(files)
+    sequences = make_sequences(recipes, tokenizer, options.out, options.unique_tokens, options.seed)
+    model: Qwen2ForCausalLM = build_model(tokenizer, **SHAPE, seed=options.seed)
+    teach_to_copy(model, options.seed)
+    trainer = SupervisedTrainer(
+        model, sequences, steps=options.tokens // options.tokens_per_step, tokens_per_step=options.tokens_per_step,
+        context_weight=options.context_weight, learning_rate=options.learning_rate, seed=options.seed,
+    )  # fmt: skip
+    train(trainer, options.out, options.save_seconds)
+    write_base(model, tokenizer, options.out / "base")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Supervised training of a tiny model on whole conversations: the loop of the warm start and of the base model.
+
+One conversation is one sequence. Tokens of responses have the weight 1 in the loss, the others `context_weight`: to
+predict the names on a page teaches a small model to copy them. Batches have about the same number of tokens each, and
+sequences of about the same length, so that little of them is padding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen2ForCausalLM
+
+from agent_envs.files import replacing
+
+__all__ = ["Sequences", "SupervisedTrainer"]
+
+_SORTED_BATCHES = 64  # batches among which sequences are sorted by length
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Conversations as tokens, one after another."""
+
+    ids: np.ndarray
+    """Token ids of all of them, uint16, shape [tokens]."""
+    responses: np.ndarray
+    """Whether a token is part of a response, bool, shape [tokens]."""
+    starts: np.ndarray
+    """Where each sequence begins, and the end of the last one, shape [sequences + 1]."""
+
+    @classmethod
+    def of(cls, conversations: Iterable[tuple[Sequence[int], Sequence[tuple[int, int]]]]) -> Sequences:
+        """Join conversations: the tokens of each, and where its responses begin and end in them."""
+        ids, responses, starts = [], [], [0]
+        for tokens, spans in conversations:
+            mask = np.zeros(len(tokens), dtype=bool)
+            for start, end in spans:
+                mask[start:end] = True
+            ids.append(np.asarray(tokens, dtype=np.uint16))
+            responses.append(mask)
+            starts.append(starts[-1] + len(tokens))
+        return cls(np.concatenate(ids), np.concatenate(responses), np.array(starts))
+
+    @classmethod
+    def join(cls, parts: Sequence[Sequences]) -> Sequences:
+        """Return the sequences of all parts."""
+        ends = itertools.accumulate(len(part.ids) for part in parts)
+        starts = [part.starts[:-1] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
+        ids = np.concatenate([part.ids for part in parts])
+        return cls(ids, np.concatenate([part.responses for part in parts]), np.concatenate([*starts, [len(ids)]]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def save(self, path: Path) -> None:
+        """Write them to a file, whole or not at all."""
+        with replacing(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, ids=self.ids, responses=self.responses, starts=self.starts)
+
+    @classmethod
+    def load(cls, path: Path) -> Sequences:
+        """Read what `save` has written."""
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(arrays["ids"], arrays["responses"], arrays["starts"])
+
+
+class SupervisedTrainer:
+    """Trains a model in place, a step at a time.
+
+    Matrices inside the layers are trained with Muon, embeddings, norms and biases with AdamW. The learning rate rises
+    over `warmup` steps, stays, and falls to a twentieth over the last `decay` of the steps.
+
+    Source:
+        Muon: Keller Jordan and others, 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale that
+        makes its steps those of AdamW: Liu and others, arXiv 2502.16982, equation 4.
+    """
+
+    def __init__(
+        self,
+        model: Qwen2ForCausalLM,
+        sequences: Sequences,
+        *,
+        steps: int,
+        tokens_per_step: int,
+        context_weight: float = 0.0,
+        learning_rate: float = 3e-3,
+        warmup: int = 50,
+        decay: float = 0.6,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.sequences, self.steps = model, sequences, steps
+        self.tokens_per_step, self.context_weight = tokens_per_step, context_weight
+        self.learning_rate, self.warmup, self.decay, self.seed = learning_rate, warmup, decay, seed
+        self.step = 0
+        inner = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." in name]
+        others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and ".layers." in name)]
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(inner, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
+        ]
+        self._batches = self.batches()
+
+    def train_step(self) -> tuple[float, float]:
+        """Train on the next batch.
+
+        Returns:
+            The loss of the responses' tokens in nats per token (nan if there are none), and that of the others.
+        """
+        self.step += 1
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate * self._schedule()
+        ids, responses, present = self._padded(next(self._batches))
+        self.model.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
+            hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+            kept = present[:, 1:]  # [sequences, tokens]
+            logits = self.model.lm_head(hidden[kept])
+        losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
+        acted = responses[:, 1:][kept]
+        weights = torch.where(acted, 1.0, self.context_weight)
+        loss = (losses * weights).sum() / weights.sum().clamp(min=1e-6)
+        self.model.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.model.eval()
+        losses = losses.detach()
+        return float(losses[acted].mean()), float(losses[~acted].mean())
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later `resume` goes on from."""
+        return {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.model.load_state_dict(state["model"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        self.step = state["step"]
+        self._batches = itertools.islice(self.batches(), self.step, None)
+
+    def batches(self) -> Iterator[np.ndarray]:
+        """Indices of the sequences of each batch, pass after pass in another order."""
+        lengths = np.diff(self.sequences.starts)
+        for turn in itertools.count():
+            rng = np.random.default_rng([self.seed, turn])
+            order = rng.permutation(len(self.sequences))
+            cuts = np.cumsum(lengths[order]) // (_SORTED_BATCHES * self.tokens_per_step)
+            for part in np.split(order, np.flatnonzero(np.diff(cuts)) + 1):
+                batches = list(self._of_equal_size(part[np.argsort(lengths[part], kind="stable")], lengths))
+                yield from (batches[i] for i in rng.permutation(len(batches)))
+
+    def _schedule(self) -> float:
+        left = (self.steps - self.step) / max(1.0, self.decay * self.steps)
+        return min(1.0, self.step / self.warmup, max(0.05, left))
+
+    def _of_equal_size(self, ordered: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        begin = 0
+        for end in range(1, len(ordered) + 1):
+            if end == len(ordered) or (end + 1 - begin) * lengths[ordered[end]] > self.tokens_per_step:
+                yield ordered[begin:end]
+                begin = end
+
+    def _padded(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return ids, whether each token is of a response, and whether it is one, [sequences, tokens] each."""
+        starts = self.sequences.starts
+        longest = int((starts[batch + 1] - starts[batch]).max())
+        ids = np.zeros((len(batch), longest), dtype=np.int64)
+        responses, present = np.zeros_like(ids, dtype=bool), np.zeros_like(ids, dtype=bool)
+        for row, i in enumerate(batch):
+            part = slice(starts[i], starts[i + 1])
+            count = part.stop - part.start
+            ids[row, :count], responses[row, :count] = self.sequences.ids[part], self.sequences.responses[part]
+            present[row, :count] = True
+        return torch.from_numpy(ids), torch.from_numpy(responses), torch.from_numpy(present)
