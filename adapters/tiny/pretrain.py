@@ -11,9 +11,10 @@ on where a run was stopped.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.demonstrations import encode, play, transcript
@@ -56,10 +57,21 @@ class Recipe:
     """Share of the mixture's tokens."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: Sequence[str] = ()
+    worlds: Mapping[str, Any] | None = None
+    """The argument whose every value makes another world, its first value, and the tasks played in each.
+
+    In a single world names are soon known by heart, and nothing is gained by copying them.
+    """
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
-        """Demonstrate tasks of the split "train", in an order drawn with `seed`."""
-        return play(self.env, noise=self.noise, seed=seed, env_kwargs=self.env_kwargs, wrappers=self.wrappers)
+        """Demonstrate tasks of the split "train", in an order drawn with `seed`, world after world."""
+        how: dict[str, Any] = {"noise": self.noise, "seed": seed, "wrappers": self.wrappers}
+        if self.worlds is None:
+            yield from play(self.env, **how, env_kwargs=self.env_kwargs)
+            return
+        for value in itertools.count(self.worlds["first"]):
+            world = play(self.env, **how, env_kwargs={**self.env_kwargs, self.worlds["argument"]: value})
+            yield from itertools.islice(world, self.worlds["tasks"])
 
 
 def mixture() -> list[Recipe]:
@@ -121,22 +133,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make tiny-base.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the run; the same command resumes it")
+    add("--start", type=Path, help="model to go on from, such as adapters/tiny/base (default: one made anew)")
     add("--tokens", type=int, default=36_000_000, help="tokens to train on (default: %(default)s)")
     add("--unique-tokens", type=int, default=16_000_000, help="tokens of different demonstrations")
     add("--tokens-per-step", type=int, default=4096, help="tokens of a step (default: %(default)s)")
-    add("--context-weight", type=float, default=0.2, help="weight of tokens outside responses (default: %(default)s)")
+    add("--context-weight", type=float, default=0.2, help="weight of what is no response (default: %(default)s)")
     add("--learning-rate", type=float, default=4e-3, help="(default: %(default)s)")
     add("--save-seconds", type=float, default=300, help="seconds between two checkpoints (default: %(default)s)")
     add("--seed", type=int, default=0)
     options = parser.parse_args()
-    recipes, files = mixture(), options.out / "tokenizer"
+    recipes, files = mixture(), options.start or options.out / "tokenizer"
     if not files.exists():
         made = make_tokenizer(recipes, _TOKENIZER_CHARACTERS, options.seed + 1)
         made.save_pretrained(files)
     tokenizer = AutoTokenizer.from_pretrained(files)
     sequences = make_sequences(recipes, tokenizer, options.out, options.unique_tokens, options.seed)
-    model: Qwen2ForCausalLM = build_model(tokenizer, **SHAPE, seed=options.seed)
-    teach_to_copy(model, options.seed)
+    model: Qwen2ForCausalLM
+    if options.start:
+        model = AutoModelForCausalLM.from_pretrained(options.start, dtype=torch.float32)
+    else:
+        model = build_model(tokenizer, **SHAPE, seed=options.seed)
+        teach_to_copy(model, options.seed)
     trainer = SupervisedTrainer(
         model, sequences, steps=options.tokens // options.tokens_per_step, tokens_per_step=options.tokens_per_step,
         context_weight=options.context_weight, learning_rate=options.learning_rate, seed=options.seed,

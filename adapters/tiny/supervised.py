@@ -1,8 +1,8 @@
 """Supervised training of a tiny model on whole conversations: the loop of the warm start and of the base model.
 
-One conversation is one sequence. Tokens of responses have the weight 1 in the loss, the others `context_weight`: to
-predict the names on a page teaches a small model to copy them. Batches have about the same number of tokens each, and
-sequences of about the same length, so that little of them is padding.
+One conversation is one sequence. The loss is the mean over the tokens of responses, and `context_weight` times the mean
+over the others: to predict the names on a page teaches a small model to copy them. Batches have about the same number of
+tokens each, and sequences of about the same length, so that little of them is padding.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class SupervisedTrainer:
             logits = self.model.lm_head(hidden[kept])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
         acted = responses[:, 1:][kept]
-        weights = torch.where(acted, 1.0, self.context_weight)
-        loss = (losses * weights).sum() / weights.sum().clamp(min=1e-6)
+        # Two means: long pages with a short response each count as much as short ones.
+        loss = losses[acted].mean() + self.context_weight * losses[~acted].mean()
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

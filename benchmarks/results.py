@@ -1,0 +1,243 @@
+"""The results page: what random play, experts, tiny-base and trained models reach on held-out tasks of every id.
+
+    python benchmarks/results.py run                     # every cell that is missing, one after another; resumable
+    python benchmarks/results.py run --only HotpotQA/grpo/0
+    python benchmarks/results.py page                    # docs/results.md and its figures from the cells that there are
+
+A cell is a file of benchmarks/results/: an id, and a policy or an algorithm with a seed. A training cell is one
+`agentr1 train` with the preset cpu-tiny; its values are those of the run's own validation, task by task, before the
+first step and after the last. `--force` runs a cell anew; `--out` keeps the runs themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from agent_envs.adapters.metrics_log import read_records as read_metrics
+from agent_envs.adapters.verl.config.compose import compose_run
+from agent_envs.adapters.verl.run.tasks import choose_tasks
+from agent_envs.episodes.files import read_records
+from agent_envs.episodes.record import Episode
+from agent_envs.episodes.statistics import Interval, clustered_mean, share
+from agent_envs.files import write_text
+from agent_envs.policies import ExpertPolicy, RandomPolicy
+from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs
+from agent_envs.rollout.many import run_episodes
+from agent_envs.rollout.panel import Panel
+
+ROOT = Path(__file__).resolve().parents[1]
+CELLS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "results.md"
+
+NAMES = ("GSM8KTool", "GSM8K", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch")
+POLICIES = {"random": RandomPolicy(seed=0), "noisy expert": ExpertPolicy(noise=0.5, seed=0), "expert": ExpertPolicy()}
+TRAINED = {
+    "grpo": {name: 3 if name in ("GSM8KTool", "HotpotQA", "ALFWorld", "WebShop", "PaperSearch") else 1 for name in NAMES},
+    "steppo": {"GSM8KTool": 3, "ALFWorld": 1},
+    "gae": {"GSM8KTool": 1, "ALFWorld": 1},
+    "gigpo": {"GSM8KTool": 1, "ALFWorld": 1},
+}
+"""Seeds by algorithm and id."""
+SCORED = ("PaperSearch", "WebShop")
+"""Ids that are judged by the task's score: success is rare there."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured on its own."""
+
+    name: str
+    """The id without namespace and version."""
+    row: str
+    """A policy or an algorithm."""
+    seed: int | None = None
+
+    @property
+    def env(self) -> str:
+        return f"AgentR1/{self.name}-v0"
+
+    def __str__(self) -> str:
+        return "/".join([self.name, self.row.replace(" ", "-"), *([] if self.seed is None else [str(self.seed)])])
+
+    @property
+    def path(self) -> Path:
+        return CELLS / f"{str(self).replace('/', '.')}.json"
+
+
+def cells() -> list[Cell]:
+    """Return all cells, the cheap ones first."""
+    played = [Cell(name, row) for name in NAMES for row in POLICIES]
+    trained = [Cell(n, algo, seed) for algo, by_name in TRAINED.items() for n, seeds in by_name.items() for seed in range(seeds)]
+    return played + sorted(trained, key=lambda cell: cell.seed or 0)
+
+
+def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
+    """Return success and score by the task's index."""
+    return {str(e.index): [float(e.success), round(e.score, 4)] for e in sorted(episodes, key=lambda e: e.index or 0)}
+
+
+def play(cell: Cell) -> dict[str, Any]:
+    """Play a policy on the tasks that a training run of the id holds out."""
+    arguments = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
+    composed = compose_run(
+        **arguments, env=cell.env, algo="grpo", preset="cpu-tiny", split="train", wrappers=[], seed=0, val_fraction=0.1,
+        overrides=[],
+    )  # fmt: skip
+    tasks = choose_tasks(composed.run, tasks_per_step=1, validation_tasks=composed.validation_tasks)
+    episodes = run_episodes(
+        cell.env, POLICIES[cell.row], len(tasks.validation), options=[{"index": i} for i in tasks.validation],
+        env_kwargs={**composed.run.env_kwargs, "split": tasks.validation_split}, wrappers=composed.run.wrappers,
+        progress=False,
+    )  # fmt: skip
+    return {"after": _values(episodes)}
+
+
+def train(cell: Cell, folder: Path) -> dict[str, Any]:
+    """Train, and return both ends, the curve and what it cost."""
+    options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
+    began, spent = time.monotonic(), _cpu_seconds()
+    subprocess.run(
+        [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)], cwd=ROOT, check=True
+    )
+    minutes = (time.monotonic() - began) / 60
+    curve = [r for r in read_metrics(folder / "metrics.jsonl") if r.get("val/success") is not None]
+    ends = []
+    for record in (curve[0], curve[-1]):
+        files = sorted((folder / "episodes").glob(f"val*-{record['step']:06d}.jsonl*"))
+        ends.append(_values(map(Episode.from_dict, read_records(files))))
+    names = {"val/success": "success", "val/score/mean": "score", "val/calls/mean": "calls",
+             "val/tokens/response_per_episode": "length"}  # fmt: skip
+    return {
+        "command": shlex.join(["agentr1", "train", *options]),
+        "steps": curve[-1]["step"],
+        "minutes": round(minutes, 1),
+        "cpu_minutes": round((_cpu_seconds() - spent) / 60, 1),
+        "before": ends[0],
+        "after": ends[1],
+        "curve": [{"step": r["step"], **{name: round(r[key], 4) for key, name in names.items()}} for r in curve],
+    }
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(only: Sequence[str], force: bool, out: Path) -> None:
+    wanted = [cell for cell in cells() if not only or any(str(cell).startswith(prefix) for prefix in only)]
+    if not wanted:
+        sys.exit(f"there is no cell {' or '.join(only)}; there are {', '.join(map(str, cells()))}")
+    for cell in tqdm([c for c in wanted if force or not c.path.exists()], desc="cells"):
+        folder = out / str(cell).replace("/", "-")
+        if force:
+            shutil.rmtree(folder, ignore_errors=True)
+        found = play(cell) if cell.row in POLICIES else train(cell, folder)
+        packages = ("agent_envs", "torch", "transformers", "verl")
+        about = {"cell": str(cell), "versions": {name: metadata.version(name) for name in packages}}
+        CELLS.mkdir(exist_ok=True)
+        write_text(cell.path, json.dumps({**about, "cores": os.cpu_count(), **found}) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------------ the page
+
+
+def _read(cell: Cell) -> dict[str, Any] | None:
+    return json.loads(cell.path.read_text(encoding="utf-8")) if cell.path.exists() else None
+
+
+def _run(name: str, values: dict[str, list[float]]) -> EvaluatedRun:
+    tasks = {int(index): ("", "") for index in values}
+    rows = {int(index): [[success, score, score, 0.0]] for index, (success, score) in values.items()}
+    return EvaluatedRun(name, Panel(name, {}, [], {}, tasks), rows, 0)
+
+
+def _compared(found: Sequence[dict[str, Any]]) -> PairedComparison:
+    return compare_runs(*([_run("held out", each[end]) for each in found] for end in ("before", "after")))
+
+
+def _mean(values: dict[str, list[float]], measure: str) -> str:
+    column = [each[measure == "score"] for each in values.values()]
+    found: Interval = share(sum(column), len(column)) if measure == "success" else clustered_mean([[x] for x in column])
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _table() -> Iterator[str]:
+    trained = list(TRAINED)
+    head = ["id", "judged by", *POLICIES, "tiny-base", *trained]
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for name in NAMES:
+        measure = "score" if name in SCORED else "success"
+        row = [f"`{name}-v0`", measure]
+        for policy in POLICIES:
+            found = _read(Cell(name, policy))
+            row.append(_mean(found["after"], measure) if found else "")
+        first = _read(Cell(name, "grpo", 0))
+        row.append(_mean(first["before"], measure) if first else "")
+        for algo in trained:
+            runs = [r for seed in range(TRAINED[algo].get(name, 0)) if (r := _read(Cell(name, algo, seed)))]
+            row.append(_gain(runs, measure) if runs else "" if name not in TRAINED[algo] else "not run")
+        yield f"| {' | '.join(row)} |"
+
+
+def _gain(runs: Sequence[dict[str, Any]], measure: str) -> str:
+    row = _compared(runs).measures[measure]
+    seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+    d = row.difference
+    return f"{row.second:.3f}, **{d.value:+.3f}** [{d.low:+.3f}, {d.high:+.3f}], {seeds}"
+
+
+def _runs_table() -> Iterator[str]:
+    yield "| command | steps | minutes (of processor) | before | after |"
+    yield "| --- | --- | --- | --- | --- |"
+    for cell in cells():
+        found = _read(cell)
+        if found and "before" in found:
+            measure = "score" if cell.name in SCORED else "success"
+            ends = " | ".join(_mean(found[end], measure) for end in ("before", "after"))
+            cost = f"{found['minutes']} ({found['cpu_minutes']})"
+            yield f"| `{found['command']}` | {found['steps']} | {cost} | {ends} |"
+
+
+def page() -> None:
+    """Write the page's tables between their marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    for mark, lines in (("table", _table()), ("runs", _runs_table())):
+        begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{chr(10).join(lines)}\n{end}{rest.partition(end)[2]}"
+    write_text(PAGE, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the results page.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="run the cells that are missing")
+    runs.add_argument("--only", action="append", default=[], metavar="CELL", help="a cell, or the start of its name")
+    runs.add_argument("--force", action="store_true", help="run them anew")
+    runs.add_argument("--out", type=Path, default=ROOT / "runs" / "results", help="folder for the training runs")
+    commands.add_parser("page", help="write docs/results.md from the cells that there are")
+    arguments = parser.parse_args()
+    if arguments.command == "page":
+        page()
+    else:
+        run(arguments.only, arguments.force, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
