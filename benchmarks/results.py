@@ -47,7 +47,7 @@ PAGE = ROOT / "docs" / "results.md"
 NAMES = ("GSM8KTool", "GSM8K", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch")
 POLICIES = {"random": RandomPolicy(seed=0), "noisy expert": ExpertPolicy(noise=0.5, seed=0), "expert": ExpertPolicy()}
 TRAINED = {
-    "grpo": {name: 3 if name in ("GSM8KTool", "HotpotQA", "ALFWorld", "WebShop", "PaperSearch") else 1 for name in NAMES},
+    "grpo": dict.fromkeys(NAMES, 3) | dict.fromkeys(("GSM8K", "TwoWikiMultihopQA", "MuSiQue"), 1),
     "steppo": {"GSM8KTool": 3, "ALFWorld": 1},
     "gae": {"GSM8KTool": 1, "ALFWorld": 1},
     "gigpo": {"GSM8KTool": 1, "ALFWorld": 1},
@@ -82,7 +82,10 @@ class Cell:
 def cells() -> list[Cell]:
     """Return all cells, the cheap ones first."""
     played = [Cell(name, row) for name in NAMES for row in POLICIES]
-    trained = [Cell(n, algo, seed) for algo, by_name in TRAINED.items() for n, seeds in by_name.items() for seed in range(seeds)]
+    seeds = [
+        (algo, name, seed) for algo, ids in TRAINED.items() for name, count in ids.items() for seed in range(count)
+    ]
+    trained = [Cell(name, algo, seed) for algo, name, seed in seeds]
     return played + sorted(trained, key=lambda cell: cell.seed or 0)
 
 

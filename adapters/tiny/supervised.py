@@ -1,8 +1,8 @@
 """Supervised training of a tiny model on whole conversations: the loop of the warm start and of the base model.
 
 One conversation is one sequence. The loss is the mean over the tokens of responses, and `context_weight` times the mean
-over the others: to predict the names on a page teaches a small model to copy them. Batches have about the same number of
-tokens each, and sequences of about the same length, so that little of them is padding.
+over the others: to predict the names on a page teaches a small model to copy them. Batches have about the same number
+of tokens each, and sequences of about the same length, so that little of them is padding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data that `agentr1 plot` draws: success, reward, turns, tool calls and length of runs and evaluations, grouped by seed.
+"""The data that `agentr1 plot` draws: success, reward, turns, calls and length of runs and evaluations, by seed.
 
 A run is a folder with `metrics.jsonl`, which has an object per step with some of the keys of `MEASURES`, and optionally
 `run.json` and `episodes/`. An evaluation is a file or a folder of episodes.
