@@ -10,6 +10,7 @@
 #   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make bench                      speed beside other packages', as tables
+#   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
 #   PYTHON=python3.12               the interpreter: 3.11 or 3.12, of `make test-base` 3.13 too
 #   TORCH_INDEX=URL                 where pip looks for a small CPU build of torch
@@ -45,7 +46,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: setup setup-train train test test-slow test-base test-gpu test-parity lucene check format bench clean
+.PHONY: setup setup-train results train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -119,8 +120,12 @@ format: setup
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
+results: setup
+	$(BIN)/python benchmarks/results.py run
+	$(BIN)/python benchmarks/results.py page
+
 bench: setup
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

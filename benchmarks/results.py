@@ -91,7 +91,7 @@ def cells() -> list[Cell]:
 
 def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     """Return success and score by the task's index."""
-    return {str(e.index): [float(e.success), round(e.score, 4)] for e in sorted(episodes, key=lambda e: e.index or 0)}
+    return {str(e.index): [int(e.success), round(e.score, 4)] for e in sorted(episodes, key=lambda e: e.index or 0)}
 
 
 def play(cell: Cell) -> dict[str, Any]:

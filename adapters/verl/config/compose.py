@@ -188,6 +188,8 @@ def compose_run(
     data = data or preset_run.data
     on_any = preset_run.env_kwargs.get(env, {})
     demo_kwargs = {**on_any, **preset_run.generated_env_kwargs.get(env, {}), **arguments}
+    overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
+    preset_run.update({k: v for k, v in preset_run.for_env.get(env, {}).items() if f"run.{k}" not in overridden})
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     run = RunConfig(

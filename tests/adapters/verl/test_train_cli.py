@@ -238,7 +238,7 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
 def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
     tasks = _tasks(_compose(steps=3))
     assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
-    assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 256
+    assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 512
     other = _tasks(_compose(steps=3, seed=1))
     assert other.train != tasks.train and other.validation == tasks.validation
 
@@ -308,7 +308,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
     log = tmp_path / "starts" / "000-from-0.jsonl"
     run_verl(_compose(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
     config = OmegaConf.load(started["command"][-1])
-    assert config.trainer.total_training_steps == 60
+    assert config.trainer.total_training_steps == 20
     variables = config.ray_kwargs.ray_init.runtime_env.env_vars
     expected = {"VERL_FILE_LOGGER_PATH": log, "TENSORBOARD_DIR": tmp_path / "tensorboard", "WANDB_DIR": tmp_path}
     for name, place in expected.items():
