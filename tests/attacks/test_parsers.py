@@ -34,8 +34,10 @@ CALLS = {  # a call of each format, with a place for its arguments or its only o
     "mistral": "[TOOL_CALLS]add[ARGS]%s",
     "qwen_coder": "<tool_call>\n<function=add>\n<parameter=a>\n%s\n</parameter>\n</function>\n</tool_call>",
     "react": "search[%s]",
+    "retool": "<code>\n%s\n</code>",
     "search_r1": "<search>%s</search>",
 }
+ONE_CALL = {"fenced_python", "react", "retool", "search_r1"}  # a text makes one, of one plain string
 DEEP = 100_000
 VALUES = {
     "deep arrays": '{"a": ' + "[" * DEEP + "]" * DEEP + "}",
@@ -61,7 +63,7 @@ OPEN = [
     "<｜tool▁calls▁end｜>", "<|channel|>", "<|message|>", "<|start|>assistant", "to=functions.a", "<|end|>", "<|call|>",
     "<|python_tag|>", '{"name": "a", "arguments": {}}', '{"name": "a", "parameters": {', '{"name":', '{"arguments"',
     "{", "[", "[[", "}", ";", '"', "\\", "```python\n", "\n```", "````", "search[", "]", "finish[x]", "<search>",
-    "</search>", "<answer>", "</answer>", " ", "\n", "a", "\0", "\ud800", "é",
+    "</search>", "<code>", "</code>", "<answer>", "</answer>", " ", "\n", "a", "\0", "\ud800", "é",
 ]  # fmt: skip
 LONG = [  # a beginning, and what follows it by the hundred thousand
     ("<function=", "a"), ("<function=a>", " "), ("<function=a>\n<parameter=", "b"), ("<function=a><parameter=b>", "\n"),
@@ -72,7 +74,8 @@ LONG = [  # a beginning, and what follows it by the hundred thousand
     (BEGIN, "a"), (f"{BEGIN}function{SEPARATOR}", "a"), (f"{BEGIN}a{SEPARATOR}{{}}", "```"),
     ('{"name": "a", "parameters": {}}', " "), ('{"name": "a", "parameters": {}};', " "),
     ('{"name": "a", "parameters": {}}', " ;"), ('{"name": "', "a"), ("{", " "), ("[{", " "),
-    ("```python\n", "```python "), ("search[", "[]"), ("<search>", "<search "), ("[", '{"name": 1},'),
+    ("```python\n", "```python "), ("search[", "[]"), ("<search>", "<search "), ("<code>", "<code "),
+    ("<code>```python\n", "```\n"), ("[", '{"name": 1},'),
 ]  # fmt: skip
 
 
@@ -119,9 +122,7 @@ def test_random_mixtures(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PARSERS))
 def test_what_is_not_closed_is_never_silent(name: str) -> None:
     """A call cut anywhere after its beginning is a failure, or still the same call; it is never another call."""
-    text = CALLS[name] % (
-        '{"a": "one"}' if name not in ("react", "search_r1", "glm", "qwen_coder", "fenced_python") else "one"
-    )
+    text = CALLS[name] % ("one" if name in ONE_CALL or name in ("glm", "qwen_coder") else '{"a": "one"}')
     whole = read(name, text).calls
     for end in range(1, len(text)):
         for call in read(name, text[:end]).calls:
@@ -188,7 +189,7 @@ def test_odd_schemas(name: str, schema: Any) -> None:
         assert isinstance(call, ToolCall) and list(call.arguments) == ["a"]
 
 
-@pytest.mark.parametrize("name", sorted(set(PARSERS) - {"react", "search_r1", "fenced_python"}))
+@pytest.mark.parametrize("name", sorted(set(PARSERS) - ONE_CALL))
 def test_calls_beyond_the_limit_are_one_failure(name: str) -> None:
     one = CALLS[name] % ("1" if name in ("glm", "qwen_coder") else "{}")
     *calls, last = read(name, one * 20_000).calls

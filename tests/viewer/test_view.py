@@ -110,9 +110,8 @@ def test_whole_prompts_are_kept_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_calls_are_found_in_every_format(name: str, tmp_path: Path) -> None:
-    tool, argument = {"fenced_python": ("python", "code"), "react": ("lookup", "keyword")}.get(
-        name, ("search", "query")
-    )
+    fixed = {"fenced_python": ("python", "code"), "react": ("lookup", "keyword"), "retool": ("python", "code")}
+    tool, argument = fixed.get(name, ("search", "query"))
     text = get_parser(name).format(ToolCall(tool, {argument: "x"}))
     spec: Any = {"type": "function", "function": {"name": tool, "description": "", "parameters": {}}}
     _write([_episode(action=text, tools=(spec,))], tmp_path / "page.html")

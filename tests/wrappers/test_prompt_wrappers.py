@@ -378,7 +378,8 @@ def test_reasoning_is_taken_off(text, rest):
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
 def test_calls_stay_what_they_were(name):
-    tool, key = {"fenced_python": ("python", "code"), "react": ("search", "entity")}.get(name, ("search", "query"))
+    fixed = {"fenced_python": ("python", "code"), "react": ("search", "entity"), "retool": ("python", "code")}
+    tool, key = fixed.get(name, ("search", "query"))
     schema = {"type": "object", "properties": {key: {"type": "string"}}, "required": [key]}
     parser = get_parser(
         name, [{"type": "function", "function": {"name": tool, "description": "", "parameters": schema}}]
