@@ -132,6 +132,9 @@ class RowMaker:
 
 
 def _shown(record: Mapping[str, Any], decode: Decode | None) -> dict[str, Any]:
+    for name, kind in (("env_id", str), ("reset_info", dict)):
+        if not isinstance(record[name], kind):
+            raise TypeError(f"{name} is {record[name]!r:.80}")
     steps = record["steps"]
     last = steps[-1]["info"] if steps else {}
     prompts: list[dict[str, Any]] = []
@@ -142,7 +145,7 @@ def _shown(record: Mapping[str, Any], decode: Decode | None) -> dict[str, Any]:
         prompts.append({"kept": len(prompt) - len(new), "new": new, "text": not isinstance(observation, list)})
     tools = [tool["function"]["name"] for tool in record["tools"]]
     return {
-        "env_id": str(record["env_id"]),
+        "env_id": record["env_id"],
         "episode_id": str(record["episode_id"]),
         "group_id": str(record["group_id"]),
         "seed": None if record["seed"] is None else str(int(record["seed"])),
@@ -150,7 +153,7 @@ def _shown(record: Mapping[str, Any], decode: Decode | None) -> dict[str, Any]:
         "question": _question(prompts[0]),
         "instructions": str(record["instructions"]),
         "tools": record["tools"],
-        "reset_info": dict(record["reset_info"]),
+        "reset_info": record["reset_info"],
         "prompts": prompts,
         "steps": list(_steps(steps, tools, decode)),
         "score": float(last.get("score", 0.0)),
