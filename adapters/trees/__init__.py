@@ -21,3 +21,7 @@ from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, TokenTree
 __all__ = [
     "PackedTree", "SortedRows", "TokenTrees", "build_trees", "cut", "pack_tree", "repeated", "sort_rows", "spread",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__

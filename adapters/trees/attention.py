@@ -22,16 +22,20 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from agent_envs.adapters.trees.prefixes import PackedTree
 from agent_envs.checks import choice
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, MissingExtraError
+
+try:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask, flex_attention
+    from torch.nn.functional import scaled_dot_product_attention
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+except ModuleNotFoundError as e:
+    raise MissingExtraError(e.name or "transformers", extra="hf") from e
 
 __all__ = [
     "FAMILIES", "TREE_ATTENTION", "Bucket", "FlexPlan", "Plan", "SdpaPlan", "check_model", "enable", "plan_attention",

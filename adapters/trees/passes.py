@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from agent_envs.adapters.trees.attention import TREE_ATTENTION, Plan, enable, plan_attention
 from agent_envs.adapters.trees.cuts import cut
 from agent_envs.adapters.trees.prefixes import SortedRows, pack_tree
+from agent_envs.errors import MissingExtraError
+
+try:
+    import torch
+except ImportError as e:
+    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["TreePass", "tree_pass", "tree_passes"]
 
