@@ -123,17 +123,23 @@ def test_importing_the_package_loads_nothing_heavy(root):
     assert {"agent_envs.rollout", "agent_envs.policies", "agent_envs.tools", "agent_envs.vector"} & after == set()
 
 
-def test_windows_plays_every_environment(tmp_path):
+def test_windows_plays_every_environment_without_programs(tmp_path):
     code = (
         f"{WINDOWS}\nimport agent_envs\nfrom agent_envs.policies import RandomPolicy\n"
+        "played, refused = 0, []\n"
         "for env_id in agent_envs.ENV_IDS:\n"
         "    env = gymnasium.make(env_id)\n"
         "    episode = agent_envs.run_episode(env, RandomPolicy(seed=0), options={'index': 0})\n"
-        "    assert episode.error is None, episode.error\n"
+        "    if \"the sandbox 'forked' needs Linux\" in (episode.error or ''):\n"
+        "        refused.append(env_id)\n"
+        "    else:\n"
+        "        assert episode.error is None, episode.error\n"
+        "        played += 1\n"
         "    env.close()\n"
-        "print('played', len(agent_envs.ENV_IDS))"
+        "print(played, *refused)"
     )
-    assert _run(code, cwd=tmp_path) == f"played {len(ENV_IDS)}\n"
+    refused = ["AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"]
+    assert _run(code, cwd=tmp_path).split() == [str(len(ENV_IDS) - len(refused)), *refused]
 
 
 def test_windows_evaluates_views_and_plays(tmp_path):

@@ -32,7 +32,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.files import replacing, table
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Recipe", "make_sequences", "make_tokenizer", "mixture", "train"]
+__all__ = ["Recipe", "main", "make_sequences", "make_tokenizer", "mixture", "train"]
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,

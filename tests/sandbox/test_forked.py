@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import os
 import pickle
 import signal
@@ -156,6 +157,17 @@ def test_a_session_moves_to_a_larger_interpreter_with_its_variables(sandbox):
         session.run("x = [1, 2, 3]")
         assert session.run("import numpy as np\nprint(np.mean(x))").stdout == "2.0\n"
         assert session.run("print(np.max(x), x)").stdout == "3 [1, 2, 3]\n"
+
+
+def test_sessions_that_are_garbage_give_their_interpreters_back(sandbox):
+    """In a cycle the collector finalises a session together with what only it holds, in any order."""
+    for _ in range(6):
+        session = sandbox.session()
+        session.run("x = 1")
+        session.itself = session
+        del session
+    gc.collect()
+    assert [sandbox.run("print(1)").stdout for _ in range(12)] == ["1\n"] * 12
 
 
 def test_copies_of_a_session_go_their_own_ways(sandbox):

@@ -21,7 +21,8 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.verl.config.objective import check_config
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
-from agent_envs.wrapping.specs import read_spec
+from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.specs import parse_wrapper, read_spec
 
 __all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
@@ -245,15 +246,22 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
 def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:
     """The wrappers of a run, innermost first: the preset's for this environment, those given, the preset's for all.
 
-    One that is given takes the place of the preset's of the same name.
+    One that is given takes the place of the preset's of the same name, and of one that would do the same again.
     """
-    own = {read_spec(spec)[1] for spec in given}
-    for_env, for_all = (
-        [spec for spec in specs if read_spec(spec)[1] not in own]
-        for specs in (preset_run.env_wrappers.get(env, []), preset_run.wrappers)
-    )
+    names = {read_spec(spec)[1] for spec in given}
+    places = {_place(spec) for spec in given} - {None}
+    for_env = [spec for spec in preset_run.env_wrappers.get(env, []) if _place(spec) not in places]
+    for_all = [spec for spec in preset_run.wrappers if read_spec(spec)[1] not in names]
     # Rewards go outside what decides which steps there are.
     return (*for_env, *given, *for_all)
+
+
+def _place(spec: str) -> Place | None:
+    """The place of one of this package's wrappers of which a stack has one; None for any other."""
+    wrapper = parse_wrapper(spec)[0]
+    if isinstance(wrapper, type) and issubclass(wrapper, PlacedWrapper) and not wrapper.repeatable:
+        return wrapper.place
+    return None
 
 
 def _agreed(option: str, given: str | None, preset_value: str | None, preset: str) -> str | None:

@@ -88,12 +88,15 @@ class _Lane:
 
 
 class _Pool:
-    """A zygote and its lanes that nobody uses now."""
+    """A zygote and its lanes, those that nobody uses now and the others."""
 
     def __init__(self, zygote: ZygoteProcess, ready: int) -> None:
         self.zygote = zygote
         self.closed = False
         self.idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()  # the longest unused first: its next child is ready
+        # Held here too: if a lane were only a session's, a garbage collector that finds both could close its connection
+        # before the session gives the lane back.
+        self._used: set[_Lane] = set()
         for _ in range(ready):
             self.idle.put(_Lane(zygote.lane()))
 
@@ -102,20 +105,36 @@ class _Pool:
             while True:
                 lane = self.idle.get_nowait()
                 if lane.alive():
+                    self._used.add(lane)
                     return lane
                 lane.close()
-        return _Lane(self.zygote.lane())
+        lane = _Lane(self.zygote.lane())
+        self._used.add(lane)
+        return lane
 
     def give_back(self, lane: _Lane) -> None:
+        self._used.discard(lane)
         self.idle.put(lane)
         if self.closed:
             self.close()
+
+    def give_up(self, lane: _Lane) -> None:
+        """Close a lane: what it would still say is nobody's."""
+        self._used.discard(lane)
+        lane.close()
 
     def close(self) -> None:
         self.closed = True
         with contextlib.suppress(queue.Empty):
             while True:
                 self.idle.get_nowait().close()
+
+    def abandon(self) -> None:
+        """Forget it in a fork of this process."""
+        self.close()
+        for lane in self._used:
+            lane.close()
+        self.zygote.abandon()
 
 
 class ForkedSandbox(Sandbox):
@@ -229,7 +248,7 @@ class ForkedSandbox(Sandbox):
         try:
             yield lane
         except BaseException:
-            lane.close()  # what it would still say is nobody's
+            pool.give_up(lane)
             raise
         pool.give_back(lane)
 
@@ -237,8 +256,7 @@ class ForkedSandbox(Sandbox):
         """Forget the parent's processes in a fork of this process."""
         for pool in self._pools:
             if pool is not None:
-                pool.close()
-                pool.zygote.abandon()
+                pool.abandon()
         self._start_anew()
 
 
@@ -255,7 +273,7 @@ class _KeptInterpreter(Interpreter):
                 return self._lane.ask(program, self._sandbox.max_output, keep=True)
         except BaseException:
             self._usable = False
-            self._lane.close()
+            self._pool.give_up(self._lane)
             raise
 
     def close(self) -> None:
