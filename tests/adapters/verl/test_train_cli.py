@@ -26,7 +26,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import last_error, run_verl
-from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.errors import ConfigError
 
