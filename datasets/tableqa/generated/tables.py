@@ -209,7 +209,7 @@ def _largest(world: _World, draws: Draws) -> _Asked:
     return _Asked(
         f"Which rows of {group} have the largest {s['count']}? Name each {s['label']}; there may be several.",
         names,
-        f"own = [r for r in rows if r['{s['group']}'] == {group!r}]\ntop = max(r['{s['count']}'] for r in own)\n"
+        f"own = [r for r in rows if r['{s['group']}'] == {group!r}]\ntop = max((r['{s['count']}'] for r in own), default=0)\n"
         f"print('; '.join(sorted(r['{s['label']}'] for r in own if r['{s['count']}'] == top)))",
     )
 
@@ -250,7 +250,7 @@ def _span(world: _World, draws: Draws) -> _Asked:
         f"How many days lie between the first and the last {s['date']} of {group}?",
         [str(ordinals[-1] - ordinals[0])],
         f"dates = [r['{s['date']}'] for r in rows if r['{s['group']}'] == {group!r}]\n"
-        "print((max(dates) - min(dates)).days)",
+        "print((max(dates) - min(dates)).days if dates else 0)",
     )
 
 
