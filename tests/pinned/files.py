@@ -114,6 +114,7 @@ def evaluated() -> list[Any]:
 
 
 _PACKED = re.compile(r"(?<=>)e[A-Za-z0-9+/]{100,}=*(?=<)")
+_BUILD = re.compile(r'"build":"[0-9a-f]{16}"')  # tells a page's files from another's
 
 
 def viewed() -> list[Any]:
@@ -122,7 +123,8 @@ def viewed() -> list[Any]:
     agent_envs.write_episodes("e.jsonl", [dataclasses.replace(e, episode_id=str(i)) for i, e in enumerate(episodes)])
     page = [ran("view", "e.jsonl", "--out", "page.html", "--title", "Pinned")]
     for path, line in written("page.html"):
-        page.append([path, _PACKED.sub(lambda found: zlib.decompress(base64.b64decode(found[0])).decode(), line)])
+        line = _PACKED.sub(lambda found: zlib.decompress(base64.b64decode(found[0])).decode(), line)
+        page.append([path, _BUILD.sub('"build":"drawn"', line)])
     return [*page, *(episode.to_html() for episode in agent_envs.read_episodes("e.jsonl")), repr(episodes[0])]
 
 
