@@ -625,7 +625,7 @@ def test_it_learns(tmp_path):
     torch.set_num_threads(2)
     records = train(LoopConfig(
         env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, wrappers=("FormatReward(weight=0.1)",),
-        out=str(tmp_path / "run"), steps=40, eval_tasks=400, device="cpu",
+        out=str(tmp_path / "run"), steps=20, eval_tasks=400, device="cpu",
     ))  # fmt: skip
     first, last = records[0]["val/success"], records[-1]["val/success"]
     assert difference(first, 400, last, 400).low > 0, (first, last)
