@@ -48,6 +48,8 @@ def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
 def write_base(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write a model as tiny-base is kept: in float16, with the SHA-256 of each file."""
     save_model(model.half(), tokenizer, folder)
+    whole = folder / "tokenizer.json"  # written with a line for every token and merge
+    whole.write_text(json.dumps(json.loads(whole.read_text(encoding="utf-8")), ensure_ascii=False), encoding="utf-8")
     digests = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / _DIGEST).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 

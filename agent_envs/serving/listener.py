@@ -7,18 +7,19 @@ checked (see `access`), and a malformed one is refused without a traceback.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from agent_envs.errors import ConfigError, check_release
+from agent_envs.errors import ConfigError, check_release, first_line
 from agent_envs.serving.access import AccessError, check_access, check_binding
 from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["BackgroundServer", "Listener", "read_body"]
+__all__ = ["BackgroundServer", "Listener", "read_body", "read_object"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.5  # seconds between looks at all connections
@@ -288,6 +289,17 @@ async def read_body(request: web.Request, seconds: float = 60.0) -> bytes:
         raise web.HTTPRequestTimeout from e
     except (ValueError, web.RequestPayloadError) as e:  # such as a gzip that is none
         raise web.HTTPBadRequest(reason="the body cannot be decoded") from e
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object that a request's body holds; a ConfigError if it holds something else."""
+    try:
+        body = json.loads(await read_body(request))
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"the request is not JSON: {first_line(e)}") from e
+    if not isinstance(body, dict):
+        raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
+    return body
 
 
 class BackgroundServer:

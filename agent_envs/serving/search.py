@@ -24,7 +24,7 @@ from agent_envs.checks import integer, number
 from agent_envs.errors import AgentEnvsError, ConfigError, MissingExtraError
 from agent_envs.retrieval.corpus import row_contents
 from agent_envs.retrieval.retriever import Hit, Retriever
-from agent_envs.serving.listener import BackgroundServer, Listener, read_body
+from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.serving.protocol import traceback_text
 from agent_envs.threads import run_in_thread
 
@@ -148,7 +148,7 @@ class SearchServer(BackgroundServer):
         return await self._search(query, int(k) if k.isdecimal() and len(k) < 10 else k)
 
     async def _post_search(self, request: web.Request) -> web.Response:
-        body = await _body(request)
+        body = await read_object(request)
         query = body.get("query")
         if not isinstance(query, str):
             raise ConfigError(f"the query must be a string, got {type(query).__name__}")
@@ -159,7 +159,7 @@ class SearchServer(BackgroundServer):
         return _json({"results": [{"id": doc_id, "score": score, "document": row} for doc_id, score, row in hits]})
 
     async def _retrieve(self, request: web.Request) -> web.Response:
-        body = await _body(request)
+        body = await read_object(request)
         queries, scores = body.get("queries"), body.get("return_scores", False)
         if isinstance(queries, str):
             queries = [queries]
@@ -230,16 +230,6 @@ def _parts(queries: list[str]) -> Iterator[list[str]]:
             part, characters = [], 0
     if part:
         yield part
-
-
-async def _body(request: web.Request) -> dict[str, Any]:
-    try:
-        body = json.loads(await read_body(request))
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"the request is not JSON: {e}") from e
-    if not isinstance(body, dict):
-        raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
-    return body
 
 
 def _refusal(status: int, message: str) -> web.Response:

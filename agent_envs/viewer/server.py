@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from agent_envs.errors import AgentEnvsError, ConfigError, MissingExtraError, first_line
-from agent_envs.serving.listener import BackgroundServer, Listener, read_body
+from agent_envs.errors import AgentEnvsError, MissingExtraError
+from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.threads import run_in_thread
 from agent_envs.viewer.page import DATA, inert_json, plain_json, template
 
@@ -101,13 +100,7 @@ class PageServer(BackgroundServer):
         async def handle(request: web.Request) -> web.Response:
             if request.content_type != "application/json":  # which a form of another page cannot send
                 return _json({"error": "expected Content-Type: application/json"}, 415)
-            try:
-                body = json.loads(await read_body(request))
-            except (ValueError, RecursionError) as e:
-                raise ConfigError(f"the request is not JSON: {first_line(e)}") from e
-            if not isinstance(body, dict):
-                raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
-            return await self._answered(answer, body)
+            return await self._answered(answer, await read_object(request))
 
         return handle
 
