@@ -209,7 +209,8 @@ def _largest(world: _World, draws: Draws) -> _Asked:
     return _Asked(
         f"Which rows of {group} have the largest {s['count']}? Name each {s['label']}; there may be several.",
         names,
-        f"own = [r for r in rows if r['{s['group']}'] == {group!r}]\ntop = max((r['{s['count']}'] for r in own), default=0)\n"
+        f"own = [r for r in rows if r['{s['group']}'] == {group!r}]\n"
+        f"top = max((r['{s['count']}'] for r in own), default=0)\n"
         f"print('; '.join(sorted(r['{s['label']}'] for r in own if r['{s['count']}'] == top)))",
     )
 
