@@ -25,8 +25,9 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.base import write_base
+from agent_envs.adapters.tiny.copying import practice, teach_to_copy
 from agent_envs.adapters.tiny.demonstrations import encode, play, transcript
-from agent_envs.adapters.tiny.model import build_model, teach_to_copy
+from agent_envs.adapters.tiny.model import build_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.files import replacing, table
@@ -43,6 +44,7 @@ MAX_LENGTH = 3072
 """Tokens of the longest demonstration that is trained on."""
 _TOKENIZER_CHARACTERS = 6_000_000
 _LOGGED_STEPS = 50
+_PRACTICE_SHARE = 0.12  # tokens of practised copying, for each of the mixture
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,14 @@ def make_sequences(
     return Sequences.join(parts)
 
 
-def train(trainer: SupervisedTrainer, folder: Path, save_seconds: float) -> None:
-    """Train to the end, from the state in `folder` if there is one; a line of losses.jsonl is a mean over 50 steps."""
-    state = folder / "trainer.pt"
+def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: float) -> None:
+    """Train to the end, from the state in FOLDER/NAME.pt if there is one; NAME.jsonl has means over 50 steps."""
+    state = folder / f"{name}.pt"
     if state.exists():
         trainer.resume(torch.load(state, weights_only=True))
     saved, recent = time.monotonic(), []
-    with (folder / "losses.jsonl").open("a", encoding="utf-8") as log:
-        for _ in tqdm(range(trainer.step, trainer.steps), desc="pretraining", unit="step", initial=trainer.step):
+    with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as log:
+        for _ in tqdm(range(trainer.step, trainer.steps), desc=name, unit="step", initial=trainer.step):
             recent.append(trainer.train_step())
             if len(recent) == _LOGGED_STEPS:
                 responses, context = (float(np.nanmean(losses)) for losses in zip(*recent, strict=True))
@@ -137,6 +139,7 @@ def main() -> None:
     add("--tokens", type=int, default=36_000_000, help="tokens to train on (default: %(default)s)")
     add("--unique-tokens", type=int, default=16_000_000, help="tokens of different demonstrations")
     add("--tokens-per-step", type=int, default=4096, help="tokens of a step (default: %(default)s)")
+    add("--copying-steps", type=int, default=400, help="steps of copying alone, at first (default: %(default)s)")
     add("--context-weight", type=float, default=0.2, help="weight of what is no response (default: %(default)s)")
     add("--learning-rate", type=float, default=4e-3, help="(default: %(default)s)")
     add("--save-seconds", type=float, default=300, help="seconds between two checkpoints (default: %(default)s)")
@@ -149,16 +152,22 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(files)
     sequences = make_sequences(recipes, tokenizer, options.out, options.unique_tokens, options.seed)
     model: Qwen2ForCausalLM
+    how = {"tokens_per_step": options.tokens_per_step, "learning_rate": options.learning_rate, "seed": options.seed}
+    words = range(len(tokenizer.all_special_ids), len(tokenizer))
     if options.start:
         model = AutoModelForCausalLM.from_pretrained(options.start, dtype=torch.float32)
     else:
         model = build_model(tokenizer, **SHAPE, seed=options.seed)
         teach_to_copy(model, options.seed)
+        repeated = practice(words, options.copying_steps * options.tokens_per_step, options.seed)
+        copying = SupervisedTrainer(model, repeated, steps=options.copying_steps, **how)
+        train(copying, options.out, "copying", options.save_seconds)
+    kept = practice(words, round(_PRACTICE_SHARE * options.unique_tokens), options.seed + 1)
     trainer = SupervisedTrainer(
-        model, sequences, steps=options.tokens // options.tokens_per_step, tokens_per_step=options.tokens_per_step,
-        context_weight=options.context_weight, learning_rate=options.learning_rate, seed=options.seed,
+        model, Sequences.join([sequences, kept]), steps=options.tokens // options.tokens_per_step,
+        context_weight=options.context_weight, **how,
     )  # fmt: skip
-    train(trainer, options.out, options.save_seconds)
+    train(trainer, options.out, "mixture", options.save_seconds)
     write_base(model, tokenizer, options.out / "base")
 
 

@@ -5,12 +5,13 @@ Behaviours pinned here:
 2. Text comes back byte for byte (NFC, as Qwen2 normalises); digits and operators are tokens of their own.
 3. A prompt that grows by PromptBuilder has the tokens of the whole conversation rendered at once.
 4. Supervised training lowers the loss, goes on the same after a stop, and sees every sequence once a pass.
-5. tiny-base is small and checked when it is loaded; its script makes one and resumes.
+5. tiny-base is small and checked when it is loaded; its script makes one, which copies, and resumes.
 6. A warm start leaves a folder that loads.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import unicodedata
 from itertools import islice
@@ -25,8 +26,9 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
 
 from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
+from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encoded, play, transcript  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model, teach_to_copy  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
@@ -192,6 +194,19 @@ def test_a_model_that_was_taught_to_copy_does_so(tokenizer: PreTrainedTokenizerB
     assert copied[0] < 0.02 and copied[1] > 0.2
 
 
+def test_what_is_practised_follows_from_what_was_before() -> None:
+    sequences = practice(range(3, 500), 20_000, seed=0)
+    assert 20_000 <= len(sequences.ids) < 20_768
+    assert np.array_equal(sequences.ids, practice(range(3, 500), 20_000, seed=0).ids)
+    assert sequences.ids.min() >= 3 and sequences.ids.max() < 500
+    for start, end in itertools.pairwise(sequences.starts):
+        ids, mask = sequences.ids[start:end].tolist(), sequences.responses[start:end]
+        steps = np.flatnonzero(np.diff(mask.astype(int), prepend=0, append=0))
+        for begin, stop in zip(steps[::2], steps[1::2], strict=True):
+            repeated = ids[begin - 1 : stop]
+            assert any(ids[i : i + len(repeated)] == repeated for i in range(begin - 1))
+
+
 def test_building_a_model_leaves_the_global_random_state(tokenizer: PreTrainedTokenizerBase) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -231,12 +246,12 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeyp
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
     monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
     command = ["pretrain", "--out", str(tmp_path), "--unique-tokens", "20000", "--tokens-per-step", "512"]
-    monkeypatch.setattr("sys.argv", [*command, "--tokens", "2048", "--save-seconds", "0"])
-    pretrain.main()
-    assert torch.load(tmp_path / "trainer.pt", weights_only=True)["step"] == 4
-    monkeypatch.setattr("sys.argv", [*command, "--tokens", "3072"])
-    pretrain.main()
-    assert torch.load(tmp_path / "trainer.pt", weights_only=True)["step"] == 6
+    command += ["--copying-steps", "3"]
+    for tokens, steps in ((2048, 4), (3072, 6)):
+        monkeypatch.setattr("sys.argv", [*command, "--tokens", str(tokens), "--save-seconds", "0"])
+        pretrain.main()
+        assert torch.load(tmp_path / "copying.pt", weights_only=True)["step"] == 3
+        assert torch.load(tmp_path / "mixture.pt", weights_only=True)["step"] == steps
     monkeypatch.setattr(base, "base_folder", lambda: tmp_path / "base")
     model, tokenizer = base.load_base()
     assert len(tokenizer) == model.config.vocab_size
