@@ -100,7 +100,7 @@ test-base:
 	$(BASE)/bin/python -m pytest -m 'not slow and not lucene and not parity and not gpu'
 
 test-gpu:
-	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/adapters/verl/test_gpu.py
+	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/adapters/verl/test_gpu.py tests/adapters/test_gpu_learning.py
 
 test-parity: setup
 	$(BIN)/python -m pytest -m parity --timeout 5400 tests/envs/test_alfworld_parity.py tests/envs/test_alfworld_expert.py

@@ -209,10 +209,25 @@ def _runs_table() -> Iterator[str]:
             yield f"| `{found['command']}` | {found['steps']} | {found['minutes']} | {ends} |"
 
 
+def _gpu_table() -> Iterator[str]:
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("gpu.*.json"))]
+    if not found:
+        yield "Not run yet."
+        return
+    yield "| command | device | parameters | iterations | minutes | before | after | held-out tasks |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for each in found:
+        ends = (each["curve"][i] for i in (0, -1))
+        before, after = (f"{e['success']:.3f} [{e['success_low']:.3f}, {e['success_high']:.3f}]" for e in ends)
+        size, steps = f"{each['parameters'] / 1e6:.0f} million", each["curve"][-1]["step"]
+        row = [f"`{each['command']}`", each["device"], size, steps, each["minutes"], before, after, each["held_out"]]
+        yield f"| {' | '.join(map(str, row))} |"
+
+
 def page() -> None:
     """Write the page's tables between their marks."""
     text = PAGE.read_text(encoding="utf-8")
-    for mark, lines in (("table", _table()), ("runs", _runs_table())):
+    for mark, lines in (("table", _table()), ("runs", _runs_table()), ("gpu", _gpu_table())):
         begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{chr(10).join(lines)}\n{end}{rest.partition(end)[2]}"

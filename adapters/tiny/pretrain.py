@@ -33,7 +33,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.files import replacing, table
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Recipe", "main", "make_sequences", "make_tokenizer", "mixture", "train"]
+__all__ = ["Recipe", "main", "make_sequences", "make_tokenizer", "mixture", "pretrain", "train"]
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,
@@ -114,7 +114,7 @@ def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: flo
     """Train to the end, from the state in FOLDER/NAME.pt if there is one; NAME.jsonl has means over 50 steps."""
     state = folder / f"{name}.pt"
     if state.exists():
-        trainer.resume(torch.load(state, weights_only=True))
+        trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
     saved, recent = time.monotonic(), []
     with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as log:
         for _ in tqdm(range(trainer.step, trainer.steps), desc=name, unit="step", initial=trainer.step):
@@ -131,44 +131,74 @@ def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: flo
                 saved = time.monotonic()
 
 
+def pretrain(
+    folder: Path, recipes: Sequence[Recipe], *, shape: Mapping[str, Any] = SHAPE, start: Path | None = None,
+    tokens: int = 34_000_000, unique_tokens: int = 12_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
+    context_weight: float = 0.3, learning_rate: float = 4e-3, save_seconds: float = 300.0, seed: int = 0,
+    device: str = "cpu",
+) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:  # fmt: skip
+    """Make a model from a mixture, or go on where a run in `folder` was stopped.
+
+    Args:
+        folder: Keeps the tokenizer, the demonstrations as tokens, states of the trainer and losses.
+        recipes: The mixture.
+        shape: What `build_model` takes beside the tokenizer and the seed.
+        start: Folder of a model to go on from instead, which need not practise copying first.
+        tokens: Tokens to train on.
+        unique_tokens: Tokens of different demonstrations.
+        tokens_per_step: Tokens of a step.
+        copying_steps: Steps of copying alone, at first.
+        context_weight: Weight of the loss of what is no response.
+        learning_rate: See `SupervisedTrainer`.
+        save_seconds: Seconds between two checkpoints.
+        seed: Of everything that is drawn.
+        device: Where it is trained.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = start or folder / "tokenizer"
+    if not files.exists():
+        make_tokenizer(recipes, _TOKENIZER_CHARACTERS, seed + 1).save_pretrained(files)
+    tokenizer = AutoTokenizer.from_pretrained(files)
+    sequences = make_sequences(recipes, tokenizer, folder, unique_tokens, seed)
+    words = range(len(tokenizer.all_special_ids), len(tokenizer))
+    how: dict[str, Any] = {"tokens_per_step": tokens_per_step, "learning_rate": learning_rate, "seed": seed}
+    model: Qwen2ForCausalLM
+    if start:
+        model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).to(device)
+    else:
+        model = build_model(tokenizer, **shape, seed=seed)
+        teach_to_copy(model, seed)
+        model.to(device)
+        repeated = practice(words, copying_steps * tokens_per_step, seed)
+        train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", save_seconds)
+    mixed = Sequences.join([sequences, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
+    steps = tokens // tokens_per_step
+    trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
+    train(trainer, folder, "mixture", save_seconds)
+    return model, tokenizer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make tiny-base.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the run; the same command resumes it")
     add("--start", type=Path, help="model to go on from, such as adapters/tiny/base (default: one made anew)")
-    add("--tokens", type=int, default=36_000_000, help="tokens to train on (default: %(default)s)")
-    add("--unique-tokens", type=int, default=16_000_000, help="tokens of different demonstrations")
-    add("--tokens-per-step", type=int, default=4096, help="tokens of a step (default: %(default)s)")
-    add("--copying-steps", type=int, default=400, help="steps of copying alone, at first (default: %(default)s)")
-    add("--context-weight", type=float, default=0.2, help="weight of what is no response (default: %(default)s)")
-    add("--learning-rate", type=float, default=4e-3, help="(default: %(default)s)")
-    add("--save-seconds", type=float, default=300, help="seconds between two checkpoints (default: %(default)s)")
-    add("--seed", type=int, default=0)
-    options = parser.parse_args()
-    recipes, files = mixture(), options.start or options.out / "tokenizer"
-    if not files.exists():
-        made = make_tokenizer(recipes, _TOKENIZER_CHARACTERS, options.seed + 1)
-        made.save_pretrained(files)
-    tokenizer = AutoTokenizer.from_pretrained(files)
-    sequences = make_sequences(recipes, tokenizer, options.out, options.unique_tokens, options.seed)
-    model: Qwen2ForCausalLM
-    how = {"tokens_per_step": options.tokens_per_step, "learning_rate": options.learning_rate, "seed": options.seed}
-    words = range(len(tokenizer.all_special_ids), len(tokenizer))
-    if options.start:
-        model = AutoModelForCausalLM.from_pretrained(options.start, dtype=torch.float32)
-    else:
-        model = build_model(tokenizer, **SHAPE, seed=options.seed)
-        teach_to_copy(model, options.seed)
-        repeated = practice(words, options.copying_steps * options.tokens_per_step, options.seed)
-        copying = SupervisedTrainer(model, repeated, steps=options.copying_steps, **how)
-        train(copying, options.out, "copying", options.save_seconds)
-    kept = practice(words, round(_PRACTICE_SHARE * options.unique_tokens), options.seed + 1)
-    trainer = SupervisedTrainer(
-        model, Sequences.join([sequences, kept]), steps=options.tokens // options.tokens_per_step,
-        context_weight=options.context_weight, **how,
-    )  # fmt: skip
-    train(trainer, options.out, "mixture", options.save_seconds)
-    write_base(model, tokenizer, options.out / "base")
+    numbers = {
+        "tokens": "tokens to train on",
+        "unique_tokens": "tokens of different demonstrations",
+        "tokens_per_step": "tokens of a step",
+        "copying_steps": "steps of copying alone, at first",
+        "context_weight": "weight of the loss of what is no response",
+        "learning_rate": "learning rate of the matrices and the embeddings",
+        "save_seconds": "seconds between two checkpoints",
+        "seed": "seed of everything that is drawn",
+    }
+    for name, text in numbers.items():
+        default = (pretrain.__kwdefaults__ or {})[name]
+        add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{text} (default: {default})")
+    options = vars(parser.parse_args())
+    out = options.pop("out")
+    write_base(*pretrain(out, mixture(), **options), out / "base")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class SupervisedTrainer:
                 group["lr"] = self.learning_rate * self._schedule()
         ids, responses, present = self._padded(next(self._batches))
         self.model.train()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
             hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
             kept = present[:, 1:]  # [sequences, tokens]
@@ -186,4 +186,6 @@ class SupervisedTrainer:
             count = part.stop - part.start
             ids[row, :count], responses[row, :count] = self.sequences.ids[part], self.sequences.responses[part]
             present[row, :count] = True
-        return torch.from_numpy(ids), torch.from_numpy(responses), torch.from_numpy(present)
+        device = self.model.device
+        kept, acted, there = (torch.from_numpy(array).to(device) for array in (ids, responses, present))
+        return kept, acted, there

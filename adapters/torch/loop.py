@@ -341,7 +341,7 @@ def train(config: LoopConfig) -> list[Record]:
     """Train a model and save it in OUT/checkpoint/model, or resume a run that was stopped.
 
     Returns:
-        The lines of OUT/metrics.jsonl: one per iteration, with ``val/success`` at the first and the last.
+        The lines of OUT/metrics.jsonl: one per iteration, with ``val/success`` where held-out tasks were played.
 
     Raises:
         ConfigError: The environment or model does not exist, or OUT holds a run with other settings.
@@ -369,7 +369,7 @@ def train(config: LoopConfig) -> list[Record]:
         if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from
             record |= learn(run, batch, number)
         record["seconds/update"] = time.monotonic() - began
-        if number == config.steps:
+        if run.evaluates(number):
             episodes = play(run, number, config.eval_split, run.held_out, 1, config.temperature)
             record |= named("val", about(episodes))
         run.log(record)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
 
 _log = logging.getLogger(__name__)
 
-_MAY_CHANGE = frozenset({"steps", "save_every", "concurrency", "device", "layout", "micro_tokens", "out"})
+_MAY_CHANGE = frozenset(
+    {"steps", "save_every", "eval_every", "minutes", "concurrency", "device", "layout", "micro_tokens", "out"}
+)
 
 
 class Run:
@@ -60,6 +63,7 @@ class Run:
             raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
         device = _device(config.device)
         self.config, self.folder = config, Path(config.out)
+        self._began, self.stopped = time.monotonic(), False
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss)
         self.pool, self.held_out = task_pools(config)
@@ -117,13 +121,19 @@ class Run:
                 enable(model)
 
     def iterations(self) -> Iterator[int]:
-        """Yield the numbers of the remaining iterations, setting the learning rates of each."""
+        """Yield the numbers of the remaining iterations that the limit of time leaves, setting their learning rates."""
         steps = self.config.steps
         for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
             for name, rate in self.rates.items():
                 for group in self.optimizers[name].param_groups:
                     group["lr"] = rate * min(1.0, number / max(1, self.config.warmup))
             yield number
+            if self.stopped:
+                return
+
+    def evaluates(self, number: int) -> bool:
+        """Whether the held-out tasks are played after an iteration."""
+        return number == self.config.steps or bool(self.config.eval_every and number % self.config.eval_every == 0)
 
     def draw(self, number: int) -> np.ndarray:
         """Draw the indices of an iteration's tasks."""
@@ -138,11 +148,12 @@ class Run:
         append_record(self.folder / "metrics.jsonl", record)
 
     def save(self, number: int) -> None:
-        """Write a checkpoint if one is due; it replaces the last one as a whole.
+        """Write a checkpoint if one is due or time is up; it replaces the last one as a whole.
 
         A BackendError says that it cannot be written; the last one stays.
         """
-        if number % self.config.save_every and number != self.config.steps:
+        self.stopped = bool(self.config.minutes) and time.monotonic() - self._began > 60 * self.config.minutes
+        if number % self.config.save_every and number != self.config.steps and not self.stopped:
             return
         parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
         shutil.rmtree(old, ignore_errors=True)

@@ -40,6 +40,7 @@ class LoopConfig:
     tasks: int = _option(16, "tasks of an iteration")
     group: int = _option(8, "episodes of a task, which are compared with each other")
     eval_tasks: int = _option(256, "held-out tasks played before and after; 0 for none")
+    eval_every: int = _option(0, "iterations between two evaluations; 0 for one before and one after")
     estimator: str = _option("grpo", "advantage estimator: grpo, gae, gigpo, ..., or module:name of your own")
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
@@ -71,6 +72,7 @@ class LoopConfig:
     warm_start: int = _option(0, "supervised steps of tiny-base on demonstrations before the first iteration")
     demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
+    minutes: float = _option(0.0, "stop after the iteration in which so many minutes have passed; 0 for no limit")
 
     def __post_init__(self) -> None:
         choice("kl", self.kl, ("none", "loss", "reward"))
@@ -83,9 +85,10 @@ class LoopConfig:
             integer(name, getattr(self, name), minimum=1)
         for name in ("temperature", "learning_rate", "critic_learning_rate", "grad_clip"):
             number(name, getattr(self, name), above=0)
-        for name in ("steps", "eval_tasks", "warmup", "warm_start", "seed"):
+        for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed"):
             integer(name, getattr(self, name), minimum=0)
-        number("kl_coef", self.kl_coef, minimum=0)
+        for name in ("kl_coef", "minutes"):
+            number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:
             raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
         get_estimator(self.estimator)

@@ -456,7 +456,8 @@ def without_times(records):
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     whole = train(settings(tmp_path / "whole", model_path, steps=3))
-    train(settings(tmp_path / "parts", model_path, steps=1))
+    in_time = settings(tmp_path / "parts", model_path, steps=3, minutes=1e-6, eval_every=3)
+    assert len(train(dataclasses.replace(in_time, save_every=9))) == 2  # stops after an iteration, with a checkpoint
     with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "stopped": "before its checkpoint"}\n{"step')  # as a kill leaves it
     parts = train(settings(tmp_path / "parts", model_path, steps=3))
@@ -474,6 +475,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     with pytest.raises(ConfigError, match="other settings.*seed was 0, now 1"):
         train(settings(tmp_path / "parts", model_path, steps=3, seed=1))
     assert without_times(train(settings(tmp_path / "parts", model_path, steps=3))) == without_times(parts)
+    more = train(settings(tmp_path / "parts", model_path, steps=4, eval_every=2))
+    assert ["val/success" in record for record in more] == [True, False, False, True, True]
 
 
 def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tmp_path, monkeypatch, capsys):
