@@ -27,7 +27,7 @@ from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.files import write_text
 
-RECIPES = {"HotpotQA": "hotpotqa", "ALFWorld": "alfworld-words"}
+RECIPES = {"HotpotQA": "hotpotqa", "ALFWorld": "alfworld"}
 """The part of tiny-base's mixture that demonstrates each environment: its arguments and wrappers are trained with."""
 
 

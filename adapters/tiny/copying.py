@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import Qwen2ForCausalLM
 
-from agent_envs.adapters.tiny.supervised import Sequences
+from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 
 __all__ = ["practice", "teach_to_copy"]
 
@@ -78,7 +78,7 @@ def practice(vocabulary: range, tokens: int, seed: int) -> Sequences:
     A sequence of 128 to 768 tokens starts with 30 to 60 % of drawn tokens; the rest are spans of 5 to 23 tokens from
     before it, with up to 3 drawn tokens between two. The responses are the tokens of a span that follow from what is
     before them: all but the first, or all but the first three where so few tokens are drawn from (24 or 64) that pairs
-    of them return by chance.
+    of them return by chance. The loss leaves out the others.
 
     Args:
         vocabulary: Ids of the tokens that are drawn.
@@ -86,29 +86,30 @@ def practice(vocabulary: range, tokens: int, seed: int) -> Sequences:
         seed: The sequences are the same for the same seed.
     """
 
-    def sequences() -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+    def sequences() -> Iterator[Conversation]:
         rng = np.random.default_rng(seed)
         left = tokens
         while left > 0:
-            ids, spans = _repeating(rng, np.asarray(vocabulary))
-            yield ids, spans
-            left -= len(ids)
+            yield (sequence := _repeating(rng, np.asarray(vocabulary)))
+            left -= len(sequence.ids)
 
     return Sequences.of(sequences())
 
 
-def _repeating(rng: np.random.Generator, vocabulary: np.ndarray) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return one sequence of `practice`, and where its responses begin and end."""
+def _repeating(rng: np.random.Generator, vocabulary: np.ndarray) -> Conversation:
+    """Return one sequence of `practice`."""
     size = int(rng.choice([24, 64, 256, len(vocabulary)]))
     drawn = rng.choice(vocabulary, min(size, len(vocabulary)), replace=False)
     unclear = 3 if size <= 64 else 1
     length = int(rng.integers(128, 768))
     ids = rng.choice(drawn, int(length * rng.uniform(0.3, 0.6))).tolist()
-    spans = []
+    spans, unforeseen, end = list[tuple[int, int]](), list[tuple[int, int]](), 0
     while len(ids) < length:
         count = int(rng.integers(5, 24))
         start = int(rng.integers(len(ids) - count))
-        spans.append((len(ids) + unclear, len(ids) + count))
+        unforeseen.append((end, len(ids) + unclear))
+        end = len(ids) + count
+        spans.append((len(ids) + unclear, end))
         ids += ids[start : start + count]
         ids += rng.choice(drawn, rng.integers(4)).tolist()
-    return ids, spans
+    return Conversation(ids, spans, ignored=[*unforeseen, (end, len(ids))])

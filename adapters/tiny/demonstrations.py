@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from agent_envs.adapters.tiny.supervised import Sequences
+from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
@@ -32,6 +32,7 @@ def play(
     seed: int,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
+    mark_mistakes: bool = False,
 ) -> Iterator[Demonstration]:
     """Play tasks in a drawn order, each once, for as long as demonstrations are taken.
 
@@ -41,6 +42,7 @@ def play(
         seed: Seed of the order and the mistakes.
         env_kwargs: The environment's keyword arguments.
         wrappers: Specs, innermost first.
+        mark_mistakes: Whether demonstrations say which of their actions are wrong.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
@@ -49,7 +51,7 @@ def play(
     policy = ExpertPolicy(noise=noise, seed=seed)
     try:
         for index in np.random.default_rng(seed).permutation(int(env.get_wrapper_attr("num_tasks"))):
-            yield from demonstrate(env, policy, int(index))
+            yield from demonstrate(env, policy, int(index), mark_mistakes=mark_mistakes)
     finally:
         env.close()
 
@@ -64,10 +66,8 @@ def transcript(demonstration: Demonstration) -> str:
     return "\n".join(["system", "Tools:", "user", "assistant", *parts])
 
 
-def encoded(
-    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-    """Yield the tokens of each demonstration, and where each response begins and ends in them.
+def encoded(demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase) -> Iterator[Conversation]:
+    """Yield the tokens of each demonstration; actions that are marked as mistakes are ignored.
 
     A response ends with the tokenizer's end token, like a sampled one.
     """
@@ -76,7 +76,9 @@ def encoded(
         key = tuple(tool["function"]["name"] for tool in demonstration.tools)
         if key not in builders:
             builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
-        yield encode_conversation(demonstration.messages, builders[key], len(demonstration.opening))
+        ids, spans = encode_conversation(demonstration.messages, builders[key], len(demonstration.opening))
+        wrong = demonstration.mistaken or [False] * len(spans)
+        yield Conversation(ids, spans, [span for span, mistaken in zip(spans, wrong, strict=True) if mistaken])
 
 
 def encode(
@@ -89,13 +91,14 @@ def encode(
     Raises:
         ConfigError: No demonstration fits.
     """
-    found: list[tuple[list[int], list[tuple[int, int]]]] = []
+    found: list[Conversation] = []
     count, shortest = 0, math.inf
-    for tried, (ids, spans) in enumerate(encoded(demonstrations, tokenizer), start=1):
-        shortest = min(shortest, len(ids))
-        if len(ids) <= max_length:
-            found.append((ids, spans))
-            count += len(ids)
+    for tried, conversation in enumerate(encoded(demonstrations, tokenizer), start=1):
+        length = len(conversation.ids)
+        shortest = min(shortest, length)
+        if length <= max_length:
+            found.append(conversation)
+            count += length
         if count >= max_tokens or (tried >= _HOPELESS and not found):
             break
     if not found:

@@ -44,7 +44,7 @@ MAX_LENGTH = 3072
 """Tokens of the longest demonstration that is trained on."""
 _TOKENIZER_CHARACTERS = 6_000_000
 _LOGGED_STEPS = 50
-_PRACTICE_SHARE = 0.12  # tokens of practised copying, for each of the mixture
+_PRACTICE_SHARE = 0.06  # tokens of practised copying, for each of the mixture
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,11 @@ class Recipe:
     noise: float
     """Share of the actions that are wrong on purpose."""
     share: float
-    """Share of the mixture's tokens."""
+    """Part of the mixture's tokens, in proportion to the others'."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: Sequence[str] = ()
+    mistakes: bool = False
+    """Whether the wrong actions are learned too, rather than only seen."""
     worlds: Mapping[str, Any] | None = None
     """The argument whose every value makes another world, its first value, and the tasks played in each.
 
@@ -68,6 +70,7 @@ class Recipe:
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         """Demonstrate tasks of the split "train", in an order drawn with `seed`, world after world."""
         how: dict[str, Any] = {"noise": self.noise, "seed": seed, "wrappers": self.wrappers}
+        how["mark_mistakes"] = not self.mistakes
         if self.worlds is None:
             yield from play(self.env, **how, env_kwargs=self.env_kwargs)
             return
@@ -84,8 +87,9 @@ def mixture() -> list[Recipe]:
 def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> PreTrainedTokenizerBase:
     """Train a tokenizer on `characters` characters of the mixture, each part with its share."""
     texts: list[str] = []
+    total = sum(recipe.share for recipe in recipes)
     for recipe in recipes:
-        left = recipe.share * characters
+        left = recipe.share / total * characters
         for text in map(transcript, recipe.demonstrations(seed)):
             texts.append(text)
             left -= len(text)
@@ -133,8 +137,8 @@ def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: flo
 
 def pretrain(
     folder: Path, recipes: Sequence[Recipe], *, shape: Mapping[str, Any] = SHAPE, start: Path | None = None,
-    tokens: int = 34_000_000, unique_tokens: int = 12_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
-    context_weight: float = 0.3, learning_rate: float = 4e-3, save_seconds: float = 300.0, seed: int = 0,
+    tokens: int = 26_000_000, unique_tokens: int = 12_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
+    context_weight: float = 0.3, learning_rate: float = 3e-3, save_seconds: float = 300.0, seed: int = 0,
     device: str = "cpu",
 ) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:  # fmt: skip
     """Make a model from a mixture, or go on where a run in `folder` was stopped.

@@ -1,8 +1,8 @@
 """Supervised training of a tiny model on whole conversations: the loop of the warm start and of the base model.
 
 One conversation is one sequence. The loss is the mean over the tokens of responses, and `context_weight` times the mean
-over the others: to predict the names on a page teaches a small model to copy them. Batches have about the same number
-of tokens each, and sequences of about the same length, so that little of them is padding.
+over those of the context: to predict the names on a page teaches a small model to copy them. Batches have about the
+same number of tokens each, and sequences of about the same length, so that little of them is padding.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,22 @@ from transformers import Qwen2ForCausalLM
 
 from agent_envs.files import replacing
 
-__all__ = ["Sequences", "SupervisedTrainer"]
+__all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "SupervisedTrainer"]
 
+CONTEXT, RESPONSE, IGNORED = 0, 1, 2
+"""Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
+
+
+class Conversation(NamedTuple):
+    """The tokens of a conversation."""
+
+    ids: Sequence[int]
+    """Token ids of all of it."""
+    responses: Sequence[tuple[int, int]]
+    """Where each response begins and ends in them."""
+    ignored: Sequence[tuple[int, int]] = ()
+    """Likewise what the loss leaves out."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +43,24 @@ class Sequences:
 
     ids: np.ndarray
     """Token ids of all of them, uint16, shape [tokens]."""
-    responses: np.ndarray
-    """Whether a token is part of a response, bool, shape [tokens]."""
+    kinds: np.ndarray
+    """Kind of each token, uint8, shape [tokens]."""
     starts: np.ndarray
     """Where each sequence begins, and the end of the last one, shape [sequences + 1]."""
 
     @classmethod
-    def of(cls, conversations: Iterable[tuple[Sequence[int], Sequence[tuple[int, int]]]]) -> Sequences:
-        """Join conversations: the tokens of each, and where its responses begin and end in them."""
-        ids, responses, starts = [], [], [0]
-        for tokens, spans in conversations:
-            mask = np.zeros(len(tokens), dtype=bool)
-            for start, end in spans:
-                mask[start:end] = True
-            ids.append(np.asarray(tokens, dtype=np.uint16))
-            responses.append(mask)
-            starts.append(starts[-1] + len(tokens))
-        return cls(np.concatenate(ids), np.concatenate(responses), np.array(starts))
+    def of(cls, conversations: Iterable[Conversation]) -> Sequences:
+        """Join conversations."""
+        ids, kinds, starts = [], [], [0]
+        for conversation in conversations:
+            marks = np.full(len(conversation.ids), CONTEXT, dtype=np.uint8)
+            for kind, spans in ((RESPONSE, conversation.responses), (IGNORED, conversation.ignored)):
+                for start, end in spans:
+                    marks[start:end] = kind
+            ids.append(np.asarray(conversation.ids, dtype=np.uint16))
+            kinds.append(marks)
+            starts.append(starts[-1] + len(marks))
+        return cls(np.concatenate(ids), np.concatenate(kinds), np.array(starts))
 
     @classmethod
     def join(cls, parts: Sequence[Sequences]) -> Sequences:
@@ -54,7 +68,7 @@ class Sequences:
         ends = itertools.accumulate(len(part.ids) for part in parts)
         starts = [part.starts[:-1] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
         ids = np.concatenate([part.ids for part in parts])
-        return cls(ids, np.concatenate([part.responses for part in parts]), np.concatenate([*starts, [len(ids)]]))
+        return cls(ids, np.concatenate([part.kinds for part in parts]), np.concatenate([*starts, [len(ids)]]))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -62,13 +76,13 @@ class Sequences:
     def save(self, path: Path) -> None:
         """Write them to a file, whole or not at all."""
         with replacing(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, ids=self.ids, responses=self.responses, starts=self.starts)
+            np.savez_compressed(file, ids=self.ids, kinds=self.kinds, starts=self.starts)
 
     @classmethod
     def load(cls, path: Path) -> Sequences:
         """Read what `save` has written."""
         with np.load(path, allow_pickle=False) as arrays:
-            return cls(arrays["ids"], arrays["responses"], arrays["starts"])
+            return cls(arrays["ids"], arrays["kinds"], arrays["starts"])
 
 
 class SupervisedTrainer:
@@ -111,31 +125,34 @@ class SupervisedTrainer:
         """Train on the next batch.
 
         Returns:
-            The loss of the responses' tokens in nats per token (nan if there are none), and that of the others.
+            The loss of the responses' tokens in nats per token, and that of the context; nan where there are none.
         """
         self.step += 1
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * self._schedule()
-        ids, responses, present = self._padded(next(self._batches))
+        ids, kinds, present = self._padded(next(self._batches))
         self.model.train()
         with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
             hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-            kept = present[:, 1:]  # [sequences, tokens]
+            kept = present[:, 1:] & (kinds[:, 1:] != IGNORED)  # [sequences, tokens]
             logits = self.model.lm_head(hidden[kept])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
-        acted = responses[:, 1:][kept]
+        acted = kinds[:, 1:][kept] == RESPONSE
+        responses, context = losses[acted], losses[~acted]
         # Two means: long pages with a short response each count as much as short ones.
-        loss = losses[acted].mean() + self.context_weight * losses[~acted].mean()
+        means = [
+            weight * part.mean() for weight, part in ((1.0, responses), (self.context_weight, context)) if len(part)
+        ]
+        loss = torch.stack(means).sum()
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         self.model.eval()
-        losses = losses.detach()
-        return float(losses[acted].mean()), float(losses[~acted].mean())
+        return float(responses.detach().mean()), float(context.detach().mean())
 
     def state(self) -> dict[str, Any]:
         """Return what a later `resume` goes on from."""
@@ -176,16 +193,16 @@ class SupervisedTrainer:
                 begin = end
 
     def _padded(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ids, whether each token is of a response, and whether it is one, [sequences, tokens] each."""
+        """Return ids, the kind of each token, and whether it is one, [sequences, tokens] each."""
         starts = self.sequences.starts
         longest = int((starts[batch + 1] - starts[batch]).max())
         ids = np.zeros((len(batch), longest), dtype=np.int64)
-        responses, present = np.zeros_like(ids, dtype=bool), np.zeros_like(ids, dtype=bool)
+        kinds, present = np.zeros_like(ids, dtype=np.uint8), np.zeros_like(ids, dtype=bool)
         for row, i in enumerate(batch):
             part = slice(starts[i], starts[i + 1])
             count = part.stop - part.start
-            ids[row, :count], responses[row, :count] = self.sequences.ids[part], self.sequences.responses[part]
+            ids[row, :count], kinds[row, :count] = self.sequences.ids[part], self.sequences.kinds[part]
             present[row, :count] = True
         device = self.model.device
-        kept, acted, there = (torch.from_numpy(array).to(device) for array in (ids, responses, present))
-        return kept, acted, there
+        token, kind, there = (torch.from_numpy(array).to(device) for array in (ids, kinds, present))
+        return token, kind, there

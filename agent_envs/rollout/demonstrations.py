@@ -32,6 +32,8 @@ class Demonstration:
     answers: tuple[tuple[Message, ...], ...]
     """The environment's messages after each action but the last."""
     success: bool
+    mistaken: tuple[bool, ...] = ()
+    """Whether each action is another than the expert's; empty where nobody asked."""
     reward: float = 0.0
     """The return of the episode."""
     info: dict[str, Any] = field(default_factory=dict)
@@ -46,8 +48,16 @@ class Demonstration:
         return messages
 
 
-def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Sequence[Demonstration]:
+def demonstrate(
+    env: gym.Env[Any, str], policy: ExpertPolicy, index: int, *, mark_mistakes: bool = False
+) -> Sequence[Demonstration]:
     """Play one task with the environment's expert.
+
+    Args:
+        env: The environment.
+        policy: Its expert, sometimes mistaken or not.
+        index: Index of the task.
+        mark_mistakes: Whether to ask before each action what the expert would do.
 
     Returns:
         One demonstration of the whole episode, or several in order if the prompt was rebuilt.
@@ -63,6 +73,7 @@ def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Seq
     openings: list[tuple[Message, ...]] = []
     actions: list[list[str]] = []
     answers: list[list[tuple[Message, ...]]] = []
+    mistaken: list[list[bool]] = []
     total, terminated, truncated = 0.0, False, False
     while not (terminated or truncated):
         new, fresh = conversation.observe(observation, info)
@@ -70,17 +81,21 @@ def demonstrate(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Seq
             openings.append(tuple(new))
             actions.append([])
             answers.append([])
+            mistaken.append([])
         else:
             answers[-1].append(tuple(new))
+        right = env.get_wrapper_attr("expert_action")() if mark_mistakes else None
         action = actor.act(observation, info)
+        if mark_mistakes:
+            mistaken[-1].append(action != right)
         conversation.respond(action)
         actions[-1].append(action)
         observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
     success = bool(info["success"])
     return [
-        Demonstration(tools, opening, tuple(acted), tuple(answered), success, total, reset_info)
-        for opening, acted, answered in zip(openings, actions, answers, strict=True)
+        Demonstration(tools, opening, tuple(acted), tuple(answered), success, tuple(wrong), total, reset_info)
+        for opening, acted, answered, wrong in zip(openings, actions, answers, mistaken, strict=True)
     ]
 
 

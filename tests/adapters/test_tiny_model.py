@@ -29,7 +29,7 @@ from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encoded, play, transcript  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer  # noqa: E402
+from agent_envs.adapters.tiny.supervised import IGNORED, RESPONSE, Sequences, SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
@@ -134,17 +134,17 @@ def test_responses_are_told_from_the_rest(
     demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     pairs = list(encoded(demonstrations, tokenizer))
-    for demonstration, (ids, spans) in zip(demonstrations, pairs, strict=True):
+    for demonstration, (ids, spans, _) in zip(demonstrations, pairs, strict=True):
         responses = [tokenizer.decode(ids[start:end]) for start, end in spans]
         assert responses == [action + "<|im_end|>" for action in demonstration.actions]
     sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
     sequences.save(tmp_path / "kept.npz")
     for kept in (sequences, Sequences.load(tmp_path / "kept.npz"), Sequences.join([sequences])):
         assert len(kept) == len(pairs)
-        for i, (ids, spans) in enumerate(pairs):
+        for i, (ids, spans, _) in enumerate(pairs):
             part = slice(kept.starts[i], kept.starts[i + 1])
             assert kept.ids[part].tolist() == ids
-            assert np.flatnonzero(kept.responses[part]).tolist() == [n for span in spans for n in range(*span)]
+            assert np.flatnonzero(kept.kinds[part] == RESPONSE).tolist() == [n for span in spans for n in range(*span)]
     assert len(encode(demonstrations, tokenizer, max_tokens=1000, max_length=2048).ids) < 2000
     with pytest.raises(ConfigError, match="no demonstration fits into 8 tokens"):
         encode(demonstrations, tokenizer, max_tokens=1000, max_length=8)
@@ -165,6 +165,19 @@ def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(
     again = [stopped.train_step() for _ in range(5)]
     resumed.resume(stopped.state())
     assert losses == [*again, *(resumed.train_step() for _ in range(7))]
+
+
+def test_a_mistake_is_read_but_not_learned(tokenizer: PreTrainedTokenizerBase) -> None:
+    marked = islice(play("AgentR1/ALFWorld-v0", noise=0.5, seed=0, env_kwargs={"size": 1}, mark_mistakes=True), 20)
+    wrong = right = 0
+    for demonstration in marked:
+        conversation = next(encoded([demonstration], tokenizer))
+        kinds = Sequences.of([conversation]).kinds
+        ignored = [bool((kinds[start:end] == IGNORED).all()) for start, end in conversation.responses]
+        assert ignored == list(demonstration.mistaken) and len(ignored) == len(demonstration.actions)
+        assert int((kinds == IGNORED).sum()) == sum(end - start for start, end in conversation.ignored)
+        wrong, right = wrong + sum(ignored), right + len(ignored) - sum(ignored)
+    assert 0.3 < wrong / (wrong + right) < 0.6
 
 
 def test_every_sequence_is_trained_on_once_a_pass(
@@ -200,7 +213,7 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
     assert np.array_equal(sequences.ids, practice(range(3, 500), 20_000, seed=0).ids)
     assert sequences.ids.min() >= 3 and sequences.ids.max() < 500
     for start, end in itertools.pairwise(sequences.starts):
-        ids, mask = sequences.ids[start:end].tolist(), sequences.responses[start:end]
+        ids, mask = sequences.ids[start:end].tolist(), sequences.kinds[start:end] == RESPONSE
         steps = np.flatnonzero(np.diff(mask.astype(int), prepend=0, append=0))
         for begin, stop in zip(steps[::2], steps[1::2], strict=True):
             repeated = ids[begin - 1 : stop]
@@ -262,7 +275,6 @@ def test_the_mixture_demonstrates_what_the_preset_trains_and_no_held_out_task() 
     recipes = pretrain.mixture()
     assert {recipe.env for recipe in recipes} <= set(ENV_IDS)
     assert not any("split" in recipe.env_kwargs for recipe in recipes)
-    assert sum(recipe.share for recipe in recipes) == pytest.approx(1.0)
 
 
 def test_a_recipe_of_many_worlds_plays_each_for_a_while() -> None:

@@ -246,10 +246,10 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
     ],
 )
 def test_wrappers_of_the_preset_give_way_to_those_given(given: list[str], stack: list[str]) -> None:
-    wrappers = _compose(env="AgentR1/ALFWorld-v0", wrappers=given).run.wrappers
+    wrappers = _compose(env="AgentR1/WebShop-v0", wrappers=given).run.wrappers
     assert [spec.partition("(")[0] for spec in wrappers] == stack
     assert set(given) <= set(wrappers)
-    make_env(_compose(env="AgentR1/ALFWorld-v0", wrappers=given).run).close()
+    make_env(_compose(env="AgentR1/WebShop-v0", wrappers=given).run).close()
 
 
 def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
