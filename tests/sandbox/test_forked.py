@@ -24,6 +24,7 @@ if sys.platform != "linux":
     pytest.skip("the sandbox 'forked' needs Linux", allow_module_level=True)
 
 from agent_envs.sandbox.forked.host import ForkedSandbox
+from agent_envs.sandbox.forked.lanes import Turns
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,11 @@ def test_the_same_seed_draws_the_same_and_no_seed_another(sandbox):
     assert len({sandbox.run(code, seed=3).stdout for _ in range(3)}) == 1
     drawn = {sandbox.run("import random; print(random.random())").stdout for _ in range(8)}
     assert len(drawn) == 8
+
+
+def test_a_program_is_compiled_as_if_it_were_alone(sandbox):
+    """The sandbox's own modules postpone annotations."""
+    assert sandbox.run("def f(x: int): pass\nprint(f.__annotations__)").stdout == "{'x': <class 'int'>}\n"
 
 
 def test_a_run_leaves_nothing_to_the_next(sandbox):
@@ -206,6 +212,27 @@ def test_threads_and_coroutines_get_their_own_answers(sandbox):
     assert asyncio.run(together()) == [f"{2 * n}\n" for n in range(20)]
 
 
+def test_programs_run_in_the_order_in_which_they_come():
+    """However many threads there are: with a semaphore some waited for minutes."""
+    turns, order = Turns(1), []
+
+    def wait(number):
+        with turns:
+            order.append(number)
+
+    with turns:
+        waiting = [threading.Thread(target=wait, args=(number,)) for number in range(5)]
+        for number, thread in enumerate(waiting):
+            thread.start()
+            while len(turns._waiting) <= number:
+                time.sleep(0.001)
+    with turns:  # one that comes later has to wait for those five
+        order.append("last")
+    for thread in waiting:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4, "last"] and turns._free == 1
+
+
 def _children(pid):
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -249,10 +276,10 @@ def test_it_recovers_from_killed_workers():
         for lane in lanes:  # while they are idle: nobody notices
             os.kill(lane, signal.SIGKILL)
         assert _gone(lanes) and sandbox.run("print(2)").stdout == "2\n"
-        for lane in _children(zygote):
-            for child in _children(lane):
-                os.kill(child, signal.SIGKILL)
-        assert sandbox.run("print(3)").stdout == "3\n"
+        spares = [child for lane in _children(zygote) for child in _children(lane)]
+        for child in spares:
+            os.kill(child, signal.SIGKILL)
+        assert _gone(spares) and sandbox.run("print(3)").stdout == "3\n"
         lanes = _children(zygote)
         os.kill(zygote, signal.SIGKILL)
         assert _gone([*lanes])
@@ -281,6 +308,7 @@ def test_it_recovers_from_killed_workers():
 _HOST = """
 import sys, threading, time
 from agent_envs.sandbox.forked.host import ForkedSandbox
+from agent_envs.sandbox.forked.lanes import Turns
 sandbox = ForkedSandbox()
 sessions = [sandbox.session() for _ in range(3)]
 for session in sessions: session.run("x = 1")

@@ -7,8 +7,10 @@ import sys
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agent_envs.sandbox.forked import warm_up
+from agent_envs.sandbox.forked.filters import filter_program
 
 __all__ = ["INTERPRETERS", "Interpreter", "import_path", "needed"]
 
@@ -25,6 +27,17 @@ class Interpreter:
     """The modules to import, packages included; their sub-modules too where a name ends in ".*"."""
     warm_up: tuple[str, ...] = field(default=(), repr=False)
     """Programs that make packages import what they import only when used."""
+    main: str = "zygote"
+    """The module in `agent_envs.sandbox.inside` that is its process."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what its process is told, beside the walls that are wanted.
+
+        Raises:
+            BackendError: The filter without which it runs nothing cannot be built.
+        """
+        told = {"modules": self.modules, "warm_up": self.warm_up, "filter": filter_program().hex()}
+        return {"path": import_path(), **told}
 
 
 _STANDARD = """

@@ -13,14 +13,12 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agent_envs.errors import BackendDownError, BackendError
-from agent_envs.sandbox.forked.filters import filter_program
-from agent_envs.sandbox.forked.interpreters import Interpreter, import_path
 from agent_envs.sandbox.inside import wire
 
-__all__ = ["WALLS", "ZygoteProcess", "zygote_environment"]
+__all__ = ["WALLS", "Prepared", "ZygoteProcess", "zygote_environment"]
 
 WALLS = ("seccomp", "landlock", "namespaces", "user")
 """The walls: "user" is true if programs do not run as root."""
@@ -32,9 +30,20 @@ import sys, types
 for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
-from agent_envs.sandbox.inside.zygote import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+import importlib
+importlib.import_module("agent_envs.sandbox.inside." + sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))
 """
+
+
+class Prepared(Protocol):
+    """An interpreter that a zygote prepares."""
+
+    @property
+    def main(self) -> str:
+        """The module in `agent_envs.sandbox.inside` that is its process."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what its process is told: "path", "filter" and what it needs besides."""
 
 
 class ZygoteProcess:
@@ -49,14 +58,14 @@ class ZygoteProcess:
         BackendError: It does not start, or lacks a required wall.
     """
 
-    def __init__(self, interpreter: Interpreter, *, require: Sequence[str], use: Sequence[str]) -> None:
+    def __init__(self, interpreter: Prepared, *, require: Sequence[str], use: Sequence[str]) -> None:
         self._lock = threading.Lock()
         package = Path(__file__).parents[2]
         ours, theirs = socket.socketpair()
-        host = os.pidfd_open(os.getpid())
+        host, self._life = _life()
         errors = tempfile.TemporaryFile()  # noqa: SIM115  closed below
         command = [sys.executable, "-P", "-s", "-S", "-B", "-c", _BOOTSTRAP, str(package)]
-        command += [str(theirs.fileno()), str(host)]
+        command += [str(theirs.fileno()), str(host), interpreter.main]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -125,21 +134,25 @@ class ZygoteProcess:
         self._process.kill()
         self._process.wait()
         self._control.close()
+        self._let_go()
 
     def abandon(self) -> None:
         """Forget it in a fork of the host, without ending it: it belongs to the parent."""
         self._control.close()
+        self._let_go()
         self._process.returncode = 0  # not our child, so there is nothing to wait for
 
-    def _prepare(self, interpreter: Interpreter, use: Sequence[str]) -> dict[str, Any]:
+    def _let_go(self) -> None:
+        if self._life is not None:
+            os.close(self._life)
+            self._life = None
+
+    def _prepare(self, interpreter: Prepared, use: Sequence[str]) -> dict[str, Any]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             settings = {
-                "path": import_path(),
-                "modules": interpreter.modules,
-                "warm_up": interpreter.warm_up,
+                **interpreter.settings(),
                 "namespaces": "namespaces" in use,
                 "landlock": "landlock" in use,
-                "filter": filter_program().hex(),
                 "host": os.getpid(),
                 "port": listener.getsockname()[1],
             }
@@ -160,6 +173,13 @@ class ZygoteProcess:
                 raise EOFError("it has ended")
             said += part
         return said
+
+
+def _life() -> tuple[int, int | None]:
+    """Return a descriptor that becomes readable when this process dies, and one that must stay open until then."""
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(os.getpid()), None
+    return os.pipe()
 
 
 def zygote_environment() -> dict[str, str]:

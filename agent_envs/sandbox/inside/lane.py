@@ -11,8 +11,9 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Callable
 
-from agent_envs.sandbox.inside import child, wire
+from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.inside.walls import die_with_parent
 
 __all__ = ["Lane"]
@@ -21,31 +22,39 @@ _CHUNK = 1 << 16
 
 
 class _Child:
-    """A child as the lane sees it."""
+    """A child as the lane sees it. In the child itself its process id is 0.
 
-    def __init__(self, filter_program: bytes) -> None:
+    Args:
+        enter: What the child does first, given the descriptors that it keeps.
+        piped: Whether the end of the child is seen by the end of a pipe: for children that cannot close descriptors.
+    """
+
+    def __init__(self, enter: Callable[[tuple[int, ...]], None], *, piped: bool) -> None:
         requests, self.requests = os.pipe()
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         self.status, status = os.pipe()
         null, null_end = os.pipe()
         os.close(null_end)
+        kept = [null, out, err, requests, status]
+        if piped:
+            self.end, end = os.pipe()
+            kept.append(end)
         lane = os.getpid()
         self.pid = os.fork()
         if not self.pid:
             try:
                 die_with_parent(lane)
-                child.enter((null, out, err, requests, status), filter_program)
-                child.serve()
+                enter(tuple(kept))
             except BaseException:  # noqa: BLE001  the lane sees the end, and nothing may run on
-                pass
-            finally:
                 os._exit(86)
-        for descriptor in (requests, out, err, status, null):
+            return
+        for descriptor in kept:
             os.close(descriptor)
         for descriptor in (self.requests, self.out, self.err, self.status):
             os.set_blocking(descriptor, False)
-        self.end = os.pidfd_open(self.pid)
+        if not piped:
+            self.end = os.pidfd_open(self.pid)
         self.used = False
 
     def gone(self) -> bool:
@@ -66,41 +75,49 @@ class Lane:
 
     Args:
         connection: A connected stream socket's descriptor.
-        host: A pidfd of the host.
-        filter_program: The children's seccomp filter.
-        base: Bytes of address space that a child has from the start.
+        host: A descriptor that becomes readable when the host dies.
+        enter: What a child does first, given the descriptors 0 to 4 that it is to have, and perhaps more to keep open.
+        base: Bytes of address space that a child has from the start, which limits it to these and what a program is
+            given; None for children that limit themselves and cannot close descriptors: WebAssembly's.
     """
 
-    def __init__(self, connection: int, host: int, filter_program: bytes, base: int) -> None:
-        self._connection, self._host, self._filter, self._base = connection, host, filter_program, base
+    def __init__(self, connection: int, host: int, enter: Callable[[tuple[int, ...]], None], base: int | None) -> None:
+        self._connection, self._host, self._enter, self._base = connection, host, enter, base
         self._child: _Child | None = None
 
     def serve(self) -> None:
-        """Answer requests; never returns but by EOFError."""
+        """Answer requests. It returns in every new child; the lane itself ends by EOFError or OSError."""
         waiting = select.poll()
         waiting.register(self._connection, select.POLLIN)
         waiting.register(self._host, select.POLLIN)
         while True:
-            if self._child is None:
-                self._child = _Child(self._filter)
-            if any(descriptor == self._host for descriptor, _ in waiting.poll()):
+            if self._child is None and self._fork():
                 return
+            if any(descriptor == self._host for descriptor, _ in waiting.poll()):
+                raise EOFError
             head = wire.read_exactly(self._connection, wire.REQUEST.size)
             length, seconds, memory, output, flags = wire.REQUEST.unpack(head)
             program = wire.read_exactly(self._connection, length)
+            assert self._child is not None
             if flags & wire.DISCARD:
                 if self._child.used:
                     self._reap()
                 continue
             if not self._child.used and self._child.gone():
                 self._reap()
-                self._child = _Child(self._filter)
+                if self._fork():
+                    return
             self._answer(program, seconds, memory, output, bool(flags & wire.KEEP))
+
+    def _fork(self) -> bool:
+        """Make a child; return whether this is the child."""
+        self._child = _Child(self._enter, piped=self._base is None)
+        return not self._child.pid
 
     def _answer(self, program: bytes, seconds: float, memory: int, output: int, keep: bool) -> None:
         start = time.monotonic()
         run = _Run(self._started(memory), output, (self._connection, self._host))
-        status = run.play(wire.LENGTH.pack(len(program)) + program, start + seconds)
+        status = run.play(wire.PROGRAM.pack(len(program), memory) + program, start + seconds)
         took = time.monotonic() - start
         ended = run.exited or status in (wire.TIMEOUT, wire.OUTPUT)
         if ended:
@@ -116,6 +133,8 @@ class Lane:
         """Return the child with its memory limited to what it has and `memory` bytes more."""
         assert self._child is not None
         self._child.used = True
+        if self._base is None:
+            return self._child
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone, or a session's: limited already
             resource.prlimit(self._child.pid, resource.RLIMIT_AS, (self._base + memory, self._base + memory))
         return self._child

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 
 __all__ = ["NOBODY", "die_with_parent", "drop_capabilities", "install_filter", "landlock", "leave_root", "namespaces"]
 
@@ -74,7 +75,8 @@ def drop_capabilities() -> None:
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies; exit if it has died already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 

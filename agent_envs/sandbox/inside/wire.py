@@ -6,16 +6,20 @@ import os
 import struct
 
 __all__ = [
-    "ANSWER", "DISCARD", "ERROR", "FAULT", "KEEP", "LENGTH", "MEMORY", "OK", "OUTPUT", "REFUSED", "REQUEST", "TIMEOUT",
-    "read_exactly",
+    "ANSWER", "DISCARD", "ERROR", "FAULT", "KEEP", "LENGTH", "MEMORY", "OK", "OUTPUT", "PROGRAM", "PROGRAMS", "REFUSED",
+    "REQUEST", "STATUS", "TIMEOUT", "read_exactly",
 ]  # fmt: skip
 
 REQUEST = struct.Struct("<IdQIB")
 """Host to lane: length of the program that follows, seconds, bytes of memory, bytes of output, flags."""
 ANSWER = struct.Struct("<BBIId")
 """Lane to host: status, whether the interpreter ended, lengths of stdout and stderr that follow, seconds."""
+PROGRAM = struct.Struct("<IQ")
+"""Lane to child: length of the program that follows, bytes of memory it may use beside what the child has."""
+PROGRAMS, STATUS = 3, 4
+"""A child's descriptors that bring programs and take the status; 0 is empty, 1 and 2 are its output."""
 LENGTH = struct.Struct("<I")
-"""Lane to child: length of the program that follows."""
+"""Between host and zygote: length of the JSON that follows."""
 
 KEEP, DISCARD = 1, 2
 """Flags of a request: the interpreter is kept for the next program; the kept interpreter is thrown away."""

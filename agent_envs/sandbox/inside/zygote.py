@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
-import io
 import json
 import os
-import pkgutil
 import select
 import signal
 import socket
 import sys
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 from agent_envs.sandbox.inside import walls, wire
+from agent_envs.sandbox.inside.child import enter
 from agent_envs.sandbox.inside.lane import Lane
+from agent_envs.sandbox.inside.prepare import prepare
 from agent_envs.sandbox.inside.probe import probe
+from agent_envs.sandbox.inside.programs import serve
 
-__all__ = ["main", "prepare"]
+__all__ = ["main", "put_up_walls", "receive_settings", "send_report", "serve_lanes"]
 
 
 def main(control: int, host: int) -> None:
@@ -30,33 +30,55 @@ def main(control: int, host: int) -> None:
         control: A connected stream socket's descriptor. The host sends the length and the JSON of the settings, this
             process answers with the length and the JSON of what it has; then every message is one byte with a
             connection's descriptor, for which a lane is forked.
-        host: A pidfd of the host.
+        host: A descriptor that becomes readable when the host dies.
     """
-    connection = socket.socket(fileno=control)
-    (length,) = wire.LENGTH.unpack(wire.read_exactly(control, wire.LENGTH.size))
-    settings = json.loads(wire.read_exactly(control, length))
+    connection, settings = receive_settings(control)
     report: dict[str, Any] = {}
     sys.path[:] = settings["path"]
     _raise_oom_score()
     report["modules"] = prepare(settings["modules"], settings["warm_up"])
     with open("/proc/self/statm") as file:
         base = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    report["user"] = walls.leave_root()
-    report["namespaces"] = walls.namespaces() if settings["namespaces"] else []
-    report["landlock"] = walls.landlock() if settings["landlock"] else 0
-    walls.drop_capabilities()
     program = bytes.fromhex(settings["filter"])
-    report["probe"] = probe(program, settings["host"], settings["port"])
+    report |= put_up_walls(settings, program)
     gc.collect()
     gc.freeze()
     gc.disable()
+    send_report(connection, report)
+    serve_lanes(connection, host, lambda descriptors: enter(descriptors, program), base)
+    try:
+        serve(wire.PROGRAMS, wire.STATUS)
+    except BaseException:  # noqa: BLE001  the lane sees the end, and nothing may run on
+        pass
+    finally:
+        os._exit(86)
+
+
+def receive_settings(control: int) -> tuple[socket.socket, dict[str, Any]]:
+    """Return the connection to the host and the settings that it sends first."""
+    connection = socket.socket(fileno=control)
+    (length,) = wire.LENGTH.unpack(wire.read_exactly(control, wire.LENGTH.size))
+    return connection, json.loads(wire.read_exactly(control, length))
+
+
+def send_report(connection: socket.socket, report: dict[str, Any]) -> None:
+    """Tell the host what there is, which says that lanes may be asked for."""
     answer = json.dumps(report).encode()
     connection.sendall(wire.LENGTH.pack(len(answer)) + answer)
+
+
+def serve_lanes(
+    connection: socket.socket, host: int, enter: Callable[[tuple[int, ...]], None], base: int | None
+) -> None:
+    """Fork a lane for every connection that the host sends. It returns in the lanes' children alone.
+
+    Args:
+        connection: To the host.
+        host: A descriptor that becomes readable when the host dies.
+        enter: As for `Lane`.
+        base: As for `Lane`.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    _serve(connection, host, program, base)
-
-
-def _serve(connection: socket.socket, host: int, program: bytes, base: int) -> None:
     waiting = select.poll()
     waiting.register(connection, select.POLLIN)
     waiting.register(host, select.POLLIN)
@@ -72,28 +94,27 @@ def _serve(connection: socket.socket, host: int, program: bytes, base: int) -> N
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 walls.die_with_parent(zygote)
                 connection.close()
-                Lane(descriptors[0], host, program, base).serve()
-            except (EOFError, OSError):
-                pass  # the host has closed the connection
-            finally:
+                Lane(descriptors[0], host, enter, base).serve()
+                return
+            except BaseException:  # noqa: BLE001  the host has closed the connection, or sees that it ends
                 os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def prepare(modules: list[str], warm_up: list[str]) -> list[str]:
-    """Import the modules and run the programs that make them import the rest; return the top modules there are."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in modules:
-            with contextlib.suppress(Exception):  # an optional module that does not work here
-                package = importlib.import_module(name.removesuffix(".*"))
-                if name.endswith(".*"):
-                    modules += [f"{package.__name__}.{m.name}" for m in pkgutil.iter_modules(package.__path__)]
-        for program in warm_up:
-            with contextlib.suppress(Exception):
-                exec(program, {"__name__": "__main__"})
-    return sorted({name for name in sys.modules if "." not in name})
+def put_up_walls(settings: dict[str, Any], program: bytes) -> dict[str, Any]:
+    """Put up the kernel's walls around this process and all that it forks; return which there are, and the self-check.
+
+    Args:
+        settings: Which walls are wanted, and what the self-check tries to reach.
+        program: The children's seccomp filter.
+    """
+    report: dict[str, Any] = {"user": walls.leave_root()}
+    report["namespaces"] = walls.namespaces() if settings["namespaces"] else []
+    report["landlock"] = walls.landlock() if settings["landlock"] else 0
+    walls.drop_capabilities()
+    report["probe"] = probe(program, settings["host"], settings["port"])
+    return report
 
 
 def _raise_oom_score() -> None:

@@ -1,0 +1,137 @@
+"""The loop that runs programs inside an interpreter: forked CPython behind kernel walls, or CPython as WebAssembly.
+
+It imports nothing but the standard library and its neighbours `wire` and `files`, and no module that WASI lacks.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import ast
+import atexit
+import builtins
+import contextlib
+import gc
+import io
+import linecache
+import marshal
+import os
+import random
+import sys
+import traceback
+import types
+from typing import Any
+
+from agent_envs.sandbox.inside import wire
+from agent_envs.sandbox.inside.files import install_files
+
+__all__ = ["serve"]
+
+_SHOWN_FRAMES = 20
+
+
+def serve(requests: int, status: int) -> None:
+    """Run one program after the other in one namespace, until the descriptor of requests ends (EOFError).
+
+    Args:
+        requests: The descriptor that brings programs: a `wire.PROGRAM`, then so many bytes of marshal.
+        status: The descriptor that takes one byte when a program has ended.
+    """
+    sys.stdin = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    sys.stdout = sys.__stdout__ = _stream(1, "strict")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")  # type: ignore[misc]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "agent_envs"]:
+        del sys.modules[name]
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.argv = ["<program>"]
+    for name in ("exit", "quit"):  # which `site` would make
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of input"))
+    files: dict[str, bytes] = {}
+    install_files(files)
+    count = 0
+    while True:
+        length, _ = wire.PROGRAM.unpack(wire.read_exactly(requests, wire.PROGRAM.size))
+        code, stdin, given, echo, keep, seed = marshal.loads(wire.read_exactly(requests, length))
+        files.update(given)
+        sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")  # type: ignore[misc]
+        if count == 0:
+            _seed(seed)
+            gc.enable()
+        count += 1
+        ended = _execute(code, f"<program {count}>" if keep else "<program>", main.__dict__, echo)
+        if not keep:
+            with contextlib.suppress(BaseException):
+                atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                stream.flush()
+        os.write(status, bytes([ended]))
+
+
+def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)), "utf-8", errors)
+
+
+def _seed(seed: int | None) -> None:
+    """Seed the generators: every run has its own randomness, or the one that was asked for."""
+    random.seed(seed)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(None if seed is None else seed % 2**32)
+
+
+def _execute(code: str, name: str, namespace: dict[str, Any], echo: bool) -> int:
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    try:
+        tree = ast.parse(code, name)
+        last = tree.body[-1] if echo and tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        exec(compile(tree, name, "exec", dont_inherit=True), namespace)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), namespace)
+            if value is not None:
+                sys.stdout.write(f"{value!r}\n")
+    except SystemExit as e:
+        if e.code is None or e.code == 0:
+            return wire.OK
+        if not isinstance(e.code, int):
+            sys.stderr.write(f"{e.code}\n")
+        return wire.ERROR
+    except MemoryError:
+        os.write(2, b"MemoryError: the program needs more memory than it is given\n")
+        return wire.MEMORY
+    except BaseException as e:  # noqa: BLE001  whatever a program raises
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+        try:
+            _show(e)
+        except BaseException:  # noqa: BLE001  the program may have overwritten what shows it
+            os.write(2, b"an exception that cannot be shown\n")
+        return _status_of(e)
+    return wire.OK
+
+
+def _show(error: BaseException) -> None:
+    """Print a traceback with the program's own lines alone: where the libraries lie is the host's affair."""
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    seen: set[int] = set()
+    waiting: list[traceback.TracebackException | None] = [shown]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        own = [frame for frame in one.stack if frame.filename.startswith("<program")]
+        one.stack = traceback.StackSummary.from_list(own[-_SHOWN_FRAMES:])
+        waiting += (one.__cause__, one.__context__)
+    for line in shown.format():
+        sys.stderr.write(line)
+
+
+def _status_of(error: BaseException) -> int:
+    refused = isinstance(error, PermissionError) or (
+        isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    )
+    return wire.REFUSED if refused else wire.ERROR

@@ -1,0 +1,228 @@
+"""MontySandbox: pydantic-monty, an interpreter of a part of Python that has no system calls; any operating system.
+
+https://github.com/pydantic/monty. Its programs run in worker processes of its own, which no wall of the kernel
+surrounds. It lacks much of Python and, rarely, answers otherwise without an error (docs/sandbox.md lists what).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, MissingExtraError
+from agent_envs.sandbox.result import Result, Status, bounded_text
+from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+
+if TYPE_CHECKING:
+    import pydantic_monty
+
+__all__ = ["MontySandbox"]
+
+_MOST_WORKERS = 256
+_WAIT_SECONDS = 60.0  # for a free worker
+_GRACE = 0.25  # seconds beyond a program's time after which its worker is killed
+_READS = (
+    "Path.exists", "Path.is_file", "Path.is_dir", "Path.is_symlink", "Path.read_text", "Path.read_bytes",
+    "Path.iterdir", "Path.scan", "Path.stat", "Path.resolve", "Path.absolute", "open",
+)  # fmt: skip
+_SLEEPS = ("time.sleep", "asyncio.sleep")
+
+
+class MontySandbox(Sandbox):
+    """Runs programs in pydantic-monty: about three quarters of ordinary programs, each in less than a millisecond.
+
+    Args:
+        max_output: Bytes of stdout and of stderr that a program may write.
+
+    Raises:
+        MissingExtraError: pydantic-monty is not installed.
+    """
+
+    name = "monty"
+
+    def __init__(self, *, max_output: int = 65536) -> None:
+        try:
+            import pydantic_monty
+        except ModuleNotFoundError as e:
+            raise MissingExtraError("pydantic-monty", extra="monty") from e
+        self._monty = pydantic_monty
+        self.max_output = max_output
+        self._lock = threading.Lock()
+        self._pools: dict[int, pydantic_monty.Monty] = {}  # by process: a fork must not use its parent's
+
+    def execute(self, program: Program) -> Result:
+        interpreter = self.open_interpreter()
+        try:
+            return interpreter.execute(program)
+        finally:
+            interpreter.close()
+
+    def open_interpreter(self, size: int = 0) -> Interpreter:
+        return _MontyInterpreter(self)
+
+    def describe(self) -> dict[str, object]:
+        """Return the version of the interpreter."""
+        return {"name": self.name, "version": self._monty.__version__}
+
+    def close(self) -> None:
+        with self._lock:
+            pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.__exit__(None, None, None)
+
+    def pool(self) -> pydantic_monty.Monty:
+        """Return this process's workers."""
+        with self._lock:
+            if os.getpid() not in self._pools:
+                pool = self._monty.Monty(
+                    max_processes=_MOST_WORKERS, checkout_timeout=_WAIT_SECONDS, feed_duration_limit_grace=_GRACE
+                )
+                try:
+                    pool.__enter__()
+                except Exception as e:
+                    raise BackendDownError(f"monty's workers do not start: {e}") from e
+                self._pools[os.getpid()] = pool
+            return self._pools[os.getpid()]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (self.max_output,)
+
+
+class _MontyInterpreter(Interpreter):
+    """A session in a worker, which is taken when the first program comes."""
+
+    def __init__(self, sandbox: MontySandbox) -> None:
+        self._sandbox = sandbox
+        self._session: pydantic_monty.MontySession | None = None
+        self._files: dict[str, bytes] = {}
+        self._disk: Any = None  # which holds them
+        self._deadline = 0.0
+
+    def execute(self, program: Program) -> Result:
+        monty, limit = self._sandbox._monty, self._sandbox.max_output
+        if program.files or self._disk is None:
+            self._files.update(program.files)
+            files = [monty.MemoryFile(f"/{path}", _text_or_bytes(content)) for path, content in self._files.items()]
+            self._disk = monty.OSAccess(files)
+        session = self._session or self._open(program)
+        # Its own bytes for every piece of output count too, so the limit that is told is larger than the one in force.
+        told = 2 * limit + 4096
+        streams = monty.CollectStreams(max_bytes=told)
+        lines = iter(program.stdin.splitlines())
+        ended, value, error = False, "", ""
+        status: Status = "ok"
+        start = time.monotonic()
+        self._deadline = start + program.timeout
+        try:
+            shown = session.feed_run(
+                program.code if program.echo else f"{program.code}\nNone",
+                print_callback=streams,
+                external_lookup={"input": lambda *prompt: _line(lines)},
+                os=self._answer,
+            )
+            if program.echo and shown is not None:
+                value = f"{shown!r}\n"
+        except monty.MontyCrashedError as e:
+            self.close()
+            if not e.timed_out:
+                raise BackendDownError(f"monty's worker has died: {e}") from e
+            ended, status = True, "timeout"
+        except (monty.MontyRuntimeError, monty.MontySyntaxError) as e:
+            status, ended = _status_of(e.exception(), told)
+            error = f"{e.display()}\n"
+            if ended:
+                self.close()
+        except (ValueError, RecursionError) as e:  # of the last value, which cannot be handed over
+            status, error = "error", f"{type(e).__name__}: {e}\n"
+        except monty.MontyError as e:
+            self.close()
+            raise BackendError(f"monty failed: {e}") from e
+        took = time.monotonic() - start
+        said = {"stdout": "", "stderr": ""}
+        for stream, text in streams.output:
+            said[stream] += text
+        out, err = (said[stream].encode("utf-8", "replace") for stream in ("stdout", "stderr"))
+        if status != "timeout" and max(len(out), len(err)) > limit:
+            status, ended = "output-limit", True
+            self.close()
+        out, err = out + value.encode("utf-8", "replace"), err + error.encode("utf-8", "replace")
+        return Result(status, bounded_text(out, limit), bounded_text(err, limit), took, ended)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        self._files, self._disk = {}, None
+        if session is not None:
+            session.__exit__(None, None, None)
+
+    def _open(self, program: Program) -> pydantic_monty.MontySession:
+        limits: Any = {
+            "max_feed_duration_secs": program.timeout,
+            "max_memory": program.memory,
+        }
+        policy: Any = {"sleep": "call_host"}
+        if program.seed is not None:
+            policy["random_start"] = {"seed": program.seed}
+        session = self._sandbox.pool().checkout(
+            script_name="<program>", limits=limits, os_policy=policy, assert_message_annotations=False
+        )
+        try:
+            session.__enter__()
+        except TimeoutError as e:
+            raise BackendBusyError(f"none of monty's {_MOST_WORKERS} workers is free") from e
+        except self._sandbox._monty.MontyError as e:
+            raise BackendDownError(f"monty's worker does not start: {e}") from e
+        self._session = session
+        return session
+
+    def _answer(self, *, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **_: Any) -> Any:
+        """Sleep for a program, or read one of the files that it was given: there are no others."""
+        left = self._deadline - time.monotonic()
+        if name in _SLEEPS and args[0] <= left:
+            return time.sleep(args[0])
+        if name in _SLEEPS:
+            time.sleep(max(0.0, left))
+            left = 0.0
+        if left <= 0:  # the interpreter's own clock stands still meanwhile
+            raise _TimeOver("time limit exceeded")
+        if name not in _READS:
+            raise PermissionError(f"Operation not permitted: {name}")
+        if name == "open" and set((list(args[1:2]) or [kwargs.get("mode", "r")])[0]) - set("rbt"):
+            raise PermissionError("files can only be read here")
+        try:
+            return self._disk(name=name, args=args, kwargs=kwargs, is_async=False)
+        except FileNotFoundError as e:
+            raise PermissionError(f"Operation not permitted: {e.filename or name}") from e
+
+
+class _TimeOver(BaseException):
+    """The time of a program is over, which it must not catch as an Exception."""
+
+
+def _line(lines: Any) -> str:
+    line = next(lines, None)
+    if line is None:
+        raise EOFError("EOF when reading a line")
+    return line
+
+
+def _text_or_bytes(content: bytes) -> str | bytes:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def _status_of(error: BaseException, told: int) -> tuple[Status, bool]:
+    """Return the status of a program that raised, and whether its interpreter must not go on."""
+    said = str(error)
+    if "time limit exceeded" in said and (isinstance(error, TimeoutError) or type(error) is BaseException):
+        return "timeout", True
+    if isinstance(error, MemoryError):
+        return ("output-limit", True) if said.endswith(f"> {told} bytes") else ("memory", False)
+    return ("refused", False) if isinstance(error, PermissionError) else ("error", False)
+
+
+def _reopened(max_output: int) -> MontySandbox:
+    return MontySandbox(max_output=max_output)
