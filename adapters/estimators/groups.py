@@ -19,10 +19,11 @@ from agent_envs.adapters.estimators.segments import (
     lay_out,
     lay_out_tokens,
     masked_whiten,
+    segment_sums,
 )
 from agent_envs.errors import ConfigError
 
-__all__ = ["grpo", "reinforce_pp_baseline", "remax", "rloo"]
+__all__ = ["gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "remax", "rloo"]
 
 
 def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -71,6 +72,68 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
     if options.whiten:
         a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
     return _from_trajectories(steps, a, metrics)
+
+
+def opo(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """OPO (arXiv 2505.23585, eq. 8): S_i - b_g, with b_g the group's mean score weighted by length.
+
+    b_g = sum_j l_j S_j / sum_j l_j, where l_j counts the tokens that the policy wrote in trajectory j.
+
+    Scores 1 (in 3 tokens) and 0 (in 1 token): b = 3/4, A = 1/4 and -3/4.
+
+    Raises:
+        ConfigError: There are no tokens.
+    """
+    steps = lay_out(rows)
+    counts = lay_out_tokens(rows, steps, "opo").counts.double()  # [steps]
+    group, groups = steps.groups(rows)
+    length = segment_sums(counts, steps.trajectory, len(group))
+    scores = steps.scores(rows)
+    centred, metrics = _centred(steps, rows, by_std=False)
+    baseline = segment_sums(length * scores, group, groups) / segment_sums(length, group, groups).clamp(min=1.0)
+    equal = segment_sums(centred.abs(), group, groups) == 0  # a group of one, or all scores are the same
+    a = torch.where(equal[group], 0.0, scores - baseline[group])
+    return _from_trajectories(steps, a[steps.trajectory], metrics)
+
+
+def gpg(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """GPG (arXiv 2504.02546, eq. 6): (S_i - mean_g) N / M, with M of the batch's N scores other than 0.
+
+    Goes with the loss ``gpg``.
+
+    Scores 1 and 0: N / M = 2, A = 1 and -1.
+    """
+    steps = lay_out(rows)
+    a, metrics = _centred(steps, rows, by_std=False)
+    scores = steps.scores(rows)
+    return _from_trajectories(steps, (a * len(scores) / max(1, int(scores.count_nonzero())))[steps.trajectory], metrics)
+
+
+def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
+    """Pass@k training (arXiv 2503.19595): the best of a group alone counts, by how much it beats the second best.
+
+    A_i = (S_i - second best) / (std_g + 1e-6) for the best trajectory, 0 for the others; ``norm_by_std=False`` leaves
+    out the division. Where several are best, all have 0.
+
+    Scores 3, 1 and 0: std 1.5275, A = 2 / 1.5275 = 1.3093, 0 and 0.
+    """
+    steps = lay_out(rows)
+    scores = steps.scores(rows)
+    group, groups = steps.groups(rows)
+    centred, metrics = _centred(steps, rows, by_std=False)
+    order = torch.argsort(scores, descending=True, stable=True)
+    order = order[torch.argsort(group[order], stable=True)]  # by group, the best first
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = group[order[1:]] != group[order[:-1]]
+    best = order[first]
+    n = torch.bincount(group, minlength=groups)
+    second = order[(first.nonzero().squeeze(1) + 1).clamp(max=max(0, len(order) - 1))]
+    gain = torch.where(n[group[best]] > 1, scores[best] - scores[second], 0.0)
+    if options.norm_by_std:
+        var = segment_sums(centred.square(), group, groups) / (n - 1).clamp(min=1)
+        gain = gain / (var.sqrt() + 1e-6)[group[best]]
+    a = torch.zeros_like(scores).index_copy(0, best, gain)
+    return _from_trajectories(steps, a[steps.trajectory], metrics)
 
 
 def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:

@@ -117,7 +117,7 @@ class EstimatorOptions:
     bootstrap_truncated: bool = True
     """With a critic: use V of the final state where a limit ended the trajectory; False: the released rule, 0."""
     norm_by_std: bool = True
-    """grpo: divide by the group's standard deviation; False: Dr.GRPO."""
+    """grpo, grpo_passk: divide by the group's standard deviation; False: do not (Dr.GRPO)."""
     group_size: int | None = None
     """Trajectories a group should have; other groups are counted. None: not checked."""
     reward_to_go: bool = False

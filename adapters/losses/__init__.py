@@ -46,7 +46,6 @@ from agent_envs.adapters.losses.kl import (
 from agent_envs.adapters.losses.policy import (
     LOSS_PRESETS,
     POLICY_LOSSES,
-    LossOptions,
     PolicyLoss,
     RatioWatch,
     gspo,
@@ -56,6 +55,7 @@ from agent_envs.adapters.losses.policy import (
     vanilla,
 )
 from agent_envs.adapters.losses.tally import Tally, averages, merge
+from agent_envs.adapters.losses.terms import LossOptions
 from agent_envs.adapters.losses.value import entropy_loss, value_loss
 from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
 

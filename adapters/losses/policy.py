@@ -11,6 +11,9 @@ rho = exp(lp - old):
                of (lp - old)), token form s_k = sg[s] pi_k / sg[pi_k];  L = max(-A s_k, -A clip(s_k, 1-e_l, 1+e_h))
 ``steppo``     the same function: StepPO (arXiv 2604.18401) is ``gspo`` over steps with the estimator ``gae``
 ``pspo``       the same function with PaperScout's clip, 3e-4 and 4e-4 (``loss_preset("pspo")``)
+``gpg``        ``reinforce`` under verl's name; GPG (arXiv 2504.02546) is this loss with the estimator ``gpg``
+others         ``cispo``, ``clip_cov``, ``dppo_kl``, ``dppo_tv``, ``dro``, ``geo_mean``, ``kl_cov``, ``sapo``: see
+               ``agent_envs.adapters.losses.variants``
 =============  ======================================================================================================
 
 Details: lp - old is clamped to +-20 in ``vanilla``, and the log of s_k to at most 10, both as in verl; ``gspo`` has no
@@ -30,42 +33,19 @@ ids mark the steps, and a row may hold several.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from agent_envs.adapters.losses.tally import Tally, maximum, mean
-from agent_envs.checks import choice, load_function, number
+from agent_envs.adapters.losses import variants
+from agent_envs.adapters.losses.tally import Tally
+from agent_envs.adapters.losses.terms import LossOptions, clip, clip_metrics, moved, ratio_metrics, weighted_sum
+from agent_envs.checks import choice, load_function
 
 __all__ = [
-    "LOSS_PRESETS", "POLICY_LOSSES", "LossOptions", "PolicyLoss", "RatioWatch", "gspo", "loss_preset", "policy_loss",
+    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "gspo", "loss_preset", "policy_loss",
     "reinforce", "vanilla",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LossOptions:
-    """Settings of the policy losses; each uses what it needs.
-
-    Raises:
-        ConfigError: A value is outside its range.
-    """
-
-    clip_ratio_low: float = 0.2
-    """e_l: the ratio is clipped below 1 - e_l."""
-    clip_ratio_high: float = 0.2
-    """e_h: the ratio is clipped above 1 + e_h."""
-    clip_ratio_c: float | None = 3.0
-    """vanilla: bound of the dual clip, larger than 1; None for none."""
-    ratio_tolerance: float = 1e-5
-    """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
-
-    def __post_init__(self) -> None:
-        for name in ("clip_ratio_low", "clip_ratio_high", "ratio_tolerance"):
-            number(name, getattr(self, name), minimum=0)
-        if self.clip_ratio_c is not None:
-            number("clip_ratio_c", self.clip_ratio_c, above=1)
 
 
 class PolicyLoss(Protocol):
@@ -95,17 +75,17 @@ def vanilla(
     step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """PPO's clipped objective with the dual clip; see the module's docstring."""
-    trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
+    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     a = torch.where(trained, advantages, 0.0)
     ratio = log_ratio.clamp(-20.0, 20.0).exp()
-    losses, clipped = _clip(ratio, a, options)
+    losses, clipped = clip(ratio, a, options)
     lower = torch.zeros_like(clipped)
     if options.clip_ratio_c is not None:
         bound = -a * options.clip_ratio_c
         lower = (a < 0) & (losses > bound)
         losses = torch.where(a < 0, torch.minimum(losses, bound), losses)
-    metrics = _metrics(trained, clipped, lower, log_ratio) | _ratio_metrics(ratio, trained, log_ratio, options)
-    return _total(losses, weights, trained, is_weights), metrics
+    metrics = clip_metrics(trained, clipped, lower, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
+    return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
 def reinforce(
@@ -113,12 +93,12 @@ def reinforce(
     step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """-A log pi; the old log-probabilities are used for metrics only."""
-    trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
+    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
     none = torch.zeros_like(trained)
     ratio = log_ratio.detach().clamp(-20.0, 20.0).exp()
-    metrics = _metrics(trained, none, none, log_ratio) | _ratio_metrics(ratio, trained, log_ratio, options)
-    return _total(losses, weights, trained, is_weights), metrics
+    metrics = clip_metrics(trained, none, none, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
+    return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
 def gspo(
@@ -126,7 +106,7 @@ def gspo(
     step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """The clipped objective with one ratio per step; see the module's docstring."""
-    trained, log_ratio = _log_ratio(log_probs, old_log_probs, weights, step_ids)
+    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     step = step_ids.clamp(min=0)  # untrained tokens add 0 to step 0
     steps = int(step.max()) + 1 if step.numel() else 1
     counts = torch.zeros(steps, dtype=log_ratio.dtype, device=log_ratio.device)
@@ -136,19 +116,25 @@ def gspo(
     own = torch.where(trained, log_probs - log_probs.detach(), 0.0)  # 0 with the gradient of lp
     s = (own + log_s[step]).clamp(max=10.0).exp()
     a = torch.where(trained, advantages, 0.0)
-    losses, clipped = _clip(s, a, options)
-    metrics = _metrics(trained, clipped, torch.zeros_like(clipped), log_ratio)
-    metrics |= _ratio_metrics(log_s.clamp(max=10.0).exp(), counts > 0, log_s, options)
-    return _total(losses, weights, trained, is_weights), metrics
+    losses, clipped = clip(s, a, options)
+    metrics = clip_metrics(trained, clipped, torch.zeros_like(clipped), log_ratio)
+    metrics |= ratio_metrics(log_s.clamp(max=10.0).exp(), counts > 0, log_s, options)
+    return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "gspo": gspo, "pspo": gspo, "reinforce": reinforce, "steppo": gspo, "vanilla": vanilla
+    "gpg": reinforce, "gspo": gspo, "pspo": gspo, "reinforce": reinforce, "steppo": gspo, "vanilla": vanilla,
+    **variants.VARIANTS,
 }  # fmt: skip
 """Policy losses by name."""
 
 LOSS_PRESETS: dict[str, LossOptions] = {
-    "pspo": LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4, clip_ratio_c=10.0)
+    "cispo": LossOptions(clip_ratio_low=1.0),  # no lower bound, as in the paper's runs
+    "dppo_kl": LossOptions(clip_ratio_low=0.05, clip_ratio_high=0.05, clip_ratio_c=20.0),
+    "dppo_tv": LossOptions(clip_ratio_low=0.15, clip_ratio_high=0.15, clip_ratio_c=20.0),
+    "dro": LossOptions(dro_beta=1.0),
+    "geo_mean": LossOptions(clip_ratio_low=0.4, clip_ratio_high=0.4),
+    "pspo": LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4, clip_ratio_c=10.0),
 }
 """The options of losses whose defaults differ from those of ``LossOptions``."""
 
@@ -173,6 +159,9 @@ def loss_preset(name: str) -> LossOptions:
     return LOSS_PRESETS.get(name, LossOptions())
 
 
+_WITHOUT_RATIO = ("dro", "gpg", "reinforce")
+
+
 class RatioWatch:
     """Reports once, after ``patience`` training steps, that a run's ratios never left 1.
 
@@ -192,7 +181,7 @@ class RatioWatch:
         """Record a training step's ``ratio/moved`` (over its mini-batches); return the notice when it first applies."""
         if moved > 0:
             self._still = -1
-        if self._still < 0 or self.loss == "reinforce":
+        if self._still < 0 or self.loss in _WITHOUT_RATIO:
             return None
         self._still += 1
         if self._still != self.patience:
@@ -202,51 +191,3 @@ class RatioWatch:
             "the update equals the plain policy gradient. Use at least two mini-batches per batch (verl: a smaller "
             "ppo_mini_batch_size; PyTorch loop: mini_batches) or more than one epoch (ppo_epochs; epochs)"
         )
-
-
-def _log_ratio(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, weights: torch.Tensor, step_ids: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which tokens are trained, and lp - old for those, 0 for others; at least float32."""
-    trained = (weights != 0) & (step_ids >= 0)
-    dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
-    # Both are replaced before the subtraction: a NaN of an untrained token reaches neither the loss nor a gradient.
-    new = torch.where(trained, log_probs, 0.0).to(dtype)
-    old = torch.where(trained, old_log_probs, 0.0).to(dtype)
-    return trained, new - old
-
-
-def _clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    """max(-A ratio, -A clip(ratio)), and where the second is larger."""
-    free = -a * ratio
-    bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
-    return torch.maximum(free, bounded), bounded > free
-
-
-def _total(
-    losses: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor, is_weights: torch.Tensor | None
-) -> torch.Tensor:
-    factors = torch.where(trained, weights, 0.0)
-    if is_weights is not None:
-        factors = factors * torch.where(trained, is_weights, 0.0)
-    return (losses * factors.detach()).sum()
-
-
-def _metrics(
-    trained: torch.Tensor, clipped: torch.Tensor, lower: torch.Tensor, log_ratio: torch.Tensor
-) -> dict[str, Tally]:
-    return {
-        "pg_clipfrac": mean(clipped, trained),
-        "pg_clipfrac_lower": mean(lower, trained),
-        "ppo_kl": mean(-log_ratio, trained),
-    }
-
-
-def _ratio_metrics(
-    ratio: torch.Tensor, counted: torch.Tensor, log_ratio: torch.Tensor, options: LossOptions
-) -> dict[str, Tally]:
-    return {
-        "ratio/mean": mean(ratio, counted),
-        "ratio/max": maximum(ratio, counted),
-        "ratio/moved": mean(log_ratio.detach().abs() > options.ratio_tolerance, counted),
-    }

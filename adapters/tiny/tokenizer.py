@@ -10,8 +10,11 @@ Like every Qwen2 tokenizer it normalises text to Unicode NFC; NFC text is decode
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
@@ -24,6 +27,8 @@ __all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer"]
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
 _CONTROL = (PAD, "<|im_start|>", END)
+_SPACE = "\u0120"  # how a byte-level vocabulary writes a space
+_SELDOM = 0.02  # share of a word's occurrences after a bracket or a quotation mark that still counts as none
 # Part of the text, as in Qwen2.5: decoding with skip_special_tokens=True keeps them.
 _TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
@@ -68,19 +73,24 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedT
     """Train a tokenizer on `corpus` and return it as the class that `AutoTokenizer` will load it with.
 
     Every byte is a token, and every digit and arithmetic operator is a token by itself; the other tokens are frequent
-    pieces of words in `corpus`.
+    pieces of words in `corpus`. A word has the same tokens after a space as after a bracket or a quotation mark, so
+    that a name of a page is copied token for token; only for frequent words that stand after spaces alone, space and
+    word are one token.
 
     Raises:
         ConfigError: `vocab_size` has no room for the bytes and the tags.
     """
     floor = 256 + len(_CONTROL) + len(_TAGS)  # the bytes and the chat tags
     integer("vocab_size", vocab_size, minimum=floor)
+    texts = list(corpus)
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), "isolated"),
-            # Only while training: no merge may contain an operator, so "+" is the same token everywhere.
+            # Only while training: no merge joins letters with what stands before them, or contains an operator, so a
+            # word and "+" have the same tokens everywhere.
+            pre_tokenizers.Split(Regex(r"\p{L}[\p{L}\p{M}]*"), "isolated"),
             pre_tokenizers.Split(Regex(r"[-+*/%=#]"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -92,11 +102,19 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedT
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator(corpus, trainer)
+    bpe.train_from_iterator(texts, trainer)
     trained = json.loads(bpe.to_str())["model"]
+    vocab, merges = trained["vocab"], trained["merges"]
+    room = (vocab_size - floor) // 4
+    pieces = {token for token, number in vocab.items() if number < len(vocab) - room}
+    words = list(itertools.islice(_words_after_spaces(texts, pieces), room))
+    left = len(vocab) - len(words)  # the last merges make room for the words
+    merges = [*merges[: len(merges) - len(words)], *([_SPACE, word] for word in words)]
+    vocab = {token: number for token, number in vocab.items() if number < left}
+    vocab |= {_SPACE + word: left + i for i, word in enumerate(words)}
     tokenizer = Qwen2Tokenizer(
-        vocab=trained["vocab"],
-        merges=[tuple(pair) for pair in trained["merges"]],
+        vocab=vocab,
+        merges=[tuple(pair) for pair in merges],
         eos_token=END,
         pad_token=PAD,
         unk_token=PAD,
@@ -105,3 +123,14 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 512) -> PreTrainedT
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in _TAGS])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
+
+
+def _words_after_spaces(texts: Iterable[str], vocab: Container[str]) -> Iterator[str]:
+    """Yield the words of `vocab` that nearly always stand after a space, the most frequent first."""
+    spaced, opened = Counter[str](), Counter[str]()
+    for text in texts:
+        spaced.update(re.findall(r"(?<= )[a-z]+\b", text))
+        opened.update(re.findall(r"(?<=[^\s\w])[a-z]+\b", text))
+    for word, count in spaced.most_common():
+        if word in vocab and opened[word] <= _SELDOM * count:
+            yield word

@@ -293,7 +293,8 @@ def test_what_an_estimator_needs_is_said(name):
 
 
 def test_every_estimator_is_registered_under_its_name():
-    critic, groups = ["bi_level_gae", "gae", "token_gae"], ["gigpo", "grpo", "reinforce_pp_baseline", "rloo"]
+    critic = ["bi_level_gae", "gae", "token_gae"]
+    groups = ["gigpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "rloo"]
     assert sorted([*critic, *groups, "reinforce", "reinforce_pp", "remax"]) == NAMES
     assert [n for n in NAMES if ESTIMATORS[n].needs_critic] == critic
     assert [n for n in NAMES if ESTIMATORS[n].compares_groups] == groups
@@ -443,6 +444,9 @@ def test_equal_to_verl_on_one_step_episodes(seed):
         "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config),
         "token_gae": core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8),
         "remax": core.compute_remax_outcome_advantage(scores, rows.baseline, mask),
+        "opo": core.compute_opo_outcome_advantage(scores.clone(), mask, index),
+        "gpg": core.compute_gpg_outcome_advantage(scores.clone(), mask, index),
+        "grpo_passk": core.compute_grpo_passk_outcome_advantage(scores.clone(), mask, index, config=config),
     }
     for name, (advantages, returns) in theirs.items():
         options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
@@ -452,6 +456,20 @@ def test_equal_to_verl_on_one_step_episodes(seed):
         torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
         if name in ("token_gae", "reinforce_pp"):  # the others have no critic: their returns are the advantages
             torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
+
+
+def test_new_group_estimators_by_hand():
+    rows = build([2, 1, 1], [1, 0, 0, 1], groups=[0, 0, 0])  # scores 1, 0, 1 over two, one and one step
+    tokens = torch.bincount(rows.tokens.step_row[rows.tokens.step_row >= 0], minlength=4).double()
+    baseline = float((tokens[0] + tokens[1] + tokens[3]) / tokens.sum())
+    opo = get_estimator("opo")(rows, EstimatorOptions()).advantages
+    assert opo.tolist() == pytest.approx([1 - baseline, 1 - baseline, -baseline, 1 - baseline], abs=1e-6)
+    gpg = get_estimator("gpg")(rows, EstimatorOptions()).advantages  # 2 of 3 scores are not 0
+    assert gpg.tolist() == pytest.approx([0.5, 0.5, -1.0, 0.5], abs=1e-6)
+    assert not get_estimator("grpo_passk")(rows, EstimatorOptions()).advantages.any()  # two are best
+    better = replace(rows, rewards=torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    passk = get_estimator("grpo_passk")(better, EstimatorOptions(norm_by_std=False)).advantages
+    assert passk.tolist() == [2.0, 2.0, 0.0, 0.0]
 
 
 @pytest.mark.filterwarnings("ignore")

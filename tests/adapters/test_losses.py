@@ -42,8 +42,12 @@ from agent_envs.adapters.losses import (  # noqa: E402
 )
 from agent_envs.errors import ConfigError  # noqa: E402
 
-NAMES = ("gspo", "reinforce", "vanilla")
-OPTIONS = LossOptions(clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0)
+COVARIANCE = ("clip_cov", "kl_cov")  # their micro-batch decides which tokens they treat differently
+NAMES = tuple(sorted(set(POLICY_LOSSES) - {"gpg", "pspo", "steppo", *COVARIANCE}))  # others are one of these
+OPTIONS = LossOptions(
+    clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, dro_beta=0.3, clip_cov_ratio=1.0, clip_cov_lb=0.02,
+    kl_cov_ratio=0.2,
+)  # fmt: skip
 
 
 def batch(seed, lengths=(3, 1, 4, 2, 5), trajectory=(0, 0, 1, 2, 2), spread=0.3, weighting="trajectory"):
@@ -120,22 +124,43 @@ def test_pspo_is_gspo_with_its_clip():
 
 
 def test_importance_weights_multiply_token_losses():
-    for name in NAMES:
+    for name in (*NAMES, *COVARIANCE):
         data = batch(1)
         factors = torch.rand(15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        if name == "geo_mean":  # one factor per step: their geometric mean
+            lengths = torch.bincount(data["step_ids"])
+            logs = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], factors.log()) / lengths
+            factors = logs.exp()[data["step_ids"]]
         weighted = gradient(name, data, is_weights=factors)[0]
         by_hand = gradient(name, {**data, "weights": data["weights"] * factors})[0]
         torch.testing.assert_close(weighted, by_hand)
+
+
+def test_covariance_losses_single_out_the_share_they_are_told():
+    data = batch(2, lengths=(40, 40, 20))
+    covariance = (data["advantages"] - data["advantages"].mean()) * (data["log_probs"] - data["log_probs"].mean())
+    for share, count in ((1e-4, 1), (0.05, 5), (0.1, 10)):
+        options = LossOptions(kl_cov_ratio=share, clip_cov_ratio=share, clip_cov_lb=0.0)
+        grad, metrics = gradient("kl_cov", data, options)[1:]
+        assert averages(metrics)["pg_clipfrac"] == pytest.approx(count / 100)
+        free = gradient("kl_cov", data, LossOptions(kl_cov_ratio=share, ppo_kl_coef=0.0))[1]
+        assert (grad != free).nonzero().squeeze(1).tolist() == covariance.topk(count).indices.sort()[0].tolist()
+        grad, metrics = gradient("clip_cov", data, options)[1:]
+        assert averages(metrics)["pg_clipfrac"] == pytest.approx(count / 100)
+        assert torch.equal(grad, gradient("clip_cov", data, options)[1])  # the same tokens in a resumed run
+    with pytest.raises(ConfigError, match="dro_beta"):
+        gradient("dro", data, LossOptions())
 
 
 @pytest.mark.parametrize("name", sorted(POLICY_LOSSES))
 @pytest.mark.filterwarnings("ignore")
 def test_equal_to_verl_on_rows_of_one_step(name):
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
-    from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig
+    from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig, PolicyLossConfig
 
+    rows_only = name in ("geo_mean", "sapo")  # verl has one way to take the mean for these
     lengths = (3, 1, 4, 2, 5)
-    for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean")):
+    for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean"))[: 1 if rows_only else 2]:
         for seed in range(5):
             data = batch(seed, weighting=weighting)
             mask = torch.arange(5)[None] < torch.tensor(lengths)[:, None]
@@ -148,21 +173,23 @@ def test_equal_to_verl_on_rows_of_one_step(name):
             config = FSDPActorConfig(
                 strategy="fsdp2", ppo_mini_batch_size=5, ppo_micro_batch_size_per_gpu=5, rollout_n=1,
                 clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, use_kl_loss=False,
+                policy_loss=PolicyLossConfig(clip_cov_ratio=1.0, clip_cov_lb=0.02, kl_cov_ratio=0.2, dro_beta=0.3),
                 optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
             )  # fmt: skip
             args = [padded(data[k]) for k in ("old_log_probs", "log_probs", "advantages")]
+            theirs_of = {"pspo": "gspo", "steppo": "gspo"}.get(name, name)
             if name == "reinforce":
                 theirs, their_metrics = core.compute_policy_loss_reinforce(*args, mask, mode, config)
             else:
-                theirs, their_metrics = core.get_policy_loss_fn("vanilla" if name == "vanilla" else "gspo")(
-                    *args, mask, mode, config
-                )
+                theirs, their_metrics = core.get_policy_loss_fn(theirs_of)(*args, mask, mode, config)
             expected = torch.autograd.grad(theirs, data["log_probs"])[0]
             loss, grad, metrics = gradient(name, data)
             torch.testing.assert_close(loss, theirs.detach(), rtol=0, atol=1e-6)
             torch.testing.assert_close(grad, expected, rtol=0, atol=1e-6)
             ours = averages(metrics)
             for key, value in their_metrics.items():
+                if (name, key) == ("kl_cov", "actor/ppo_kl"):
+                    continue  # verl's is the mean of absolute values
                 assert ours[key.removeprefix("actor/")] == pytest.approx(value, abs=1e-6)
 
 
@@ -224,7 +251,7 @@ def test_padding_alone_has_no_gradient(name, tokens):
         assert torch.autograd.grad(other, lp)[0].tolist() == [0.0] * tokens
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES, *COVARIANCE} - {"cispo", "dppo_kl", "dppo_tv"}))  # theirs stop at sg[]
 def test_gradients_agree_with_finite_differences(name):
     data = batch(3)
     if name == "gspo":

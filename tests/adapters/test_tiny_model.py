@@ -2,7 +2,8 @@
 
 Behaviours pinned here:
 1. A tokenizer loaded by AutoTokenizer beside a Qwen2 model gives the ids of the one that was trained.
-2. Text comes back byte for byte (NFC, as Qwen2 normalises); digits and operators are tokens of their own.
+2. Text comes back byte for byte (NFC, as Qwen2 normalises); digits and operators are tokens of their own, and a name
+   has the same tokens after a space as after a bracket.
 3. A prompt that grows by PromptBuilder has the tokens of the whole conversation rendered at once.
 4. Supervised training lowers the loss, goes on the same after a stop, and sees every sequence once a pass.
 5. tiny-base is small and checked when it is loaded; its script makes one, which copies, and resumes.
@@ -128,6 +129,18 @@ def test_rebuilt_prompts_are_demonstrated_one_by_one():
     assert actions == [a for d in steps for a in d.actions]
     assert all(len(d.actions) == 1 and not d.answers and d.opening[-1]["content"].startswith("Query: ") for d in steps)
     assert all(d.opening[0] == whole[0].opening[0] for d in steps)  # each with the instructions
+
+
+def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer: PreTrainedTokenizerBase) -> None:
+    def pieces(text: str) -> list[str]:
+        return tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))
+
+    for name in ("Wimaer", "klodaer", "New Bugrith"):
+        alone = pieces(name)
+        for before, after in (("search[", "]"), ('"', '"'), ("(", ")"), (" ", " "), (" ", "?"), ("\n", "\n")):
+            found = pieces(before + name + after)
+            assert "|".join(alone) in "|".join(found), found
+    assert any(token.startswith("\u0120") and len(token) > 3 for token in tokenizer.get_vocab())  # some words have one
 
 
 def test_responses_are_told_from_the_rest(

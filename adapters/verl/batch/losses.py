@@ -29,16 +29,19 @@ POLICY_WEIGHTS = "policy_weights"
 VALUE_WEIGHTS = "value_weights"
 """Column: weight of each response token in the critic's loss; jagged [rows, tokens]."""
 
+_OF_LOSS = ("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta")
 _TOTAL, _COUNT = "|total", "|count"
 
 
 def loss_options(actor: Any) -> LossOptions:
-    """Return the clips of verl's actor configuration; ``clip_ratio`` stands for a side that is not set."""
+    """Return the policy loss's settings in verl's actor configuration; ``clip_ratio`` stands for a side not set."""
     low, high, c = (actor.get(f"clip_ratio_{name}") for name in ("low", "high", "c"))
     return LossOptions(
         clip_ratio_low=float(actor.clip_ratio if low is None else low),
         clip_ratio_high=float(actor.clip_ratio if high is None else high),
         clip_ratio_c=None if c is None else float(c),
+        **{name: float(actor.get(name)) for name in ("tau_pos", "tau_neg") if actor.get(name) is not None},
+        **{name: float(actor.policy_loss[name]) for name in _OF_LOSS if actor.policy_loss.get(name) is not None},
     )
 
 

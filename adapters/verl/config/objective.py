@@ -26,6 +26,7 @@ from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller, policy_loss
+from agent_envs.adapters.losses.variants import dro
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, did_you_mean
 
@@ -173,7 +174,8 @@ def check_config(config: Any) -> None:
                 f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}"
             )
         _check_mini_batch("critic", critic, config)
-    policy_loss(str(actor.policy_loss.loss_mode))
+    if policy_loss(str(actor.policy_loss.loss_mode)) is dro and actor.policy_loss.get("dro_beta") is None:
+        raise ConfigError("the loss dro needs actor_rollout_ref.actor.policy_loss.dro_beta, a number above 0")
     if (config.get("agentr1") or {}).get("layout") == "tree":
         _check_trees(config)
 

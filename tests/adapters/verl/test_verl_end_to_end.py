@@ -31,7 +31,7 @@ from agent_envs.adapters.merging import TokenRow  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
-from agent_envs.adapters.verl.config.compose import algorithms, compose_run  # noqa: E402
+from agent_envs.adapters.verl.config.compose import algorithms, compose_run, group_names  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
@@ -186,6 +186,6 @@ def test_every_loss_is_some_algorithms():
             env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0,
             val_fraction=0.1, overrides=[], **options,
         ).verl().actor_rollout_ref.actor.policy_loss.loss_mode
-        for algo in ("grpo", "gspo", "pspo", "reinforce", "steppo")
+        for algo in ("grpo", *group_names("algorithm"))
     }  # fmt: skip
     assert losses == set(POLICY_LOSSES)

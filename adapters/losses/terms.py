@@ -1,0 +1,108 @@
+"""What the policy losses are made of: their settings, ratios of trained tokens, clips, sums and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from agent_envs.adapters.losses.tally import Tally, maximum, mean
+from agent_envs.checks import number
+
+__all__ = ["LossOptions", "clip", "clip_metrics", "moved", "ratio_metrics", "weighted_sum"]
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """Settings of the policy losses; each uses what it needs.
+
+    Raises:
+        ConfigError: A value is outside its range.
+    """
+
+    clip_ratio_low: float = 0.2
+    """e_l: the ratio is clipped below 1 - e_l."""
+    clip_ratio_high: float = 0.2
+    """e_h: the ratio is clipped above 1 + e_h."""
+    clip_ratio_c: float | None = 3.0
+    """vanilla: bound of the dual clip, larger than 1; None for none."""
+    tau_pos: float = 1.0
+    """sapo: temperature of the gate where A > 0."""
+    tau_neg: float = 1.05
+    """sapo: temperature of the gate elsewhere."""
+    clip_cov_ratio: float = 2e-4
+    """clip_cov: share of a micro-batch's tokens that are left out, at least one token."""
+    clip_cov_lb: float = 1.0
+    """clip_cov: covariance above which a token may be left out."""
+    clip_cov_ub: float = 5.0
+    """clip_cov: covariance up to which it may."""
+    kl_cov_ratio: float = 2e-4
+    """kl_cov: share of a micro-batch's tokens with a penalty, at least one token."""
+    ppo_kl_coef: float = 0.1
+    """kl_cov: coefficient of that penalty."""
+    dro_beta: float | None = None
+    """dro: coefficient of the squared log ratio, which dro needs."""
+    ratio_tolerance: float = 1e-5
+    """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
+
+    def __post_init__(self) -> None:
+        for name in ("clip_ratio_low", "clip_ratio_high", "ppo_kl_coef", "ratio_tolerance"):
+            number(name, getattr(self, name), minimum=0)
+        for name in ("tau_pos", "tau_neg"):
+            number(name, getattr(self, name), above=0)
+        for name in ("clip_cov_ratio", "kl_cov_ratio"):
+            number(name, getattr(self, name), above=0, maximum=1)
+        for name in ("clip_cov_lb", "clip_cov_ub"):
+            number(name, getattr(self, name))
+        if self.dro_beta is not None:
+            number("dro_beta", self.dro_beta, above=0)
+        if self.clip_ratio_c is not None:
+            number("clip_ratio_c", self.clip_ratio_c, above=1)
+
+
+def moved(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, weights: torch.Tensor, step_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which tokens are trained, and lp - old for those, 0 for others; at least float32."""
+    trained = (weights != 0) & (step_ids >= 0)
+    dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
+    # Both are replaced before the subtraction: a NaN of an untrained token reaches neither the loss nor a gradient.
+    new = torch.where(trained, log_probs, 0.0).to(dtype)
+    old = torch.where(trained, old_log_probs, 0.0).to(dtype)
+    return trained, new - old
+
+
+def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
+    """max(-A ratio, -A clip(ratio)), and where the second is larger."""
+    free = -a * ratio
+    bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
+    return torch.maximum(free, bounded), bounded > free
+
+
+def weighted_sum(
+    losses: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor, is_weights: torch.Tensor | None
+) -> torch.Tensor:
+    factors = torch.where(trained, weights, 0.0)
+    if is_weights is not None:
+        factors = factors * torch.where(trained, is_weights, 0.0)
+    return (losses * factors.detach()).sum()
+
+
+def clip_metrics(
+    trained: torch.Tensor, clipped: torch.Tensor, lower: torch.Tensor, log_ratio: torch.Tensor
+) -> dict[str, Tally]:
+    return {
+        "pg_clipfrac": mean(clipped, trained),
+        "pg_clipfrac_lower": mean(lower, trained),
+        "ppo_kl": mean(-log_ratio, trained),
+    }
+
+
+def ratio_metrics(
+    ratio: torch.Tensor, counted: torch.Tensor, log_ratio: torch.Tensor, options: LossOptions
+) -> dict[str, Tally]:
+    return {
+        "ratio/mean": mean(ratio, counted),
+        "ratio/max": maximum(ratio, counted),
+        "ratio/moved": mean(log_ratio.detach().abs() > options.ratio_tolerance, counted),
+    }
