@@ -41,6 +41,7 @@ __all__ = [
     "did_you_mean",
     "first_line",
     "run_command",
+    "version_numbers",
 ]
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
@@ -194,21 +195,23 @@ def check_release(package: str, first: str, below: str | None, extra: str) -> No
         found = metadata.version(package)
     except metadata.PackageNotFoundError as e:
         raise MissingExtraError(package, extra=extra) from e
-    if found == first or (below is not None and _numbers(first) <= _numbers(found) < _numbers(below)):
+    if found == first or (
+        below is not None and version_numbers(first) <= version_numbers(found) < version_numbers(below)
+    ):
         return
     good = first if below is None else f"{first} and later releases before {below}"
     wanted = f"{package}=={first}" if below is None else f"{package}>={first},<{below}"
-    age = "old" if _numbers(found) < _numbers(first) else "new"
+    age = "old" if version_numbers(found) < version_numbers(first) else "new"
     raise ConfigError(
         f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it with: "
         f"pip install '{wanted}' (or 'agent-envs[{extra}]' with the project's constraints file)"
     )
 
 
-def _numbers(version: str) -> list[int]:
+def version_numbers(version: str) -> list[int]:
     """Return a version's numbers without trailing zeros; a pre-release counts as its release.
 
-    >>> _numbers("1.20.0rc1")
+    >>> version_numbers("1.20.0rc1")
     [1, 20]
     """
     match = _NUMBERS.match(version)

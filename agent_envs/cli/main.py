@@ -95,6 +95,10 @@ COMMANDS: dict[str, _Command] = {
         "Play scripted policies on a small panel of every environment and compare tasks and scores with those that "
         "are committed with the package.",
     ),
+    "doctor": _Command(
+        "say what is installed, what works here and what to do",
+        "Look at what is installed and in which versions, try what should work on this machine, and say what to do.",
+    ),
     "generate": _Command(
         "write generated tasks as files in a released format",
         "Write generated tasks in a released file format. Run the same command again to resume.",

@@ -156,11 +156,10 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
     def send(self, actions: Mapping[int, str] | Sequence[str | None]) -> None:
         """Start to carry out actions, each in a thread, and return at once.
 
+        It raises what `step` raises, except that `recv` reports errors of environments.
+
         Args:
             actions: A mapping from environment number to action, or an action or None for each environment.
-
-        Raises:
-            What `step` raises, except that `recv` reports errors of environments.
         """
         if isinstance(actions, Mapping):
             for i in actions:

@@ -1,0 +1,356 @@
+"""`agentr1 doctor`: what is installed and in which version, what works on this machine, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from agent_envs._version import __version__
+from agent_envs.datasets.data_dir import data_dir
+from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line, version_numbers
+from agent_envs.policies import ExpertPolicy
+from agent_envs.registration import make_env
+from agent_envs.rollout.one import run_episode
+from agent_envs.sandbox import open_sandbox
+from agent_envs.text import plain
+
+__all__ = ["Finding", "add_arguments", "examine", "run"]
+
+_PROJECT = "agent-envs"
+_EPISODE = "AgentR1/GSM8KTool-v0"
+_SECONDS = 120
+
+_EPILOG = """\
+A line begins with ok, with absent (not there, and needed only for what the line says), with differs (another version
+than the pinned one, which may work) or with broken. The exit status is 1 if something is broken, else 0.
+
+examples:
+  agentr1 doctor
+  agentr1 doctor --quick                     # starts neither Ray nor torch
+  agentr1 doctor --json | jq '.findings[] | select(.state == "broken")'
+  agentr1 doctor --constraints constraints-gpu.txt
+"""
+
+_RAY = """
+import ray
+ray.init(num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
+assert ray.get(ray.remote(lambda: 1).remote()) == 1
+print(ray.__version__)
+"""
+_TORCH = """
+import torch
+print(torch.__version__, *[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())], sep=", ")
+if torch.cuda.is_available():
+    assert float(torch.ones(8, device="cuda").sum()) == 8
+"""
+
+
+class Finding(NamedTuple):
+    """A line of the report."""
+
+    part: str
+    """`installed` or `works`."""
+    name: str
+    """An extra, or what was tried."""
+    state: str
+    """`ok`, `absent`, `differs` or `broken`."""
+    detail: str
+    """What was found."""
+    remedy: str = ""
+    """What to do about it; empty where nothing has to be done."""
+
+
+class _Need(NamedTuple):
+    """A requirement of a package, as its metadata has it."""
+
+    name: str
+    extras: tuple[str, ...]
+    limits: tuple[tuple[str, str], ...]
+    """Pairs such as (">=", "1.4")."""
+    marker: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("--quick", action="store_true", help="leave out what takes seconds: Ray, torch and GPUs")
+    add(
+        "--constraints", metavar="FILE",
+        help="compare what is installed with these pins (default: constraints.txt of the checkout, if this is one)",
+    )  # fmt: skip
+    add("--json", action="store_true", help="print a JSON object instead")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    file = Path(arguments.constraints) if arguments.constraints is not None else _own_constraints()
+    findings = examine(quick=arguments.quick, constraints=file)
+    machine = {
+        "agent_envs": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or 1,
+    }
+    broken = [each for each in findings if each.state == "broken"]
+    if arguments.json:
+        report = json.dumps({**machine, "findings": [each._asdict() for each in findings]}, indent=1)
+    else:
+        report = _as_text(machine, findings)
+    if not broken:
+        return report
+    sys.stdout.write(f"{report}\n")
+    sys.stdout.flush()
+    raise BackendError(f"broken: {', '.join(each.name for each in broken)}")
+
+
+def examine(*, quick: bool = False, constraints: Path | None = None) -> list[Finding]:
+    """Look at what is installed and try what should work.
+
+    Args:
+        quick: Whether to leave out Ray, torch and GPUs, each of which starts a process and takes seconds.
+        constraints: A file of pins, `name==version` a line, to compare with.
+
+    Raises:
+        DataError: The file of pins cannot be read.
+    """
+    found = [*_extras(), *([] if constraints is None else [_pins(constraints)])]
+    found += [_episode(), _sandbox(), _data_folder(), _compilers()]
+    if not quick:
+        found += [_ray(), _gpu()]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- what is installed
+
+
+def _parsed(text: str) -> _Need:
+    """Take a requirement apart.
+
+    >>> _parsed("gymnasium<1.5,>=1.4")
+    _Need(name='gymnasium', extras=(), limits=(('<', '1.5'), ('>=', '1.4')), marker='')
+    >>> _parsed("agent-envs[data,hf]; extra == 'trl'")[1:]
+    (('data', 'hf'), (), "extra == 'trl'")
+    """
+    wanted, _, marker = text.partition(";")
+    name, extras, limits = re.match(r"\s*([\w.-]+)\s*(?:\[([^\]]*)\])?(.*)", wanted).groups()  # type: ignore[union-attr]
+    pairs = re.findall(r"(==|!=|<=|>=|<|>|~=)\s*([\w.+*]+)", limits)
+    return _Need(name, tuple(e.strip() for e in (extras or "").split(",") if e.strip()), tuple(pairs), marker.strip())
+
+
+def _within(found: str, limits: Iterable[tuple[str, str]]) -> bool:
+    """Tell whether a version keeps limits, counting numbers alone.
+
+    >>> _within("5.9.0+cpu", [(">=", "5.9"), ("<", "5.10")]), _within("5.10", [(">=", "5.9"), ("<", "5.10")])
+    (True, False)
+    """
+    here = version_numbers(found)
+    for sign, version in limits:
+        there = version_numbers(version)
+        kept = {"==": here == there, "!=": here != there, "<": here < there, ">": here > there, "<=": here <= there}
+        if not kept.get(sign, here >= there):
+            return False
+    return True
+
+
+def _needs() -> dict[str, list[_Need]]:
+    """Return what each extra of this package needs on this system; "" stands for what is always needed."""
+    needs: dict[str, list[_Need]] = {"": []}
+    for text in metadata.requires(_PROJECT) or []:
+        need = _parsed(text)
+        only = re.search(r"sys_platform == ['\"](\w+)['\"]", need.marker)
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", need.marker)
+        needs.setdefault(extra[1] if extra else "", [])
+        if only is None or only[1] == sys.platform:
+            needs[extra[1] if extra else ""].append(need)
+    return needs
+
+
+def _whole(extra: str, needs: Mapping[str, list[_Need]]) -> Iterator[_Need]:
+    """Yield what an extra needs, with what the extras that it names need."""
+    for need in needs.get(extra, ()):
+        if need.name == _PROJECT:
+            for other in need.extras:
+                yield from _whole(other, needs)
+        else:
+            yield need
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _extras() -> Iterator[Finding]:
+    try:
+        needs = _needs()
+    except metadata.PackageNotFoundError:
+        yield Finding(
+            "installed", "base", "differs", "the package is imported from a folder and is not installed",
+            "run in its folder: pip install -c constraints.txt -e .",
+        )  # fmt: skip
+        return
+    for extra in sorted(needs):
+        wanted = list(_whole(extra, needs))
+        versions = {need.name: _installed(need.name) for need in wanted}
+        missing = [name for name, version in versions.items() if version is None]
+        wrong = [n for n in wanted if (v := versions[n.name]) is not None and not _within(v, n.limits)]
+        install = f"pip install '{_PROJECT}[{extra}]'" if extra else f"pip install {_PROJECT}"
+        name = extra or "base"
+        if wrong:
+            said = [f"{n.name} {versions[n.name]} (wanted {','.join(a + b for a, b in n.limits)})" for n in wrong]
+            yield Finding("installed", name, "broken", ", ".join(said), install)
+        elif missing:
+            state = "absent" if extra else "broken"
+            yield Finding("installed", name, state, f"without {', '.join(missing)}", install)
+        else:
+            yield Finding("installed", name, "ok", ", ".join(f"{n} {v}" for n, v in versions.items()))
+
+
+def _own_constraints() -> Path | None:
+    """Return the pins of the checkout that this package lies in, or None if it lies in none."""
+    root = Path(__file__).resolve().parents[2]
+    return root / "constraints.txt" if (root / "setup.cfg").is_file() and (root / "Makefile").is_file() else None
+
+
+def _pins(file: Path) -> Finding:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{file}: cannot be read as a file of pins: {first_line(e)}") from e
+    pins = {found[1]: found[2] for line in lines if (found := re.match(r"([\w.-]+)==([\w.+!]+)", line))}
+    if not pins:
+        raise DataError(f"{file}: expected lines such as gymnasium==1.4.0, found none")
+    here = {name: version for name in pins if (version := _installed(name)) is not None}
+    others = [f"{n} {v} (pinned {pins[n]})" for n, v in here.items() if version_numbers(v) != version_numbers(pins[n])]
+    if not others:
+        return Finding("installed", "pins", "ok", f"{len(here)} packages are those of {file.name}")
+    more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    said = f"{', '.join(others[:5])}{more}, of {len(here)} installed packages that {file.name} pins"
+    return Finding("installed", "pins", "differs", said, f"pip install -c {file.name} -e . with your extras")
+
+
+# --------------------------------------------------------------------------------------------------- what works here
+
+
+def _episode() -> Finding:
+    try:
+        env = make_env(_EPISODE, split="test")
+        try:
+            episode = run_episode(env, ExpertPolicy(), options={"index": 0})
+        finally:
+            env.close()
+    except AgentEnvsError as e:
+        return Finding("works", "episode", "broken", first_line(e), "agentr1 verify plays every environment")
+    if not episode.success:
+        said = episode.error or f"the expert of {_EPISODE} did not solve its task"
+        return Finding("works", "episode", "broken", said, "agentr1 verify plays every environment")
+    return Finding("works", "episode", "ok", f"the expert solves a task of {_EPISODE}")
+
+
+def _sandbox() -> Finding:
+    needed_by = "GSM8KCode, MathCode and TableQA need it"
+    try:
+        sandbox = open_sandbox("auto")
+        result = sandbox.run("print(6 * 7)", timeout=20)
+        walls = sandbox.describe()
+    except BackendError as e:
+        state = "broken" if sys.platform == "linux" else "absent"
+        remedy = 'docs/sandbox.md; or sandbox="http://HOST:PORT", "docker:IMAGE"'
+        return Finding("works", "sandbox", state, f"{needed_by}: {first_line(e)}", remedy)
+    if result.stdout.strip() != "42":
+        return Finding("works", "sandbox", "broken", f"a program ended as {result.status}", "docs/sandbox.md")
+    held = [name for name, holds in walls.items() if holds is True]
+    down = [name for name, holds in walls.items() if holds is False]
+    without = f", without {', '.join(down)}" if down else ""
+    detail = f"{sandbox.name}: {', '.join(held)} hold{without}"
+    return Finding("works", "sandbox", "ok", detail)
+
+
+def _data_folder() -> Finding:
+    folder = data_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(b"x")
+        free = shutil.disk_usage(folder).free / 1e9
+    except OSError as e:
+        remedy = "set AGENT_ENVS_DATA to a folder that you may write"
+        return Finding("works", "data folder", "broken", f"{folder} cannot be written: {e.strerror}", remedy)
+    return Finding("works", "data folder", "ok", f"{folder} can be written, {free:.0f} GB are free")
+
+
+def _compilers() -> Finding:
+    missing = [name for name in ("gcc", "g++", "make") if shutil.which(name) is None]
+    if not missing:
+        return Finding("works", "compilers", "ok", "gcc, g++, make")
+    said = f"without {', '.join(missing)}, which build ALFWorld's original engine; everything else works"
+    return Finding("works", "compilers", "absent", said, "on Debian and Ubuntu: apt-get install g++ gcc make")
+
+
+def _ray() -> Finding:
+    if _installed("ray") is None:
+        return Finding("works", "ray", "absent", "agentr1 train needs it", f"pip install '{_PROJECT}[verl]'")
+    worked, said = _tried(_RAY)
+    if worked:
+        return Finding("works", "ray", "ok", f"Ray {said} starts and runs a task")
+    remedy = "free memory and disk in /tmp and /dev/shm, a short TMPDIR, and no RAY_ADDRESS of a cluster that is gone"
+    return Finding("works", "ray", "broken", said, remedy)
+
+
+def _gpu() -> Finding:
+    if _installed("torch") is None:
+        return Finding("works", "gpu", "absent", "models need torch", f"pip install '{_PROJECT}[hf]'")
+    worked, said = _tried(_TORCH)
+    card = shutil.which("nvidia-smi") is not None
+    if not worked:
+        return Finding("works", "gpu", "broken", said, "install a torch for this machine: docs/gpu.md")
+    if ", " in said:
+        return Finding("works", "gpu", "ok", f"torch {said}")
+    if card and "cpu" in said:
+        return Finding("works", "gpu", "differs", f"torch {said} is a build for CPUs", "docs/gpu.md")
+    return Finding("works", "gpu", "absent", f"torch {said} sees none; the preset cpu-tiny needs none")
+
+
+def _tried(code: str) -> tuple[bool, str]:
+    """Run code in another interpreter; return whether it worked, and the last line that it printed."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL,
+            env={"RAY_raylet_start_wait_time_s": str(_SECONDS), **os.environ},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False, f"did not answer within {_SECONDS} seconds"
+    said = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return done.returncode == 0, said[-1] if said else f"ended with status {done.returncode}"
+
+
+def _as_text(machine: Mapping[str, object], findings: Iterable[Finding]) -> str:
+    found = list(findings)
+    width = max(len(each.name) for each in found)
+    lines = [
+        f"agent_envs {machine['agent_envs']}, Python {machine['python']}, {machine['system']}, {machine['cores']} cores"
+    ]
+    for part, title in (("installed", "installed"), ("works", "works here")):
+        lines += ["", title]
+        for each in found:
+            if each.part == part:
+                lines.append(f"  {each.state:8} {each.name:{width}}  {each.detail}")
+    to_do = [each for each in found if each.remedy and each.state != "absent"]
+    offers = [each for each in found if each.remedy and each.state == "absent"]
+    for title, some in (("to do", to_do), ("if you need it", offers)):
+        if some:
+            lines += ["", title, *(f"  {each.name:{width}}  {each.remedy}" for each in some)]
+    return plain("\n".join(lines))
