@@ -9,6 +9,7 @@
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
+#   make docs                       the documentation's site, in ./site; ./.venv needs 200 MB for that
 #   make bench                      speed beside other packages', as tables
 #   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
@@ -21,7 +22,7 @@ VENV := .venv
 LUCENE := .venv-lucene
 BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
-EXTRAS := data,dev,hf,monty,openai,openenv,record,search,serve,skyrl,trl,verifiers,verl,wasm
+EXTRAS := data,dev,docs,hf,monty,openai,openenv,record,search,serve,skyrl,trl,verifiers,verl,wasm
 OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
@@ -34,6 +35,7 @@ export OMP_WAIT_POLICY := PASSIVE
 STATE := $(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 STAMP := $(VENV)/.setup-$(STATE)
 TRAIN_STAMP := $(VENV)/.train-$(STATE)
+DOCS_STAMP := $(VENV)/.docs-$(STATE)
 
 # Bytecode of a tenth of the files is ever used, and pip would take as long to write it all as to install: it is written
 # for what a training run imports, and, for the tests, for everything on all cores.
@@ -46,25 +48,32 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: setup setup-train results train test test-slow test-base test-gpu test-parity lucene check format bench clean
+.PHONY: setup setup-train docs results train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
 setup-train: $(TRAIN_STAMP)
 
-$(TRAIN_STAMP):
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %s; name one with PYTHON=" % sys.version.split()[0])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(TRAIN_STAMP): | $(BIN)/python
 	@echo "Making $(VENV): about 1.5 GB with a CPU build of torch, which TORCH_INDEX=URL can name; several GB more with CUDA's"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) --editable '.[verl]'
 	@VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.run.plugin \
 		$(COMPILE) -W ignore -c 'from importlib import import_module; [import_module(name) for name in "$(RUN_IMPORTS)".split()]'
 	@rm -f $(VENV)/.train-*
 	@touch $@
 
+$(DOCS_STAMP): | $(BIN)/python
+	@$(PIP) --editable '.[docs]'
+	@rm -f $(VENV)/.docs-*
+	@touch $@
+
 $(STAMP): $(TRAIN_STAMP)
-	@echo "Adding to $(VENV) what the tests use: about 500 MB"
+	@echo "Adding to $(VENV) what the tests use: about 700 MB"
 	@$(PIP) --editable '.[$(EXTRAS)]'
 	@$(MAKE) --no-print-directory original-alfworld
 	@$(COMPILE) -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # some packages have files of another Python
@@ -124,8 +133,13 @@ results: setup
 	$(BIN)/python benchmarks/results.py run
 	$(BIN)/python benchmarks/results.py page
 
+# A warning is an error. Nothing is fetched.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in ./site; to read it: python3 -m http.server -d site"
+
 bench: setup
 	for script in $(filter-out benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,18 +1,35 @@
-"""Generate docs/environments.md from the environments' class docstrings: `python docs/generate.py`."""
+"""Make what the documentation takes from the package: `python docs/generate.py`.
+
+- environments.md, environments/NAME.md: every environment, from its class docstring, with an episode by its expert
+- images/episodes/NAME.svg: that episode as a picture
+- images/badges.svg, images/curve.svg: facts of the package, and training as benchmarks/results/ has it
+
+`python docs/generate.py notebooks` runs the notebooks and keeps what they print.
+"""
 
 from __future__ import annotations
 
+import configparser
 import importlib
+import importlib.util
 import inspect
+import json
 import re
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import gymnasium as gym
 
 import agent_envs
+from agent_envs.episodes.statistics import share
 from agent_envs.text_env import TextEnv
 
-PAGE = Path(__file__).with_name("environments.md")
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 
 HEADER = """# Environments
 
@@ -31,22 +48,185 @@ All environments share one contract, which `agent_envs.testing.check_text_env` t
   `anchor` (the state's text without history).
 - `expert_action()` returns the next action of a solver that wins, or None. `snapshot()` and `restore(s)` branch an
   episode.
+
+Each page has the manual of the environment, which is its class docstring, and an episode of its expert.
+`AgentR1/Remote-v0` plays any of them [on another machine](serving.md). [The tasks](tasks.md) says what is particular
+about each.
+
 """
 
+EPISODES: dict[str, dict[str, Any]] = {
+    "AgentR1/ALFWorld-v0": {"index": 235, "size": 1},
+    "AgentR1/GSM8K-v0": {"index": 2, "level": 2},
+    "AgentR1/GSM8KCode-v0": {"index": 2},
+    "AgentR1/GSM8KTool-v0": {"index": 2, "level": 2},
+    "AgentR1/HotpotQA-v0": {"index": 0, "top_k": 1},
+    "AgentR1/MathCode-v0": {"index": 0},
+    "AgentR1/MuSiQue-v0": {"index": 0, "top_k": 1},
+    "AgentR1/PaperSearch-v0": {"index": 1, "top_k": 2, "max_calls": 1, "abstract_words": 0},
+    "AgentR1/TableQA-v0": {"index": 1},
+    "AgentR1/TwoWikiMultihopQA-v0": {"index": 0, "top_k": 1},
+    "AgentR1/WebShop-v0": {"index": 101},
+}
+"""The test task that is shown of each environment, and the arguments that keep it short."""
 
-def page() -> str:
-    """Return the page as Markdown."""
-    parts = [HEADER]
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+pictures = _module("pictures")
+
+
+def environment_class(env_id: str) -> type[TextEnv]:
+    """Return the class behind an id."""
+    module, _, name = str(gym.spec(env_id).entry_point).partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    assert issubclass(cls, TextEnv)
+    return cls
+
+
+def short(env_id: str) -> str:
+    """Return the id without namespace and version.
+
+    >>> short("AgentR1/GSM8K-v0")
+    'GSM8K'
+    """
+    return env_id.partition("/")[2].rpartition("-v")[0]
+
+
+def played(env_id: str) -> tuple[str, list[Any], str]:
+    """Return an episode of the expert: as `render()` shows it, as bubbles, and how it ended."""
+    arguments = dict(EPISODES[env_id])
+    index = arguments.pop("index")
+    env = gym.make(env_id, split="test", render_mode="ansi", **arguments)
+    observation, _ = env.reset(options={"index": index})
+    said, total, ended = [pictures.Bubble("environment", observation)], 0.0, False
+    while not ended:
+        action = env.unwrapped.expert_action()
+        observation, reward, terminated, truncated, info = env.step(action)
+        said += [pictures.Bubble("agent", action), pictures.Bubble("environment", observation)]
+        total += float(reward)
+        ended = terminated or truncated
+    assert info["success"], f"the expert did not solve test task {index} of {env_id}"
+    rendered = str(env.render())
+    env.close()
+    if not said[-1].text:
+        del said[-1]
+    return rendered, said, f"reward {total:g}"
+
+
+def environment_page(env_id: str, rendered: str) -> str:
+    """Return the page of an environment."""
+    spec, name = gym.spec(env_id), short(env_id)
+    doc = inspect.cleandoc(environment_class(env_id).__doc__ or "").replace("``", "`")
+    doc = re.sub(r"^#+ ", "## ", doc, flags=re.MULTILINE)
+    doc = re.sub(r"(?<![\w/(])docs/(\w+\.md)", r"[\1](../\1)", doc)
+    arguments = {key: value for key, value in EPISODES[env_id].items() if key != "index"}
+    made = "".join(f", {key}={value!r}" for key, value in arguments.items())
+    about = f"Test task {EPISODES[env_id]['index']} of `gym.make({env_id!r}, split='test'{made})`"
+    return "\n".join([
+        f"# {env_id}\n",
+        "<!-- Generated by docs/generate.py from the class docstring; edit that instead. -->\n",
+        f"![An episode of {name}: what the environment and the agent say](../images/episodes/{name}.svg)\n",
+        f"`gym.make({env_id!r})`, at most {spec.max_episode_steps} steps.\n",
+        f"{doc}\n",
+        "## An episode\n",
+        f"{about}, played by its expert and printed by `render()`; actions are marked with `>`.\n",
+        f"````text\n{rendered}\n````\n",
+    ])  # fmt: skip
+
+
+def gallery() -> str:
+    """Return the page of all environments."""
+    lines = [HEADER.rstrip("\n"), ""]
     for env_id in agent_envs.ENV_IDS:
-        spec = gym.spec(env_id)
-        module, _, name = str(spec.entry_point).partition(":")
-        cls = getattr(importlib.import_module(module), name)
-        assert issubclass(cls, TextEnv)
-        doc = inspect.cleandoc(cls.__doc__ or "").replace("``", "`")
-        doc = re.sub(r"^(#+) ", r"##\1 ", doc, flags=re.MULTILINE)
-        parts.append(f"## {env_id}\n\n`gym.make({env_id!r})`, at most {spec.max_episode_steps} steps.\n\n{doc}\n")
-    return "\n".join(parts)
+        first = " ".join((environment_class(env_id).__doc__ or "").strip().partition("\n\n")[0].split())
+        name = short(env_id)
+        lines += [
+            f"## [{env_id}](environments/{name}.md)\n",
+            f"{first} At most {gym.spec(env_id).max_episode_steps} steps.\n",
+            f"[![An episode of {name}](images/episodes/{name}.svg)](environments/{name}.md)\n",
+        ]
+    return "\n".join(lines)
+
+
+def facts() -> list[tuple[str, str]]:
+    """Return what the badges say, each read where it is decided."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    versions = re.findall(r"Python :: (3\.\d+)", config["metadata"]["classifiers"])
+    return [
+        ("version", agent_envs.__version__),
+        ("licence", config["metadata"]["license"]),
+        ("python", f"{versions[0]} - {versions[-1]}"),
+        ("gymnasium", re.findall(r"gymnasium>=([\d.]+)", config["options"]["install_requires"])[0]),
+        ("environments", str(len(agent_envs.ENV_IDS))),
+        ("GPU needed", "no"),
+    ]
+
+
+def training_curve() -> str:
+    """Return the curve of the command `make train`, from the cells of its seeds."""
+    cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results("GSM8KTool.grpo.*.json"))]
+    tasks = len(cells[0]["after"])
+    seeds = []
+    for cell in cells:
+        points = [(p["step"], share(round(p["success"] * tasks), tasks)) for p in cell["curve"]]
+        seeds.append([pictures.Point(step, s.value, s.low, s.high) for step, s in points])
+    (teachers,) = _results("GSM8KTool.noisy-expert.json")
+    values = json.loads(teachers.read_text(encoding="utf-8"))["after"].values()
+    minutes = sum(cell["minutes"] for cell in cells) / len(cells)
+    runs = "one run" if len(cells) == 1 else f"{len(cells)} seeds"
+    caption = (
+        f"make train: {runs}, {minutes:.1f} minutes on {cells[0]['cores']} CPU cores; {tasks} tasks that are not "
+        "trained on, one attempt each, intervals of 95 %"
+    )
+    title = "Success on held-out tasks of GSM8KTool"
+    return str(pictures.curve(title, caption, seeds, sum(success for success, _ in values) / len(values)))
+
+
+def _results(pattern: str) -> list[Path]:
+    return list((ROOT / "benchmarks" / "results").glob(pattern))
+
+
+def everything() -> Iterator[tuple[Path, str]]:
+    """Yield each file and what belongs into it."""
+    yield DOCS / "environments.md", gallery()
+    for env_id in agent_envs.ENV_IDS:
+        rendered, said, end = played(env_id)
+        yield DOCS / "environments" / f"{short(env_id)}.md", environment_page(env_id, rendered)
+        yield DOCS / "images" / "episodes" / f"{short(env_id)}.svg", pictures.episode(env_id, said, end)
+    yield DOCS / "images" / "badges.svg", pictures.badges(facts())
+    yield DOCS / "images" / "curve.svg", training_curve()
+
+
+def run_notebook(path: Path) -> dict[str, Any]:
+    """Run a notebook in an empty kernel and return it with what its cells printed."""
+    import nbformat
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:  # sockets in a folder of one's own, where no other user reads along
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
+        NotebookClient(notebook, km=kernel, timeout=600, record_timing=False).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":  # progress bars and logs differ from run to run
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+    return dict(json.loads(nbformat.writes(notebook)))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    if sys.argv[1:] == ["notebooks"]:
+        for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
+            done = json.dumps(run_notebook(notebook), indent=1, ensure_ascii=False)
+            notebook.write_text(f"{done}\n", encoding="utf-8")
+        sys.exit()
+    for file, text in everything():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -226,9 +227,18 @@ def test_packages_show_their_public_names_alone(root):
             assert all(inspect.ismodule(getattr(package, other)) for other in others), (name, others)
 
 
+def _checked_by_twine(archive: Path) -> None:
+    """The metadata and the README are as a package index takes them."""
+    pytest.importorskip("twine")
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(archive)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == 0 and "PASSED" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_wheel_holds_every_file_once(root, tmp_path):
     wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")
+    _checked_by_twine(wheel)
     names = zipfile.ZipFile(wheel).namelist()
     assert len(names) == len(set(names))
     tracked = [name for name in _tracked(root) if not (root / name).is_symlink()]
@@ -252,6 +262,27 @@ def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
     )
     hugging_face, ours = _run(code, cwd=tmp_path, path=target).split()
     assert str(target) not in hugging_face and ours.startswith(str(target))
+    if links == "links":
+        _runs_the_readme(root, target, tmp_path)
+
+
+def _runs_the_readme(root: Path, target: Path, folder: Path) -> None:
+    """The README's example does what it shows, and its commands begin, with what the wheel installs."""
+    (example,) = re.findall(r"^```python\n(.*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    code = (
+        "import doctest, sys, agent_envs\n"
+        "test = doctest.DocTestParser().get_doctest(sys.stdin.read(), {}, 'README', 'README', 0)\n"
+        "result = doctest.DocTestRunner().run(test)\n"
+        "print(agent_envs.__file__, result.attempted, result.failed)"
+    )
+    file, attempted, failed = _run(code, cwd=folder, path=target, stdin=example).splitlines()[-1].split()
+    assert file.startswith(str(target)) and int(attempted) > 8 and failed == "0"
+    code = "import sys; from agent_envs.cli import main; sys.exit(main(sys.argv[1:]))"
+    said = _run(code, "eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", "--n", "2", "--out", "runs/a",
+                "--quiet", cwd=folder, path=target)  # fmt: skip
+    assert "success     1.000" in said
+    assert "2 episodes" in _run(code, "view", "runs/a", "--out", "a.html", cwd=folder, path=target)
+    assert "ok       episode" in _run(code, "doctor", "--quick", cwd=folder, path=target)
 
 
 @pytest.mark.slow
@@ -261,6 +292,7 @@ def test_an_sdist_passes_its_own_tests(root, tmp_path):
     code = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
     subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True, timeout=300)
     (archive,) = (source / "dist").glob("*.tar.gz")
+    _checked_by_twine(archive)
     with tarfile.open(archive) as file:
         file.extractall(tmp_path / "sdist", filter="data")
     (unpacked,) = (tmp_path / "sdist").iterdir()

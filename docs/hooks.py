@@ -1,0 +1,224 @@
+"""What the site holds beside the pages of this folder: made when it is built, by hooks of mkdocs (mkdocs.yml).
+
+- reference/*.md   every public name of the package, a page per room
+- commands.md      what `agentr1 COMMAND --help` prints
+- notebooks/*.md   the notebooks with their outputs
+- changelog.md     CHANGELOG.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from agent_envs.cli.main import COMMANDS, command_module
+
+ROOT = Path(__file__).resolve().parents[1]
+TOP = ("adapters", "datasets", "wrappers")
+SPLIT = {"adapters"}
+"""Rooms whose packages have a page each."""
+LEFT_OUT = {"cli"}
+"""Its user's side is the page of commands."""
+
+NOTEBOOK = re.compile(r"(\]\(notebooks/\w+)\.ipynb\)")
+EXAMPLE = re.compile(r'^( *)>>> .*(?:\n\1(?!""").+)*', re.MULTILINE)
+FENCE = "````"
+
+
+class Module(NamedTuple):
+    """What the reference says of a module."""
+
+    about: str
+    """The first paragraph of its docstring."""
+    public: list[str]
+    defined: list[str]
+    """The public names that it defines itself; packages also list names of their modules."""
+    numbers: list[str]
+    """Those of them that are set in one line with others, and so have no text of their own."""
+
+
+def public_modules(root: Path = ROOT) -> dict[str, Module]:
+    """Return every module that lists its public names, by the module's name."""
+    found = {}
+    for folder in ("agent_envs", *TOP):
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts if folder == "agent_envs" else ("agent_envs", *parts)).removesuffix(".__init__")
+            if (folder == "agent_envs" and parts[1] in (*TOP, *LEFT_OUT)) or "._" in name:
+                continue
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            own, numbers, listed = _set_names(tree)
+            if listed is not None:
+                public = [each for each in ast.literal_eval(listed) if not each.startswith("__")]
+                about = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
+                defined = [each for each in public if each in own]
+                found[name] = Module(about, public, defined, [each for each in public if each in numbers])
+    return found
+
+
+def _set_names(tree: ast.Module) -> tuple[set[str], set[str], ast.expr | None]:
+    """Return the names a module defines, those that it sets several of at once, and its `__all__`."""
+    own, numbers, listed = set(), set(), None
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Tuple):
+                    numbers |= {each.id for each in target.elts if isinstance(each, ast.Name)}
+                elif isinstance(target, ast.Name) and target.id == "__all__":
+                    listed = node.value
+                elif isinstance(target, ast.Name):
+                    own.add(target.id)
+        elif isinstance(node, ast.If):  # a definition for each platform or release
+            own |= {each.name for each in ast.walk(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)}
+    return own, numbers, listed
+
+
+def page_of(module: str) -> str:
+    """Return the page of the reference that a module is on.
+
+    >>> page_of("agent_envs.errors"), page_of("agent_envs.policies.openai.reply"), page_of("agent_envs.adapters.trl")
+    ('core', 'policies', 'adapters.trl')
+    """
+    parts = module.split(".")[1:]
+    if not parts or (ROOT / "agent_envs" / f"{parts[0]}.py").is_file():
+        return "core"
+    split = len(parts) > 1 and parts[0] in SPLIT and (ROOT / parts[0] / parts[1]).is_dir()
+    return ".".join(parts[: 2 if split else 1])
+
+
+def reference_pages() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each page of the reference."""
+    modules = public_modules()
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, module in modules.items():
+        for each in module.defined:
+            homes[each].append(name)
+    pages: dict[str, list[str]] = defaultdict(list)
+    for name, module in modules.items():
+        lines = [f"## {name} {{ #module-{name} }}", "", module.about.replace("<", "&lt;"), ""]
+        others = [e for e in module.public if e not in module.defined and e not in module.numbers]
+        if others:
+            lines += [f"From its modules: {', '.join(_link(name, each, homes[each]) for each in others)}.", ""]
+        if module.numbers:
+            lines += [f"Constants: {', '.join(f'`{each}`' for each in module.numbers)}.", ""]
+        pages[page_of(name)] += lines + [line for each in module.defined for line in (f"::: {name}.{each}", "")]
+    index = [
+        "# Python\n",
+        "Every public name of the package: those that a module's `__all__` lists. Modules and names that begin with an "
+        "underscore may change at any time.\n",
+    ]
+    for page, lines in sorted(pages.items(), key=lambda item: (item[0] != "core", item[0])):
+        title = "agent_envs" if page == "core" else f"agent_envs.{page}"
+        index.append(f"- [{title}]({page}.md)")
+        yield f"reference/{page}.md", f"# {title}\n\n" + "\n".join(lines) + "\n"
+    yield "reference/index.md", "\n".join(index) + "\n"
+
+
+def _link(package: str, name: str, homes: list[str]) -> str:
+    """Return a link to a name of a package, where one of its own modules or else another defines it."""
+    places = sorted(homes, key=lambda m: (not m.startswith(f"{package}."), len(m)))
+    return f"[`{name}`][{places[0]}.{name}]" if places else f"`{name}`"
+
+
+def commands_page() -> str:
+    """Return what every command's --help prints."""
+    os.environ["COLUMNS"] = "110"
+    parts = ["# Commands", "", "`agentr1 COMMAND --help` prints the same.", ""]
+    for name, command in sorted(COMMANDS.items()):
+        parser = argparse.ArgumentParser(
+            prog=f"agentr1 {name}",
+            description=command.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command_module(name).add_arguments(parser)
+        parts += [f"## agentr1 {name}", "", f"{FENCE}text", parser.format_help().rstrip(), FENCE, ""]
+    return "\n".join(parts)
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as Markdown: its texts, its code, and what that printed when it was last run."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"{FENCE}python\n{source}\n{FENCE}")
+        for output in cell["outputs"]:
+            data: dict[str, Any] = output.get("data", {})
+            if "image/svg+xml" in data:
+                parts.append(f'<div class="output" markdown="0">{"".join(data["image/svg+xml"])}</div>')
+            elif text := "".join(output.get("text", data.get("text/plain", ""))).rstrip():
+                parts.append(f"{FENCE}text\n{text}\n{FENCE}")
+    return "\n\n".join(parts) + "\n"
+
+
+def stage(target: Path) -> None:
+    """Copy the package's sources as an install lays them out, with the examples in docstrings as blocks of code.
+
+    griffe follows no link to a folder without __init__.py.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    for folder in ("agent_envs", *TOP):
+        for path in (ROOT / folder).rglob("*.py"):
+            inside = path.relative_to(ROOT / "agent_envs" if folder == "agent_envs" else ROOT)
+            if folder == "agent_envs" and inside.parts[0] in TOP:
+                continue
+            copy = target / "agent_envs" / inside
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            text = EXAMPLE.sub(r"\1```pycon\n\g<0>\n\1```", path.read_text(encoding="utf-8"))
+            copy.write_text(text, encoding="utf-8")
+    (target / "agent_envs" / "datasets" / "__init__.py").touch()
+
+
+def on_startup(command: str, dirty: bool) -> None:
+    """Lay out the sources where mkdocs.yml has mkdocstrings look, before it looks."""
+    stage(ROOT / "build" / "reference")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the pages that mkdocs.yml does not name one by one."""
+    assert config.nav is not None
+    sections = {title: pages for section in config.nav for title, pages in section.items()}
+    python = [name for name, _ in reference_pages() if name != "reference/index.md"]
+    environments = [f"environments/{path.name}" for path in sorted((ROOT / "docs" / "environments").glob("*.md"))]
+    where = sections["Reference"].index({"Python": "reference/index.md"})
+    sections["Reference"][where] = {"Python": ["reference/index.md", *python]}
+    sections["Environments"].insert(1, {"Every environment": environments})
+    return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead to the pages of notebooks, where the sources lead to the notebooks themselves."""
+    return NOTEBOOK.sub(r"\1.md)", markdown)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made."""
+    made = dict(reference_pages())
+    made["commands.md"] = commands_page()
+    made["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        made[f"notebooks/{path.stem}.md"] = notebook_page(path)
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Notebooks can be downloaded beside their pages."""
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        shutil.copy2(path, Path(config.site_dir) / "notebooks" / path.name)

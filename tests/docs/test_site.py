@@ -1,0 +1,148 @@
+"""The documentation's site and its notebooks: built without a warning and without a network, whole, linked.
+
+1. `mkdocs build` in strict mode ends without a warning, where sockets cannot be opened
+2. every link and every picture within the site leads somewhere, and nothing is loaded from elsewhere
+3. every public name of the package is on a page of the reference, every command on the page of commands
+4. the notebooks run, and print what they show
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from agent_envs.cli.main import COMMANDS
+
+pytestmark = pytest.mark.slow
+
+# What a build may not do, and where it says so: a socket of the internet.
+OFFLINE = """
+import runpy, socket, sys
+def refuse(self, address):
+    raise OSError(f"the build tried to reach {address}")
+socket.socket.connect = socket.socket.connect_ex = refuse
+sys.argv = ["mkdocs", "build", "--quiet", "--site-dir", sys.argv[1]]
+runpy.run_module("mkdocs", run_name="__main__", alter_sys=True)
+"""
+
+
+class Page(HTMLParser):
+    """What a page points to, what it loads, and the places in it that can be pointed to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.places: set[str] = {""}
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.places |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag in ("a", "area") and given.get("href"):
+            self.links.append(given["href"])
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload", "preconnect"):
+            self.loaded.append(given["href"])
+        if given.get("src"):
+            self.loaded.append(given["src"])
+
+
+@pytest.fixture(scope="module")
+def site(root, tmp_path_factory):
+    """The folder of the site, built once."""
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    folder = tmp_path_factory.mktemp("site")
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, str(folder)], cwd=root, env=env, capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0 and not re.search("WARNING|ERROR", done.stderr), f"{done.stdout}\n{done.stderr}"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.resolve(): Page(path) for path in site.rglob("*.html")}
+
+
+def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages):
+    assert len(pages) > 50
+    wrong = []
+    for path, page in pages.items():
+        for target in [*page.links, *page.loaded]:
+            parts = urlsplit(target)
+            if parts.scheme in ("http", "https", "mailto") or parts.netloc:
+                wrong += [f"{path.name} loads {target}"] if target in page.loaded else []
+                continue
+            if path.name == "404.html" and parts.path.startswith("/"):  # which is shown at any depth
+                parts, there = urlsplit(target), (site / parts.path.lstrip("/")).resolve()
+            else:
+                there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            there = there / "index.html" if there.is_dir() else there
+            place = unquote(parts.fragment)
+            if not there.is_file() or (place and there in pages and place not in pages[there].places):
+                wrong.append(f"{path.name}: {target}")
+    assert wrong == []
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert not re.findall(r"url\(['\"]?https?:", styles) and "@import" not in styles
+
+
+def test_every_public_name_is_on_a_page_of_the_reference(root, site):
+    spec = importlib.util.spec_from_file_location("docs_hooks", root / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    listed = {line.split(" ", 1)[0] for line in zlib.decompress(packed).decode().splitlines()}
+    modules = hooks.public_modules()
+    assert {"agent_envs", "agent_envs.datasets.gsm8k.rows", "agent_envs.adapters.estimators.rows"} <= set(modules)
+    text = {name: (site / "reference" / f"{hooks.page_of(name)}.html").read_text(encoding="utf-8") for name in modules}
+    for name, module in modules.items():
+        assert f'id="module-{name}"' in text[name]
+        assert {f"{name}.{each}" for each in module.defined} <= listed
+        assert all(f">{each}</" in text[name] for each in {*module.public} - {*module.defined}), name
+
+
+def test_every_command_is_on_the_page_of_commands(site):
+    text = (site / "commands.html").read_text(encoding="utf-8")
+    assert all(f"usage: agentr1 {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["environments_and_evaluation", "training"])
+def test_the_notebooks_run(root, name, tmp_path, monkeypatch):
+    """The second trains: there the figures may differ, and each metric must be in the index."""
+    pytest.importorskip("nbclient")
+    pytest.importorskip("torch")
+    path = root / "docs" / "notebooks" / f"{name}.ipynb"
+    spec = importlib.util.spec_from_file_location("docs_generate", root / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.chdir(tmp_path)
+    shown, printed = map(_printed, (json.loads(path.read_text(encoding="utf-8")), generate.run_notebook(path)))
+    if name != "training":
+        assert printed == shown
+        return
+    assert [bool(each) for each in printed] == [bool(each) for each in shown]
+    keys = next(ast.literal_eval(text) for text in printed if text.startswith("['"))
+    listed = re.findall(r"`([^`]+)`", (root / "docs" / "metrics.md").read_text(encoding="utf-8"))
+    assert not [key for key in keys if not any(fnmatch.fnmatch(key, each) for each in listed)]
+
+
+def _printed(notebook):
+    """What each cell of a notebook printed."""
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    texts = [[o.get("text", o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]] for cell in cells]
+    return ["".join("".join(text) for text in each) for each in texts]
