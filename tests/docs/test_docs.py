@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import configparser
 import dataclasses
 import doctest
 import fnmatch
@@ -120,6 +121,14 @@ def test_the_readme_is_short_and_both_languages_say_the_same(root):
         found = [re.findall(what, text, flags=re.MULTILINE) for text in (english, chinese)]
         assert set(found[0]) == set(found[1]) and found[0], what
     assert set(agent_envs.ENV_IDS) <= set(re.findall(r"AgentR1/\w+-v\d", english))
+
+
+def test_every_extra_is_named_where_one_installs(root):
+    config = configparser.ConfigParser()
+    config.read(root / "setup.cfg")
+    for page in ("getting_started.md", "getting_started.zh.md"):
+        named = set(re.findall(r"`(\w+)`", (root / "docs" / page).read_text(encoding="utf-8")))
+        assert set(config["options.extras_require"]) - {"dev", "openenv"} <= named, page
 
 
 def test_the_citation_names_this_version(root):
