@@ -1,23 +1,34 @@
-"""What the commands that serve a page share."""
+"""What the commands share that serve from this process until they are told to stop."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from agent_envs.viewer.server import PageServer
 
-__all__ = ["serve_page"]
+__all__ = ["serve_page", "serve_until_stopped"]
+
+_Server = TypeVar("_Server")
 
 
-def serve_page(server: PageServer) -> str:
-    """Serve a page until the process is told to stop; the address, which holds the token, is printed."""
+def serve_until_stopped(
+    server: contextlib.AbstractContextManager[_Server], announcement: Callable[[_Server], str]
+) -> str:
+    """Open a server, print what `announcement` says of it, and wait for Ctrl-C or a request to terminate."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with server:
-        print(f"open {server.link} in a browser; Ctrl-C ends it", flush=True)
+    with server as opened:
+        print(announcement(opened), flush=True)
         stop.wait()
     return "stopped"
+
+
+def serve_page(server: PageServer) -> str:
+    """Serve a page; the address, which holds the token, is printed."""
+    return serve_until_stopped(server, lambda opened: f"open {opened.link} in a browser; Ctrl-C ends it")

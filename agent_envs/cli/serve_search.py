@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 from typing import TYPE_CHECKING
 
 from agent_envs.cli.arguments import add_address
+from agent_envs.cli.pages import serve_until_stopped
 from agent_envs.files import allow_open_files
 
 if TYPE_CHECKING:
@@ -56,10 +55,4 @@ def run(arguments: argparse.Namespace) -> str:
     retriever = open_retriever(arguments.index, progress=True)
     retriever.search("warm up", 1)
     allow_open_files()
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with server_of(retriever) as server:
-        print(f"serving {arguments.index} at {server.url}", flush=True)
-        stop.wait()
-    return "stopped"
+    return serve_until_stopped(server_of(retriever), lambda server: f"serving {arguments.index} at {server.url}")
