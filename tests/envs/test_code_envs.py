@@ -55,6 +55,7 @@ def test_the_expert_wins(env_id, style):
     for split in ("train", "test"):
         env = gym.make(env_id, split=split, style=style)
         assert [played(env, index)[0] for index in range(8)] == [1.0] * 8
+        assert env.unwrapped.right_answer()  # which the viewer shows
         env.close()
 
 

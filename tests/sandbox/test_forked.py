@@ -286,9 +286,10 @@ def test_it_recovers_from_killed_workers():
         assert sandbox.run("print(4)").stdout == "4\n"
         session = sandbox.session()
         session.run("x = 1")
-        for lane in _children(sandbox._pool(0).zygote.pid):  # under way: a typed error, and not a result
-            for child in _children(lane):
-                os.kill(child, signal.SIGKILL)
+        children = [child for lane in _children(sandbox._pool(0).zygote.pid) for child in _children(lane)]
+        for child in children:  # the session's is under way: a typed error, and not a result
+            os.kill(child, signal.SIGKILL)
+        assert _gone(children)
         with pytest.raises(BackendDownError):
             session.run("print(x)")
         assert session.run("print(5)").stdout == "5\n"

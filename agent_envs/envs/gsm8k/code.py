@@ -7,24 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from agent_envs.checks import choice, integer
-from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, Level
-from agent_envs.datasets.gsm8k.rows import GSM8KTask
+from agent_envs.checks import integer
 from agent_envs.envs.code_env import CodeEnv
-from agent_envs.envs.gsm8k.env import STEP_LIMIT, open_gsm8k
+from agent_envs.envs.gsm8k.env import GSM8KTasks
 from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps
 from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.rewards.math_answers import extract_answer
-from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 
 __all__ = ["GSM8KCodeEnv"]
 
 
-class GSM8KCodeEnv(CodeEnv):
+class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
     """Answer a word problem with the help of Python.
 
     ## Description
@@ -70,28 +66,11 @@ class GSM8KCodeEnv(CodeEnv):
     - v0: first version
     """
 
-    reset_options = ("index", "question")
     answer_format = "Write the final answer as a number after ####."
 
-    def __init__(
-        self,
-        *,
-        level: Level = DEFAULT_LEVEL,
-        expert: str = "oracle",
-        step_limit: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, step_limit: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.level = level
         self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
-        choice("expert", expert, ["oracle"])
-        _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
-
-    def open_tasks(self) -> TaskSource:
-        return open_gsm8k(self.data, self.split, self.level)
-
-    def own_task(self, question: str) -> GSM8KTask:
-        return GSM8KTask("gsm8k/question", question, answer="", solution="")
 
     def answer(self, text: str) -> Outcome:
         return judge(text, self.task.answer)
@@ -100,7 +79,7 @@ class GSM8KCodeEnv(CodeEnv):
         """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
         if not self.task.answer:
             return None
-        left = self._limit() - self.state.steps
+        left = self.answer_limit(self.step_limit) - self.state.steps
         calculation = next_calculation(self.task, self._numbers(), left)
         if calculation is None or left <= 1:
             return f"#### {self.task.answer}"
@@ -121,10 +100,6 @@ class GSM8KCodeEnv(CodeEnv):
     def _numbers(self) -> list[str]:
         """Return what the programs printed as numbers in plain form: 12.0 is 12."""
         return [extract_answer(output) or output for output in self.state.outputs]
-
-    def _limit(self) -> int:
-        registered = gym.registry.get(self.spec.id) if self.spec else None
-        return self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
 
 
 def _shown_value(calculation: str, style: str) -> str:

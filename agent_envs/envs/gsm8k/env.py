@@ -30,47 +30,52 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
-__all__ = ["GSM8KEnv", "GSM8KToolEnv", "open_gsm8k"]
+__all__ = ["GSM8KEnv", "GSM8KTasks", "GSM8KToolEnv"]
 
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
 
 
-def open_gsm8k(data: str, split: str, level: Level) -> TaskSource:
-    """Return generated problems of a level, or the rows of a file."""
-    if data == "generated":
-        return generated_gsm8k(split, level)
-    if level != DEFAULT_LEVEL:
-        raise ConfigError(f"level={level!r} is for generated tasks; rows of {data!r} have no level")
-    return gsm8k_rows(data, split)
-
-
-class _GSM8K(TextEnv):
-    """What both environments share: tasks, arguments and the released reward."""
+class GSM8KTasks(TextEnv):
+    """What the environments of GSM8K share: their tasks, the arguments about them, and the expert's name."""
 
     reset_options = ("index", "question")
 
-    def __init__(
-        self, *, level: Level = DEFAULT_LEVEL, reward: str = "terminal", expert: str = "oracle", **kwargs: Any
-    ) -> None:
+    def __init__(self, *, level: Level = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.level = level
-        self.reward = choice("reward", reward, REWARDS)
         choice("expert", expert, ["oracle"])
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:
-        return open_gsm8k(self.data, self.split, self.level)
+        if self.data == "generated":
+            return generated_gsm8k(self.split, self.level)
+        if self.level != DEFAULT_LEVEL:
+            raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
+        return gsm8k_rows(self.data, self.split)
 
     def own_task(self, question: str) -> GSM8KTask:
         return GSM8KTask("gsm8k/question", question, answer="", solution="")
 
-    def prompt_state(self) -> dict[str, Any]:
-        return {"question": self.task.question}
-
     def right_answer(self) -> str:
         return self.task.answer
+
+    def answer_limit(self, step_limit: int | None) -> int:
+        """Return the steps that an episode may take, for the expert: those named, or those of the registration."""
+        registered = gym.registry.get(self.spec.id) if self.spec else None
+        return step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
+
+
+class _Rewarded(GSM8KTasks):
+    """With the released reward too."""
+
+    def __init__(self, *, reward: str = "terminal", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reward = choice("reward", reward, REWARDS)
+
+    def prompt_state(self) -> dict[str, Any]:
+        return {"question": self.task.question}
 
     def paid(self, outcome: Outcome, text: str) -> Outcome:
         """Pay for the last number of the text instead, if that is the reward in use."""
@@ -80,7 +85,7 @@ class _GSM8K(TextEnv):
         return outcome
 
 
-class GSM8KEnv(_GSM8K, ProblemEnv):
+class GSM8KEnv(_Rewarded, ProblemEnv):
     """Answer a word problem in one text.
 
     ## Description
@@ -152,7 +157,7 @@ class _Progress:
     failed: bool = False  # whether a call returned an error
 
 
-class GSM8KToolEnv(_GSM8K, ToolEnv):
+class GSM8KToolEnv(_Rewarded, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
@@ -244,8 +249,7 @@ class GSM8KToolEnv(_GSM8K, ToolEnv):
     def expert_action(self) -> str | None:
         """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
         task, observed = self.task, self.state.observed
-        registered = gym.registry.get(self.spec.id) if self.spec else None
-        limit = self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
+        limit = self.answer_limit(self.step_limit)
         if not task.answer:
             return None
         if self.tool == "check_answer":

@@ -119,6 +119,9 @@ class MathCodeEnv(CodeEnv):
     def own_task(self, question: str) -> MathRow:
         return MathRow("mathcode/question", question, answer="")
 
+    def right_answer(self) -> str:
+        return self.task.answer
+
     def answer(self, text: str) -> Outcome:
         given = answer_of(text)
         right = given is not None and equivalent(given, self.task.answer, open_sandbox(self.sandbox))

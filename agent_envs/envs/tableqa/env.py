@@ -112,6 +112,9 @@ class TableQAEnv(CodeEnv):
     def files(self, task: TableTask) -> Mapping[str, str | bytes]:
         return dict(task.files)
 
+    def right_answer(self) -> str:
+        return "; ".join(self.task.answers)
+
     def answer(self, text: str) -> Outcome:
         given = given_answers(text)
         right = same_answers(given, self.task.answers)
