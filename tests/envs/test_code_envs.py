@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import pickle
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,50 @@ PAIRS = [  # answer, gold, whether they are the same
 def test_equivalent_answers(answer, gold, same):
     pytest.importorskip("math_verify")
     assert equivalent(answer, gold, open_sandbox()) == same
+
+
+DISPUTED = [  # answer, gold, whether they are the same; the graders in verl's utils/reward_score disagree
+    ("0.5", r"\frac{1}{2}", True), ("3/4", "0.75", True), (r"\sqrt{12}", r"2\sqrt{3}", True), ("1,234", "1234", True),
+    ("5.0", "5", True), (r"50\%", "50", True), ("x^2+2x+1", "(x+1)^2", True), (r"\frac{\pi}{2}", r"0.5\pi", True),
+    (r"-\frac{1}{2}", r"\frac{-1}{2}", True), (r"\dfrac{5}{3}", r"\frac{5}{3}", True), ("2+3i", "3i+2", True),
+    ("10000000000000001", "10000000000000000", False), (r"3\sqrt{2}", r"\sqrt{18}", True),
+]  # fmt: skip
+SETTLED = [  # pairs that all of these graders refuse
+    (r"\frac{6}{8}", r"\frac{3}{4}", True), ("10^{3}", "1000", True), (r"\{2,1\}", r"\{1,2\}", True),
+    (r"\log_2 8", "3", True), ("(2,1)", "(1,2)", False), ("0.333", r"\frac{1}{3}", False), ("[0,1]", "(0,1)", False),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_equivalence_where_other_graders_disagree_or_refuse():
+    pytest.importorskip("math_verify")
+    pytest.importorskip("verl")
+    from verl.utils.reward_score import math_dapo, math_reward, prime_math
+
+    for pairs, votes in ((DISPUTED, {True, False}), (SETTLED, {False})):
+        for answer, gold, same in pairs:
+            assert equivalent(answer, gold, open_sandbox()) == same, (answer, gold)
+            normal = math_dapo.normalize_final_answer
+            said = {math_reward.is_equiv(answer, gold), bool(prime_math.grade_answer(answer, gold))}
+            assert said | {normal(answer) == normal(gold)} == votes, (answer, gold)
+
+
+def test_the_equations_of_released_solutions_run(data_dir):
+    """Those of GSM8K's first 2,000 training rows, fifty rows to a program."""
+    rows = (data_dir / "gsm8k" / "train_2000.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [re.findall(r"<<([-+*/().0-9 ]+)=([-.0-9]+)>>", json.loads(row)["answer"]) for row in rows]
+    wrong, count = [], 0
+    for start in range(0, len(found), 50):
+        equations = [equation for solution in found[start : start + 50] for equation in solution]
+        lines = [re.sub(r"(?<![0-9.])0+(?=[0-9])", "", left) for left, _ in equations]  # 05 is no number of Python's
+        code = "\n".join(f"print({line})" for line in lines)
+        result = run(code, timeout=30)
+        assert result.ok, result
+        for (left, right), value in zip(equations, result.stdout.split(), strict=True):
+            count += 1
+            if abs(float(value) - float(right)) > 0.01 * max(1, abs(float(right))):
+                wrong.append((left, right, value))
+    assert count > 5000 and len(wrong) <= count // 200, (count, wrong)
 
 
 def test_a_hostile_answer_is_judged_in_bounded_time(monkeypatch):
