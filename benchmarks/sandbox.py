@@ -2,6 +2,8 @@
 
 python benchmarks/sandbox.py                     latency, sessions, throughput, time-outs
 python benchmarks/sandbox.py --rounds 100        more runs of each
+python benchmarks/sandbox.py --steps             GSM8KCode beside gem's and skyrl-gym's python tools, where installed
+python benchmarks/sandbox.py --soak 100000       very many runs from 64 threads, some of them hostile
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gymnasium as gym
+
+import agent_envs  # noqa: F401  registers the environments
 from agent_envs.sandbox.forked.host import ForkedSandbox
 from agent_envs.sandbox.forked.interpreters import INTERPRETERS, import_path
 from agent_envs.sandbox.result import Result
@@ -144,6 +149,7 @@ def proportional(sandbox: ForkedSandbox) -> tuple[int, int]:
     return total, processes
 
 
+_CALLS = 5  # steps of an episode
 _HOSTILE = (
     ("while True: pass", "timeout"), ("import os; os.fork()", "refused"), ("open('/etc/passwd')", "refused"),
     ("x = bytearray(10**10)", "memory"), ("while True: print('a' * 1000)", "output-limit"),
@@ -180,11 +186,55 @@ def soak(sandbox: ForkedSandbox, runs: int, threads: int) -> None:
     print(f"{done} of {runs} runs answered, {len(wrong)} wrong: {wrong[:5]}")
 
 
+def beside_others(rounds: int) -> None:
+    """Show steps of GSM8KCode per second beside bare calls of gem's and skyrl-gym's python tools, in turns."""
+    env = gym.make("AgentR1/GSM8KCode-v0")
+    call = env.unwrapped.write_program("print(12 * 7)")  # type: ignore[attr-defined]
+
+    def steps() -> None:
+        env.reset(seed=0)
+        for _ in range(_CALLS):
+            assert env.step(call)[0] == "84"
+
+    plays: dict[str, Callable[[], object]] = {"GSM8KCode, 5 steps of an episode": steps}
+    try:
+        from gem.tools.python_code_tool import PythonCodeTool
+    except ImportError as e:
+        print(f"gem is not compared: {e}")
+    else:
+        gem = PythonCodeTool()
+        gem_call = "<python>print(12 * 7)</python>"
+        assert "84" in gem.execute_action(gem_call)[2]
+        plays["gem's python tool, no environment"] = lambda: [gem.execute_action(gem_call) for _ in range(_CALLS)]
+    try:
+        from skyrl_gym.tools.python import PythonCodeExecutorToolGroup
+    except ImportError as e:
+        print(f"skyrl-gym is not compared: {e}")
+    else:
+        skyrl = PythonCodeExecutorToolGroup()
+        assert skyrl.python("print(12 * 7)") == "84"
+        plays["skyrl-gym's python tool, no environment"] = lambda: [
+            skyrl.python("print(12 * 7)") for _ in range(_CALLS)
+        ]
+    seconds: dict[str, list[float]] = {name: [] for name in plays}
+    for _ in range(rounds):
+        for name, play in plays.items():
+            seconds[name].append(timed(play) / _CALLS)
+    ours = statistics.median(next(iter(seconds.values())))
+    for name, taken in seconds.items():
+        median = statistics.median(taken)
+        print(f"  {name:<46}{1 / median:9.1f} steps/s{median / ours:9.2f} times as long")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="runs of each kind")
+    parser.add_argument("--steps", action="store_true", help="only compare steps with other packages' python tools")
     parser.add_argument("--soak", type=int, metavar="RUNS", help="only run so many programs from 64 threads")
     arguments = parser.parse_args()
+    if arguments.steps:
+        beside_others(arguments.rounds)
+        return
     sandbox = ForkedSandbox()
     print(sandbox.describe())
     if arguments.soak:
