@@ -6,6 +6,7 @@ Entry points are strings that Gymnasium resolves, so that importing this module 
 from __future__ import annotations
 
 import difflib
+import sys
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -85,7 +86,20 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     except (gym.error.Error, ValueError) as e:
         if isinstance(e, ValueError) or name.rpartition(":")[2] in gym.registry:
             raise ConfigError(f"{name} cannot be made: {first_line(e)}") from e
-        raise ConfigError(f"unknown environment {name!r}.{_similar_id(name)}") from e
+        raise ConfigError(f"unknown environment {name!r}{_not_registered(name) or f'.{_similar_id(name)}'}") from e
+
+
+def _not_registered(env_id: str) -> str:
+    """Return why a module that was found registers no such id, as the end of an error message; "" without a module."""
+    module, separator, bare = env_id.partition(":")
+    found = sys.modules.get(module)
+    if not separator or found is None:
+        return ""
+    if getattr(found, "__file__", None) is None:  # Python takes any folder for a package without code
+        return f": {module!r} is only a folder here; install the package in it: pip install -e {module}"
+    known = [known for known, spec in gym.registry.items() if str(spec.entry_point).startswith(f"{module}.")]
+    names = did_you_mean(bare, known) if known else " It registers none."
+    return f": the module {module!r} does not register {bare!r}.{names}"
 
 
 def _similar_id(env_id: str) -> str:

@@ -56,6 +56,8 @@ def test_only_what_was_given_reaches_the_environment() -> None:
         ("AgentR1/GSM9KTool-v0", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("no_such_module:Mine-v0", {}, "unknown environment 'no_such_module:Mine-v0'"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
+        ("agent_envs:AgentR1/GSM8k-v0", {}, "does not register 'AgentR1/GSM8k-v0'. Did you mean 'AgentR1/GSM8K-v0'"),
+        ("json:Mine-v0", {}, "the module 'json' does not register 'Mine-v0'. It registers none."),
         ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take 'colour'. There are: 'data', .*'tool_timeout'"),
         ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be a string, got 3"),
         ("AgentR1/GSM8KTool-v0", {"split": "tset"}, "split must be one of .* Did you mean 'test'"),
@@ -64,6 +66,13 @@ def test_only_what_was_given_reaches_the_environment() -> None:
 def test_an_environment_that_cannot_be_made(env_id: str, kwargs: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EnvChoice(env_id, dict(kwargs)).make()
+
+
+def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_a_task" / "half_a_task").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="only a folder here; install the package in it: pip install -e half_a_task"):
+        EnvChoice("half_a_task:Mine-v0").make()
 
 
 @pytest.mark.parametrize(
