@@ -221,18 +221,19 @@ def version_numbers(version: str) -> list[int]:
     return numbers
 
 
-def run_command(action: Callable[[], str]) -> int:
+def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
     """Run a command and write its result to standard output.
 
     Errors of this library, and files that cannot be read or written, become one message on standard error instead of a
-    traceback.
+    traceback. A result may come with an exit status of its own.
 
     Returns:
         The exit status. 0: done; 1: a backend or the disk failed, or nothing reads the output any more; 2: bad input;
         130: interrupted.
     """
     try:
-        text = action()
+        done = action()
+        text, status = (done, 0) if isinstance(done, str) else done
         sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
         sys.stdout.flush()
     except AgentEnvsError as e:
@@ -251,4 +252,4 @@ def run_command(action: Callable[[], str]) -> int:
         place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
         sys.stderr.write(f"agentr1: {place}: {e.strerror}\n")
         return 1 if disk else 2
-    return 0
+    return status

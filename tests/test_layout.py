@@ -37,7 +37,7 @@ LINES = (
     ("wrapping",),
     ("wrappers",),
     ("rollout", "serving"),
-    ("recording", "vector"),
+    ("audit", "recording", "vector"),
     ("agent_envs",),  # the package itself: it re-exports public names
     ("adapters",),
     ("viewer",),

@@ -17,7 +17,10 @@ __all__ = ["COMMANDS", "command_module", "main"]
 
 
 class _Command(NamedTuple):
-    """A subcommand. Its module has `add_arguments(parser)` and `run(arguments) -> str`, which returns what to print."""
+    """A subcommand. Its module has `add_arguments(parser)` and `run(arguments)`, which returns what to print.
+
+    The exit status is 0, or comes with the text as `(text, status)`.
+    """
 
     help: str
     description: str
@@ -99,6 +102,11 @@ COMMANDS: dict[str, _Command] = {
         "say what is installed, what works here and what to do",
         "Look at what is installed and in which versions, try what should work on this machine, and say what to do.",
     ),
+    "audit": _Command(
+        "attack an environment's reward, and certify what was found",
+        "Attack the reward of an environment with policies that do not do its task, and write a certificate. Each "
+        "finding has the shortest episode that shows it.",
+    ),
     "generate": _Command(
         "write generated tasks as files in a released format",
         "Write generated tasks in a released file format. Run the same command again to resume.",
@@ -171,8 +179,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: __version__)
 
 
-def _run(name: str, parser: argparse.ArgumentParser, argv: Sequence[str]) -> str:
-    """Run a subcommand and return what it prints; only its own module is imported."""
+def _run(name: str, parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | tuple[str, int]:
+    """Run a subcommand and return what it prints, perhaps with its exit status; only its own module is imported."""
     command = COMMANDS[name]
     if command.posix and sys.platform == "win32":
         raise ConfigError(f"agentr1 {name} needs Linux or macOS; on Windows, run it in WSL")

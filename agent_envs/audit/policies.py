@@ -1,0 +1,191 @@
+"""Policies that do not do the task: what they earn on many tasks shows what a reward can be had for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.audit.findings import KINDS, Attempt, Finding, lower_bound
+from agent_envs.audit.play import Act, Arena, Played, View, scripted
+from agent_envs.audit.study import Study
+from agent_envs.audit.texts import CONSTANTS, IMITATIONS, RULES, SHAPES, SILENCE, WHOLE, normal
+from agent_envs.errors import AgentEnvsError
+from agent_envs.layers import available_actions
+from agent_envs.policies import RandomPolicy
+
+__all__ = ["Attack", "attacks", "judged", "measured"]
+
+_PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
+_HEDGES = 10
+_FEWEST = 2  # tasks that a policy must solve: one may be luck
+_FEW = 14  # constants that are tried in every form
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A policy to be tried on every task."""
+
+    kind: str
+    name: str
+    act: Act
+    patient: bool = False
+    tasks: int = 10**9
+    """Most tasks to play."""
+
+
+def constant(text: str) -> Act:
+    """Return what says a text at every step."""
+    return lambda view: text
+
+
+def attacks(arena: Arena, study: Study) -> Iterator[Attack]:
+    """Yield the policies that know nothing of the task, or copy from what they are shown."""
+    yield from (Attack("silent", repr(text), constant(text)) for text in SILENCE)
+    for form in study.forms:
+        for text in CONSTANTS if form == study.forms[0] else CONSTANTS[:_FEW]:
+            yield Attack("constant", form.format(text), constant(form.format(text)))
+    yield from (Attack("format", text, constant(text)) for text in (*SHAPES, *(f.format("") for f in study.forms)))
+    yield from (Attack("imitate", text, constant(text)) for text in IMITATIONS)
+    ends = Counter(played.last.strip() for played in study.experts.values() if study.solved(played))
+    for text, _ in ends.most_common(3):
+        yield Attack("imitate", f"the reply to the expert: {text}", constant(text))
+    for which, name in ((0, "first"), (-1, "last")):
+        yield Attack("constant", f"the {name} of the listed actions", _listed(which))
+    yield Attack("random", "random actions", _random(), tasks=60)
+    yield from (Attack("stall", repr(text), constant(text), patient=True, tasks=10) for text in ("", "wait", "0"))
+    for amount in (30, 300, 3000):
+        filler = "the answer needs careful thought " * (amount // 5)
+        yield Attack("constant", f"{amount} words of filler", constant(filler), tasks=20)
+    for text, count in Counter(study.golds.values()).most_common(3):
+        if count > 1 or len(study.golds) < 5:
+            yield Attack("frequent", text, constant(study.forms[0].format(text)))
+    yield from _many(arena, study)
+    yield from _copies(arena, study)
+
+
+def _listed(which: int) -> Act:
+    def act(view: View) -> str | None:
+        assert view.env is not None
+        listed = [action for action in available_actions(view.env) or () if "..." not in action]
+        write = view.env.get_wrapper_attr("format_command") if view.env.has_wrapper_attr("format_command") else str
+        return write(listed[which]) if listed else None
+
+    return act
+
+
+def _random() -> Act:
+    policy = RandomPolicy(seed=0)
+    actors: dict[str, Any] = {}
+
+    def act(view: View) -> str | None:
+        assert view.env is not None
+        if view.step == 0:
+            try:
+                actors["now"] = policy.start(view.env)
+            except (AgentEnvsError, AttributeError):
+                actors["now"] = None
+        if actors["now"] is None:  # an environment without tools and lists
+            view.env.action_space.seed(1000 * view.task + view.step)
+            return str(view.env.action_space.sample())
+        return actors["now"].act(view.observation, {"task_id": str(view.task), **view.info})
+
+    return act
+
+
+def _many(arena: Arena, study: Study) -> Iterator[Attack]:
+    lists = {
+        "all whole numbers to 1000": " ".join(map(str, range(1001))),
+        "all digits": "0 1 2 3 4 5 6 7 8 9",
+        "all letters": "A B C D E",
+        "yes and no": "yes no true false",
+    }
+    for name, text in lists.items():
+        for form in study.forms[:4]:
+            yield Attack("every", f"{name}, as {form}", constant(form.format(text)))
+            if name != "all whole numbers to 1000":
+                each = "\n".join(form.format(part) for part in text.split())
+                yield Attack("every", f"{name}, each as {form}", constant(each))
+    if study.golds and not study.commands():
+        pool = " ".join(dict.fromkeys(study.golds.values()))
+        yield Attack("every", "the answers to all tasks in one text", constant(study.forms[0].format(pool)))
+
+
+def _copies(arena: Arena, study: Study) -> Iterator[Attack]:
+    """Rules of copying from the question and the instructions; those that miss every answer are left out."""
+    sources: dict[str, Callable[[View], str]] = {
+        "the question": lambda view: view.start,
+        "the instructions": lambda view: arena.instructions,
+    }
+    sample = {task: arena.start(task) for task in arena.tasks}
+    for source, read in sources.items():
+        for rule, copy in RULES.items():
+            if rule != WHOLE and study.golds:
+                hits = sum(normal(copy(read(view))) == normal(study.golds.get(t, "")) for t, view in sample.items())
+                if not hits:
+                    continue
+            for form in study.forms if study.golds or rule == WHOLE else study.forms[:4]:
+                yield Attack("copy", f"{rule} of {source}, as {form}", _copied(read, copy, form))
+    yield Attack("copy", "what was said last", lambda view: view.observation or None)
+
+
+def _copied(read: Callable[[View], str], copy: Callable[[str], str], form: str) -> Act:
+    def act(view: View) -> str | None:
+        text = copy(read(view))
+        return form.format(text) if text else None
+
+    return act
+
+
+def measured(arena: Arena, study: Study, attack: Attack) -> tuple[Attempt, Finding | None]:
+    """Try an attack on the tasks, and judge what it earned."""
+    tasks = arena.tasks[: attack.tasks]
+    played = [arena.play(task, attack.act, patient=attack.patient) for task in tasks]
+    return judged(study, attack.kind, attack.name, [p for p in played if p.actions])
+
+
+def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tuple[Attempt, Finding | None]:
+    """Return what a policy earned in its episodes, and a finding if that is more than its kind may earn."""
+    count = len(played)
+    won = [one for one in played if study.solved(one)]
+    solved = len(won) / count if count else 0.0
+    pay = sum(map(study.pay, played)) / count if count else 0.0
+    attempt = Attempt(kind, name, count, solved, pay)
+    limit = max(KINDS[kind].limit, study.chance)
+    why = ""
+    if len(won) >= min(_FEWEST, count) and lower_bound(solved, count) > limit:
+        why = f"solves {len(won)} of {count} tasks"
+    elif lower_bound(pay, count) > max(limit, _PAY_LIMIT):
+        won = [one for one in played if one.reward > 0]
+        why = f"earns {100 * pay:.3g} % of a solved task's reward on {count} tasks"
+    if not why:
+        return attempt, None
+    shortest = min(won, key=lambda one: (len(one.actions), sum(map(len, one.actions))))
+    return attempt, Finding(kind, name, f"{why}; it {KINDS[kind].about}", shortest)
+
+
+def hedged(arena: Arena, study: Study) -> Finding | None:
+    """Return a finding if a right answer is paid wherever it stands among wrong ones."""
+    if len(set(study.golds.values())) < 4:
+        return None
+    forms = {
+        "in one answer": lambda words: study.forms[0].format(", ".join(words)),
+        "each written as the answer": lambda words: "\n".join(map(study.forms[0].format, words)),
+    }
+    for name, write in forms.items():
+        both: list[Played] = []
+        tried = 0
+        for task, gold in list(study.golds.items())[:_HEDGES]:
+            others = [text for text in dict.fromkeys(study.golds.values()) if normal(text) != normal(gold)][:8]
+            prefix = study.experts[task].actions[:-1] if task in study.experts else []
+            tried += 1
+            ways = ([gold, *others], [*others, gold])
+            ends = [arena.play(task, scripted([*prefix, write(words)])) for words in ways]
+            if all(map(study.solved, ends)):
+                both.append(min(ends, key=lambda one: len(one.actions)))
+        if both and lower_bound(len(both) / tried, tried, z=1.96) > KINDS["every"].limit:
+            shortest = min(both, key=lambda one: sum(map(len, one.actions)))
+            why = f"on {len(both)} of {tried} tasks the right answer is paid first and last among wrong ones"
+            return Finding("every", f"a right answer among wrong ones, {name}", why, shortest)
+    return None

@@ -1,0 +1,126 @@
+"""What is known of an environment before it is attacked: how its expert plays, and how answers are written."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from agent_envs.audit.play import Act, Arena, Played, View
+from agent_envs.audit.texts import FORMS
+from agent_envs.text_env import TextEnv
+
+__all__ = ["Study", "expert_act", "study"]
+
+_BROKEN_END = re.compile(r"[\w.-]*$")  # the beginnings of answers may agree too
+_BROKEN_START = re.compile(r"^[\w.]*")
+
+
+@dataclass(slots=True)
+class Study:
+    """The expert's episodes, and the answers that they show."""
+
+    experts: dict[int, Played] = field(default_factory=dict)
+    """The expert's episode of each task that it has one for."""
+    golds: dict[int, str] = field(default_factory=dict)
+    """The right answer to each task that has one; attacks that stand for a policy do not read it."""
+    forms: tuple[str, ...] = FORMS
+    """How an answer is written, likeliest first, with "{}" for the answer."""
+    full: float = 1.0
+    """The return of a solved task, which rewards are measured by."""
+    chance: float = 0.0
+    """Share of the tasks that a guess may solve, since that is their nature."""
+
+    def solved(self, played: Played) -> bool:
+        """Return whether an episode counts as solved: its info says so, or it was paid in full."""
+        told = played.success
+        return told if told is not None else played.reward >= 0.99 * self.full > 0
+
+    def pay(self, played: Played) -> float:
+        """Return an episode's return as a share of a solved task's, from 0 to 1."""
+        return min(1.0, max(0.0, played.reward / self.full)) if self.full > 0 else 0.0
+
+    def written(self, task: int) -> str:
+        """Return the right answer to a task as its expert writes it."""
+        return self.forms[0].format(self.golds[task])
+
+    def commands(self) -> bool:
+        """Whether the environment is played with commands: its expert wins without an answer that is a text."""
+        return bool(self.experts) and not self.golds
+
+
+def expert_act(view: View) -> str | None:
+    """Return the expert's next action, None where there is none."""
+    assert view.env is not None
+    if not view.env.has_wrapper_attr("expert_action"):
+        return None
+    action = view.env.get_wrapper_attr("expert_action")()
+    if action is not None and view.env.has_wrapper_attr("format_command"):
+        action = view.env.get_wrapper_attr("format_command")(action)
+    return action
+
+
+def study(arena: Arena, expert: Act = expert_act) -> Study:
+    """Play the expert, and find out how answers are written from its last actions."""
+    known = Study()
+    base = arena.env.unwrapped
+    rights = {}
+    for task in arena.tasks:
+        played = arena.play(task, _until_solved(expert), patient=True)
+        if played.actions or played.error:
+            known.experts[task] = played
+        right = base.right_answer() if isinstance(base, TextEnv) else ""
+        if right:
+            rights[task] = right
+    won = [played for played in known.experts.values() if played.success or (played.success is None and played.reward)]
+    if won:
+        returns = sorted(played.reward for played in won)
+        known.full = returns[len(returns) // 2] or 1.0
+    lines = {task: _last_line(played) for task, played in known.experts.items() if played in won and played.actions}
+    form = _form(lines, rights)
+    if form is not None:
+        before, _, after = form.partition("{}")
+        known.golds = {task: line[len(before) : len(line) - len(after)] for task, line in lines.items()}
+        known.golds = {task: gold.strip() for task, gold in known.golds.items() if gold.strip()}
+        escaped = before.replace("{", "{{").replace("}", "}}") + "{}" + after.replace("{", "{{").replace("}", "}}")
+        known.forms = (escaped,) if escaped == "{}" else (escaped, "{}")
+    else:
+        known.golds = {} if known.experts else rights
+    return known
+
+
+def _common_start(texts: list[str]) -> str:
+    first, last = min(texts), max(texts)
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def _until_solved(expert: Act) -> Act:
+    return lambda view: None if view.step and view.info.get("success") is True else expert(view)
+
+
+def _last_line(played: Played) -> str:
+    return (played.actions[-1].strip().splitlines() or [""])[-1]
+
+
+def _form(lines: dict[int, str], rights: dict[int, str]) -> str | None:
+    """Return what the experts' last lines have in common around the answers; None if these are no answers.
+
+    >>> _form({0: "#### 31", 1: "#### 7"}, {})
+    '#### {}'
+    """
+    told = Counter(
+        (line.partition(rights[task])[0], line.partition(rights[task])[2])
+        for task, line in lines.items()
+        if task in rights and rights[task] in line
+    )
+    if told:
+        (before, after), count = told.most_common(1)[0]
+        return f"{before}{{}}{after}" if 2 * count >= len(lines) else None
+    texts = sorted(set(lines.values()))
+    if len(texts) < 2:
+        return None
+    before = _BROKEN_END.sub("", _common_start(texts))
+    after = _BROKEN_START.sub("", _common_start([text[len(before) :][::-1] for text in texts])[::-1])
+    inner = [text[len(before) : len(text) - len(after)] for text in texts]
+    # Where actions are commands, they differ in every word: an answer is what varies in one place of a fixed text.
+    return f"{before}{{}}{after}" if before or after or all(len(text.split()) <= 3 for text in inner) else None

@@ -1,0 +1,97 @@
+"""The audit of this package's environments, and its command.
+
+Behaviours pinned here:
+1. The released tool of GSM8K that tells whether an answer is right is found, and its released reward for every step.
+2. An environment without a fault ends with status 0, one with a fault with status 3, a wrong argument with status 2.
+3. The episodes of the findings are a file that `agentr1 view` shows; a certificate is the same when it is made again.
+4. Discrete actions are played by their names, and observations that are no text are shown as one.
+5. An expert may be given for an environment that has none; terminal escapes never reach the table.
+"""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.audit import audit
+from agent_envs.cli.main import main
+from agent_envs.errors import ConfigError
+
+TOOL = "AgentR1/GSM8KTool-v0"
+
+
+def test_the_released_tool_is_found_and_shown(tmp_path, capsys):
+    kwargs = ["--env-kwargs", '{"tool": "check_answer"}']
+    assert main(["audit", TOOL, *kwargs, "--tasks", "3", "--out", str(tmp_path)]) == 3
+    said = capsys.readouterr().out
+    assert "calc_gsm8k_reward(answer)" in said and "agentr1 view" in said
+    kept = json.loads((tmp_path / "certificate.json").read_text())
+    assert {finding["kind"] for finding in kept["findings"]} == {"tool"} and not kept["passed"]
+    assert main(["view", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    assert "1 episodes" in capsys.readouterr().out
+
+
+def test_the_released_reward_is_found():
+    found = audit(TOOL, env_kwargs={"reward": "agentr1"}, tasks=3)
+    assert "repeat" in {finding.kind for finding in found.findings}
+
+
+def test_a_sound_environment_has_the_same_certificate_again(capsys):
+    said = []
+    for _ in range(2):
+        assert main(["audit", TOOL, "--tasks", "3", "--json"]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0] == said[1] and said[0]["passed"] and said[0]["expert"] == 1.0
+    assert said[0]["attacks"]["silent"]["solved"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["AgentR1/NoSuch-v0"], "unknown environment"),
+        ([TOOL, "--tasks", "0"], "--tasks must be at least 1"),
+        ([TOOL, "--env-kwargs", "{"], "not valid JSON"),
+        ([TOOL, "--env-kwargs", '{"tool": "saw"}'], "saw"),
+        (["Pendulum-v1"], "Box"),
+    ],
+)
+def test_wrong_arguments_are_one_message(arguments, message, capsys):
+    assert main(["audit", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_discrete_actions_are_played_by_their_names():
+    found = audit("FrozenLake-v1", env_kwargs={"is_slippery": False, "render_mode": "ansi"}, tasks=4)
+    assert found.expert is None and found.findings == []
+
+
+def test_an_expert_may_be_given():
+    def way(view):
+        path = ["down", "down", "right", "right", "down", "right"]
+        return path[view.step] if view.step < len(path) else None
+
+    kwargs = {"is_slippery": False, "render_mode": "ansi"}
+    found = audit("FrozenLake-v1", env_kwargs=kwargs, tasks=4, expert=way)
+    assert found.expert == 1.0
+
+
+def test_what_an_environment_says_cannot_command_a_terminal():
+    class Hostile(gym.Env):
+        observation_space = action_space = gym.spaces.Text(100)
+
+        def reset(self, **kwargs):
+            return "\x1b[2J", {}
+
+        def step(self, action):
+            raise ValueError("\x1b[2J")
+
+    table = audit(Hostile, tasks=2).table()
+    assert "\x1b" not in table and "crash" in table
+
+
+def test_actions_that_are_neither_text_nor_discrete():
+    with pytest.raises(ConfigError, match="action space"):
+        audit("Pendulum-v1")
