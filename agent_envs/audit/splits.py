@@ -17,7 +17,7 @@ from agent_envs.text_env import TextEnv
 
 __all__ = ["shared_tasks", "sketch"]
 
-_NAMES = ("train", "validation", "valid", "dev", "test", "eval")
+_NAMES = (("train",), ("validation", "valid", "dev", "eval"), ("test",))  # names of one split in a row
 _TIMES = 4  # as many tasks of a split are compared as are played, times this
 _SHOWN = 5  # tasks in common that are played
 _PLACES = frozenset({"task_id", "id", "index", "split", "seed", "source", "where", "name"})
@@ -64,16 +64,17 @@ def shared_tasks(arena: Arena, taken: dict[str, Any]) -> tuple[str, list[Finding
 def _splits(arena: Arena, taken: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if not isinstance(arena.env.unwrapped, TextEnv) or taken.get("data", "generated") != "generated":
         return
-    for name in _NAMES:
-        try:
-            env = arena.fresh(split=name)
-            base = env.unwrapped
-            assert isinstance(base, TextEnv)
-            count = base.num_tasks
-        except (AgentEnvsError, LookupError, OSError, TypeError, ValueError):
-            continue  # no such split
-        if base.split == name:
+    for names in _NAMES:
+        for name in names:
+            try:
+                env = arena.fresh(split=name)
+                base = env.unwrapped
+                assert isinstance(base, TextEnv)
+                count = base.num_tasks
+            except (AgentEnvsError, LookupError, OSError, TypeError, ValueError):
+                continue  # no such split
             yield name, (env, _sketches(base, count, _TIMES * len(arena.tasks)))
+            break
 
 
 def _sketches(base: TextEnv, count: int, most: int) -> dict[str, int]:

@@ -95,3 +95,19 @@ def test_what_an_environment_says_cannot_command_a_terminal():
 def test_actions_that_are_neither_text_nor_discrete():
     with pytest.raises(ConfigError, match="action space"):
         audit("Pendulum-v1")
+
+
+def test_what_guessing_earns_by_nature_may_be_declared():
+    class Coin(gym.Env):
+        observation_space = action_space = gym.spaces.Text(100)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.heads = self.np_random.random() < 0.5
+            return "Heads or tails? Answer yes or no.", {}
+
+        def step(self, action):
+            return "", float(action == ("yes" if self.heads else "no")), True, False, {}
+
+    assert {finding.kind for finding in audit(Coin, tasks=40).findings} >= {"constant"}
+    assert audit(Coin, tasks=40, chance=0.5).passed
