@@ -7,11 +7,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Unpack
 
 from agent_envs.checks import load_function, shown
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, did_you_mean
 from agent_envs.sandbox.result import Result
-from agent_envs.sandbox.sandbox import MEMORY, TIMEOUT, Sandbox
+from agent_envs.sandbox.sandbox import ProgramArguments, Sandbox
 
 __all__ = ["RUNGS", "check_sandbox", "open_sandbox", "run"]
 
@@ -120,17 +121,7 @@ def _auto() -> Sandbox:
     raise BackendError(f"no sandbox works here. {'; '.join(reasons)}")
 
 
-def run(
-    code: str,
-    *,
-    stdin: str = "",
-    files: Mapping[str, str | bytes] | None = None,
-    timeout: float = TIMEOUT,
-    memory: int = MEMORY,
-    echo: bool = False,
-    seed: int | None = None,
-    sandbox: str | Sandbox = "auto",
-) -> Result:
+def run(code: str, *, sandbox: str | Sandbox = "auto", **given: Unpack[ProgramArguments]) -> Result:
     """Run a program once, in an interpreter of its own.
 
     >>> run("print(sum(map(int, input().split())))", stdin="2 3").stdout
@@ -140,21 +131,19 @@ def run(
 
     Args:
         code: Python.
+        sandbox: As for `open_sandbox`.
         stdin: What `input()` reads.
         files: The files that `open` reads: names and contents. There are no others.
         timeout: Seconds it may run.
         memory: Bytes of memory it may use beside the interpreter itself.
         echo: Whether the value of its last expression is printed, as a notebook does.
         seed: What `random` and `numpy.random` are seeded with; None for another every time.
-        sandbox: As for `open_sandbox`.
 
     Raises:
         BackendError: The sandbox failed, not the program.
         ConfigError: An argument is wrong.
     """
-    return open_sandbox(sandbox).run(
-        code, stdin=stdin, files=files, timeout=timeout, memory=memory, echo=echo, seed=seed
-    )
+    return open_sandbox(sandbox).run(code, **given)
 
 
 def _new_lock() -> None:

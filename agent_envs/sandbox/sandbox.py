@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from agent_envs.checks import integer, number, shown
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
-__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session", "checked_files"]
+__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "ProgramArguments", "Sandbox", "Session", "checked_files"]
 
 TIMEOUT = 10.0
 """Seconds that a program may run, if nothing else is said."""
@@ -83,6 +84,17 @@ def checked_files(files: Mapping[str, str | bytes]) -> tuple[tuple[str, bytes], 
     return tuple(contents)
 
 
+class ProgramArguments(TypedDict, total=False):
+    """What `run` takes besides the program: the fields of `Program`, the files by name."""
+
+    stdin: str
+    files: Mapping[str, str | bytes] | None
+    timeout: float
+    memory: int
+    echo: bool
+    seed: int | None
+
+
 class Interpreter:
     """A live interpreter. A program that is stopped (time, output) ends it; the next one starts without variables."""
 
@@ -105,26 +117,14 @@ class _Runs:
         """
         raise NotImplementedError
 
-    def run(
-        self,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, str | bytes] | None = None,
-        timeout: float = TIMEOUT,
-        memory: int = MEMORY,
-        echo: bool = False,
-        seed: int | None = None,
-    ) -> Result:
-        """Run Python; the arguments are those of `Program`.
+    def run(self, code: str, **given: Unpack[ProgramArguments]) -> Result:
+        """Run Python; what it is given are the fields of `Program`, the files by name.
 
         Raises:
             BackendError: The sandbox failed, not the program.
             ConfigError: An argument is wrong.
         """
-        return self.execute(
-            Program.checked(code, stdin=stdin, files=files, timeout=timeout, memory=memory, echo=echo, seed=seed)
-        )
+        return self.execute(Program.checked(code, **given))
 
 
 class Session(_Runs):
