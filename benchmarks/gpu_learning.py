@@ -47,13 +47,13 @@ FULL = Size(
     shape={"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072, "rope_theta": 100_000.0,
            "context_length": 4096},
     made={"tokens": 24_000_000, "unique_tokens": 6_000_000, "tokens_per_step": 32_768, "copying_steps": 150,
-          "learning_rate": 1e-3, "save_seconds": 60.0},
+          "openings_steps": 150, "learning_rate": 1e-3, "save_seconds": 60.0},
     loop={"steps": 300, "tasks": 32, "group": 8, "eval_tasks": 256, "eval_every": 20, "save_every": 10,
           "dtype": "bfloat16", "learning_rate": 3e-5, "concurrency": 256, "micro_tokens": 65_536},
 )  # fmt: skip
 TOY = Size(
     shape={"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 192, "context_length": 4096},
-    made={"tokens": 16_384, "unique_tokens": 16_384, "tokens_per_step": 2048, "copying_steps": 2},
+    made={"tokens": 16_384, "unique_tokens": 16_384, "tokens_per_step": 2048, "copying_steps": 2, "openings_steps": 2},
     loop={"steps": 4, "tasks": 2, "group": 2, "eval_tasks": 4, "eval_every": 2, "save_every": 1},
 )
 

@@ -15,12 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 from agent_envs.errors import ConfigError
+from agent_envs.messages import Message
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["encode", "encoded", "play", "transcript"]
+__all__ = ["encode", "encode_openings", "encoded", "play", "transcript"]
 
 _HOPELESS = 200  # demonstrations after which none will fit if none did
 
@@ -103,4 +104,41 @@ def encode(
             break
     if not found:
         raise ConfigError(f"no demonstration fits into {max_length} tokens; the shortest has {shortest}")
+    return Sequences.of(found)
+
+
+def encode_openings(
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int, length: int = 600
+) -> Sequences:
+    """Return the first observations and actions of demonstrations, many in a sequence, without instructions and tools.
+
+    A small model learns slowly which words of a task an action takes, because few tokens of an episode depend on it.
+    Here every task is such a choice, and some ten of them stand in a sequence of about `length` tokens. Actions that
+    are marked as mistakes are left out, and sequences of more than twice the length.
+
+    Raises:
+        ConfigError: No demonstration fits.
+    """
+    builder = PromptBuilder(tokenizer)
+    found: list[Conversation] = []
+    messages: list[Message] = []
+    count = gathered = 0
+    for demonstration in demonstrations:
+        if not any(demonstration.mistaken[:1]):
+            opening: list[Message] = [
+                demonstration.opening[-1],
+                {"role": "assistant", "content": demonstration.actions[0]},
+            ]
+            messages += opening
+            gathered += sum(len(tokenizer.encode(message["content"])) for message in opening)
+        if gathered >= length:
+            ids, spans = encode_conversation(messages, builder, 1)
+            messages, gathered = [], 0
+            if len(ids) <= 2 * length:
+                found.append(Conversation(ids, spans))
+                count += len(ids)
+            if count >= max_tokens:
+                break
+    if not found:
+        raise ConfigError(f"no first observation and action fit into {2 * length} tokens")
     return Sequences.of(found)

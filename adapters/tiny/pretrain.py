@@ -3,9 +3,10 @@
     python -m agent_envs.adapters.tiny.pretrain --out runs/tiny-base
 
 It plays demonstrations of every environment by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
-share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The tasks are those
-of the split "train"; panels and held-out tasks are of other splits, which share no names with it. The same command goes
-on where a run was stopped.
+share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The model practises
+copying first, then choosing what a first action copies, then whole episodes: from whole episodes alone, where few
+tokens depend on such a choice, it would learn neither for a long time. The tasks are those of the split "train"; panels
+and held-out tasks are of other splits, which share no names with it. The same command goes on where a run was stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy
-from agent_envs.adapters.tiny.demonstrations import encode, play, transcript
+from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, play, transcript
 from agent_envs.adapters.tiny.model import build_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
@@ -44,6 +45,7 @@ MAX_LENGTH = 3072
 """Tokens of the longest demonstration that is trained on."""
 _TOKENIZER_CHARACTERS = 6_000_000
 _LOGGED_STEPS = 50
+_OPENINGS = 0.2  # tokens of first actions, for each of whole episodes
 _PRACTICE_SHARE = 0.06  # tokens of practised copying, for each of the mixture
 
 
@@ -57,6 +59,8 @@ class Recipe:
     """Share of the actions that are wrong on purpose."""
     share: float
     """Part of the mixture's tokens, in proportion to the others'."""
+    openings: float = 0.0
+    """Likewise part of the tokens of first actions, which are learned before whole episodes and with them."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: Sequence[str] = ()
     mistakes: bool = False
@@ -100,18 +104,27 @@ def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> Pre
 
 def make_sequences(
     recipes: Sequence[Recipe], tokenizer: PreTrainedTokenizerBase, folder: Path, tokens: int, seed: int
-) -> Sequences:
-    """Demonstrate about `tokens` tokens of the mixture, each part with its share, and keep the parts in `folder`."""
-    total = sum(recipe.share for recipe in recipes)
-    parts = []
+) -> tuple[Sequences, Sequences]:
+    """Demonstrate the mixture, and keep its parts in `folder`.
+
+    Returns:
+        About `tokens` tokens of whole episodes, and a fifth of that of first actions, each part with its share.
+    """
+    whole, first = [], []
     for recipe in tqdm(recipes, desc="demonstrations"):
         path = folder / f"{recipe.name}.npz"
         if not path.exists():
-            wanted = round(tokens * recipe.share / total)
+            wanted = round(tokens * recipe.share / sum(other.share for other in recipes))
             demonstrations = recipe.demonstrations(seed)
             encode(demonstrations, tokenizer, max_tokens=wanted, max_length=MAX_LENGTH).save(path)
-        parts.append(Sequences.load(path))
-    return Sequences.join(parts)
+        whole.append(Sequences.load(path))
+    for recipe in tqdm([recipe for recipe in recipes if recipe.openings], desc="first actions"):
+        path = folder / f"{recipe.name}.openings.npz"
+        if not path.exists():
+            wanted = round(_OPENINGS * tokens * recipe.openings / sum(other.openings for other in recipes))
+            encode_openings(recipe.demonstrations(seed + 2), tokenizer, max_tokens=wanted).save(path)
+        first.append(Sequences.load(path))
+    return Sequences.join(whole), Sequences.join(first)
 
 
 def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: float) -> None:
@@ -137,9 +150,9 @@ def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: flo
 
 def pretrain(
     folder: Path, recipes: Sequence[Recipe], *, shape: Mapping[str, Any] = SHAPE, start: Path | None = None,
-    tokens: int = 26_000_000, unique_tokens: int = 12_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
-    context_weight: float = 0.3, learning_rate: float = 3e-3, save_seconds: float = 300.0, seed: int = 0,
-    device: str = "cpu",
+    tokens: int = 24_000_000, unique_tokens: int = 9_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
+    openings_steps: int = 1000, context_weight: float = 0.1, learning_rate: float = 3e-3, save_seconds: float = 300.0,
+    seed: int = 0, device: str = "cpu",
 ) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:  # fmt: skip
     """Make a model from a mixture, or go on where a run in `folder` was stopped.
 
@@ -152,6 +165,7 @@ def pretrain(
         unique_tokens: Tokens of different demonstrations.
         tokens_per_step: Tokens of a step.
         copying_steps: Steps of copying alone, at first.
+        openings_steps: Steps of first actions alone, after that.
         context_weight: Weight of the loss of what is no response.
         learning_rate: See `SupervisedTrainer`.
         save_seconds: Seconds between two checkpoints.
@@ -163,7 +177,7 @@ def pretrain(
     if not files.exists():
         make_tokenizer(recipes, _TOKENIZER_CHARACTERS, seed + 1).save_pretrained(files)
     tokenizer = AutoTokenizer.from_pretrained(files)
-    sequences = make_sequences(recipes, tokenizer, folder, unique_tokens, seed)
+    whole, first = make_sequences(recipes, tokenizer, folder, unique_tokens, seed)
     words = range(len(tokenizer.all_special_ids), len(tokenizer))
     how: dict[str, Any] = {"tokens_per_step": tokens_per_step, "learning_rate": learning_rate, "seed": seed}
     model: Qwen2ForCausalLM
@@ -175,10 +189,20 @@ def pretrain(
         model.to(device)
         repeated = practice(words, copying_steps * tokens_per_step, seed)
         train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", save_seconds)
-    mixed = Sequences.join([sequences, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
+        train(
+            SupervisedTrainer(model, first, steps=openings_steps, context_weight=context_weight, **how),
+            folder,
+            "openings",
+            save_seconds,
+        )
+    mixed = Sequences.join([whole, first, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
     steps = tokens // tokens_per_step
-    trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
-    train(trainer, folder, "mixture", save_seconds)
+    train(
+        SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how),
+        folder,
+        "mixture",
+        save_seconds,
+    )
     return model, tokenizer
 
 
@@ -192,6 +216,7 @@ def main() -> None:
         "unique_tokens": "tokens of different demonstrations",
         "tokens_per_step": "tokens of a step",
         "copying_steps": "steps of copying alone, at first",
+        "openings_steps": "steps of first actions alone, after that",
         "context_weight": "weight of the loss of what is no response",
         "learning_rate": "learning rate of the matrices and the embeddings",
         "save_seconds": "seconds between two checkpoints",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import unicodedata
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
-from agent_envs.adapters.tiny.demonstrations import encode, encoded, play, transcript  # noqa: E402
+from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, encoded, play, transcript  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.supervised import IGNORED, RESPONSE, Sequences, SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
@@ -233,6 +234,23 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
             assert any(ids[i : i + len(repeated)] == repeated for i in range(begin - 1))
 
 
+def test_first_actions_stand_many_in_a_sequence(tokenizer: PreTrainedTokenizerBase) -> None:
+    def played() -> Iterator[Demonstration]:
+        return play("AgentR1/HotpotQA-v0", noise=0.5, seed=0, env_kwargs={"style": "react"}, mark_mistakes=True)
+
+    sequences = encode_openings(played(), tokenizer, max_tokens=3000, length=400)
+    assert 3000 <= len(sequences.ids) < 3000 + 800
+    right = (tokenizer.encode(d.actions[0] + "<|im_end|>") for d in played() if not d.mistaken[0])
+    for start, end in itertools.pairwise(sequences.starts):
+        ids, mask = sequences.ids[start:end], sequences.kinds[start:end] == RESPONSE
+        edges = np.flatnonzero(np.diff(mask.astype(int), prepend=0, append=0))
+        assert len(edges) > 6
+        for begin, stop in zip(edges[::2], edges[1::2], strict=True):
+            assert ids[begin:stop].tolist() == next(right)
+    with pytest.raises(ConfigError, match="fit into 20 tokens"):
+        encode_openings(islice(played(), 20), tokenizer, max_tokens=100, length=10)
+
+
 def test_building_a_model_leaves_the_global_random_state(tokenizer: PreTrainedTokenizerBase) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -272,11 +290,12 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeyp
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
     monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
     command = ["pretrain", "--out", str(tmp_path), "--unique-tokens", "20000", "--tokens-per-step", "512"]
-    command += ["--copying-steps", "3"]
+    command += ["--copying-steps", "3", "--openings-steps", "2"]
     for tokens, steps in ((2048, 4), (3072, 6)):
         monkeypatch.setattr("sys.argv", [*command, "--tokens", str(tokens), "--save-seconds", "0"])
         pretrain.main()
         assert torch.load(tmp_path / "copying.pt", weights_only=True)["step"] == 3
+        assert torch.load(tmp_path / "openings.pt", weights_only=True)["step"] == 2
         assert torch.load(tmp_path / "mixture.pt", weights_only=True)["step"] == steps
     monkeypatch.setattr(base, "base_folder", lambda: tmp_path / "base")
     model, tokenizer = base.load_base()
