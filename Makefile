@@ -9,7 +9,7 @@
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
-#   make docs                       the documentation's site, in ./site; ./.venv needs 200 MB for that
+#   make docs                       the documentation's site, in ./site; ./.venv needs 300 MB for that
 #   make bench                      speed beside other packages', as tables
 #   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
