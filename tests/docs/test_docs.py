@@ -108,6 +108,12 @@ def test_every_page_and_picture_is_reached_from_the_readme(root):
     assert not (pages | pictures | notebooks) - reached
 
 
+def test_every_page_is_in_the_sites_navigation(root):
+    """As the site's build, which is a slow test, wants it."""
+    text = (root / "mkdocs.yml").read_text(encoding="utf-8")
+    assert not [path.name for path in (root / "docs").glob("*.md") if not re.search(rf"[:-] {path.name}$", text, re.M)]
+
+
 def test_the_readme_is_short_and_both_languages_say_the_same(root):
     english, chinese = ((root / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
     assert len(english.split()) <= 700
