@@ -135,7 +135,7 @@ def _link(package: str, name: str, homes: list[str]) -> str:
 
 def commands_page() -> str:
     """Return what every command's --help prints."""
-    os.environ["COLUMNS"] = "110"
+    os.environ["COLUMNS"] = "94"
     parts = ["# Commands", "", "`agentr1 COMMAND --help` prints the same.", ""]
     for name, command in sorted(COMMANDS.items()):
         parser = argparse.ArgumentParser(
