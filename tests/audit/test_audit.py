@@ -10,6 +10,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import gymnasium as gym
@@ -111,3 +112,16 @@ def test_what_guessing_earns_by_nature_may_be_declared():
 
     assert {finding.kind for finding in audit(Coin, tasks=40).findings} >= {"constant"}
     assert audit(Coin, tasks=40, chance=0.5).passed
+
+
+def test_the_page_of_certificates_is_current_and_only_released_variants_have_exploits(root):
+    spec = importlib.util.spec_from_file_location("certificates", root / "benchmarks" / "certificates.py")
+    certificates = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(certificates)
+    assert certificates.PAGE.read_text(encoding="utf-8") == certificates.page(), (
+        "python benchmarks/certificates.py page"
+    )
+    for file in certificates.FOLDER.glob("*.json"):
+        kept, case = json.loads(file.read_text(encoding="utf-8")), certificates.CASES[file.stem]
+        assert kept["passed"] == (case.kwargs == {}) and kept["expert"] == 1.0
+        assert kept["attacks"]["silent"]["solved"] == 0.0

@@ -12,6 +12,7 @@ import agent_envs
 from agent_envs.cli import list as list_command
 from agent_envs.cli.bench import measure
 from agent_envs.cli.main import main
+from agent_envs.registration import FOREIGN_IDS
 
 BY_PATH = ("AgentR1/MathCode-v0", "AgentR1/TableQA-v0")  # several released data sets, and no official one
 
@@ -61,7 +62,8 @@ def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch,
     config = configparser.ConfigParser()
     config.read(root / "setup.cfg")
     assert set(list_command.EXTRAS) <= set(config["options.extras_require"])
-    assert set(list_command._USED) <= set(agent_envs.ENV_IDS)
+    assert set(list_command._USED) <= {*agent_envs.ENV_IDS, *FOREIGN_IDS}
+    assert all(env_id in said("list") for env_id in FOREIGN_IDS)
 
 
 def test_an_id_may_be_spelled_as_in_other_commands(said):

@@ -1,0 +1,135 @@
+"""The certificates of docs/certificates.md: an audit of every id of this project, and of released variants with faults.
+
+python benchmarks/certificates.py run              # audits those that are missing, and writes docs/certificates/*.json
+python benchmarks/certificates.py run GSM8KTool    # audits these again
+python benchmarks/certificates.py page             # writes the page from the files
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent_envs.audit import KINDS, audit
+from agent_envs.files import write_text
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDER = DOCS / "certificates"
+PAGE = DOCS / "certificates.md"
+
+
+class Case(NamedTuple):
+    """An environment to be audited."""
+
+    env: str
+    kwargs: dict[str, Any]
+    tasks: int = 100
+    chance: float = 0.0
+    why: str = ""
+    """Reason for what differs: fewer tasks, a chance, or the fault of a released variant."""
+
+
+_SANDBOX = "20 tasks, since every call starts a program."
+CASES = {
+    "ALFWorld": Case("AgentR1/ALFWorld-v0", {}),
+    "GSM8K": Case(
+        "AgentR1/GSM8K-v0",
+        {},
+        why="The most frequent answer is that of 2.3 % of all 1,000 tasks; here 60 is drawn more often.",
+    ),
+    "GSM8KCode": Case("AgentR1/GSM8KCode-v0", {}, 20, 0.0, _SANDBOX),
+    "GSM8KTool": Case("AgentR1/GSM8KTool-v0", {}),
+    "GSM8KTool-check_answer": Case(
+        "AgentR1/GSM8KTool-v0", {"tool": "check_answer"}, why="Released: a tool that tells whether an answer is right."
+    ),
+    "GSM8KTool-agentr1": Case(
+        "AgentR1/GSM8KTool-v0", {"reward": "agentr1"}, why="Released: every step is paid, calls included."
+    ),
+    "HotpotQA": Case(
+        "AgentR1/HotpotQA-v0",
+        {},
+        100,
+        0.07,
+        "A guess may win 7 %: of all 1,000 tasks the answer of 6.2 % is no and of 4.9 % yes.",
+    ),
+    "MathCode": Case("AgentR1/MathCode-v0", {}, 20, 0.0, _SANDBOX),
+    "MuSiQue": Case("AgentR1/MuSiQue-v0", {}),
+    "PaperSearch": Case("AgentR1/PaperSearch-v0", {}),
+    "TableQA": Case("AgentR1/TableQA-v0", {}, 20, 0.0, _SANDBOX),
+    "TwoWikiMultihopQA": Case(
+        "AgentR1/TwoWikiMultihopQA-v0",
+        {},
+        100,
+        0.11,
+        "A guess may win 11 %: of all 1,000 tasks the answer of 10.1 % is no and of 9.7 % yes.",
+    ),
+    "WebShop": Case("AgentR1/WebShop-v0", {}),
+}
+
+_HEAD = """\
+# Certificates
+
+What [`agentr1 audit`](writing_an_environment.md#auditing-the-reward) finds in this project's environments: nothing,
+but in variants that are kept as they were released. All are of generated tasks of the split `test`. A share is that of
+the best policy of its kind, with what it did where it solved anything.
+Each row is a file in `docs/certificates` with all kinds, checks and versions; `make certificates` writes those that are
+missing, and this page.
+
+| environment | tasks | expert | silent | constant | copies | random | found |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def run(names: list[str]) -> None:
+    """Audit the named cases, or those without a file."""
+    for name in names or [name for name in CASES if not (FOLDER / f"{name}.json").exists()]:
+        case = CASES[name]
+        found = audit(
+            case.env, env_kwargs={"split": "test", **case.kwargs}, tasks=case.tasks, chance=case.chance, progress=True
+        )
+        print(f"{found.table()}\n{found.seconds:.0f} s\n", flush=True)
+        FOLDER.mkdir(exist_ok=True)
+        write_text(FOLDER / f"{name}.json", json.dumps(found.to_dict(), indent=1) + "\n")
+
+
+def page() -> str:
+    """Return the page."""
+    rows, notes = [], []
+    for name, case in CASES.items():
+        file = FOLDER / f"{name}.json"
+        arguments = ", ".join(f"{key}={value!r}" for key, value in case.kwargs.items())
+        shown = f"`{case.env.partition('/')[2]}`" + (f" with `{arguments}`" if arguments else "")
+        if not file.exists():
+            rows.append(f"| {shown} | not audited yet | | | | | | |")
+            continue
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        shares = [_share(kept["attacks"].get(kind)) for kind in ("silent", "constant", "copy", "random")]
+        exploits = sum(KINDS[finding["kind"]].exploit for finding in kept["findings"])
+        faults = len(kept["findings"]) - exploits
+        found = "nothing" if kept["passed"] else ", ".join(
+            dict.fromkeys(f"{finding['kind']}: {finding['name']}" for finding in kept["findings"])
+        )  # fmt: skip
+        count = f"{exploits} exploits" + (f", {faults} other faults" if faults else "")
+        expert = "none" if kept["expert"] is None else f"{100 * kept['expert']:.4g} %"
+        cells = [shown, str(kept["tasks"]), expert, *shares, found if kept["passed"] else f"{count}: {found}"]
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        if case.why:
+            notes.append(f"- {shown}: {case.why}")
+    return _HEAD + "\n".join(rows) + "\n\n" + "\n".join(notes) + "\n"
+
+
+def _share(attack: dict[str, Any] | None) -> str:
+    if attack is None:
+        return ""
+    return f"{100 * attack['solved']:.3g} %" + (f" (`{attack['best']}`)" if attack["solved"] else "")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["run"]:
+        run(sys.argv[2:])
+    elif sys.argv[1:] == ["page"]:
+        write_text(PAGE, page())
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,62 @@
+"""The problems of reasoning-gym: the same as from the package, task by task.
+
+Behaviours pinned here:
+1. Questions, answers and scores are the package's own; its own answer wins.
+2. The contract of text environments holds.
+3. What runs the policy's text as Python is refused unless it is trusted; a wrong name or argument is one message.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.audit import audit
+from agent_envs.errors import ConfigError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/ReasoningGym-v0"
+pytest.importorskip("reasoning_gym", reason="needs the extra reasoning: pip install 'agent-envs[reasoning]'")
+
+
+@pytest.mark.parametrize("dataset", ["chain_sum", "leg_counting", "word_sorting", "propositional_logic"])
+def test_episodes_are_those_of_the_package(dataset):
+    from reasoning_gym import create_dataset
+
+    source = create_dataset(dataset, size=200, seed=20_000_000)
+    env = gym.make(ENV_ID, dataset=dataset, split="test")
+    for index in range(0, 200, 4):
+        entry = source[index]
+        assert env.reset(options={"index": index})[0] == entry["question"]
+        for answer in (entry["answer"], "no such thing", "7"):
+            if answer is None:
+                continue
+            env.reset(options={"index": index})
+            _, reward, terminated, _, info = env.step(f"I think so. <answer>{answer}</answer>")
+            wanted = float(source.score_answer(answer, entry))
+            assert (reward, terminated, info["success"]) == (wanted, True, wanted >= 1.0)
+
+
+def test_it_keeps_the_contract():
+    check_text_env(ENV_ID)
+
+
+def test_the_audit_of_sums():
+    found = audit(ENV_ID, tasks=12)
+    assert found.expert == 1.0
+    assert not [finding for finding in found.findings if finding.kind not in ("constant", "format", "imitate")]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"dataset": "chain_sums"}, "chain_sum"),
+        ({"config": {"no_such": 1}}, "no_such"),
+        ({"dataset": "countdown"}, "trust=True"),
+        ({"data": "official"}, "generated"),
+        ({"split": "dev"}, "validation"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)
