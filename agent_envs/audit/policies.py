@@ -15,7 +15,7 @@ from agent_envs.errors import AgentEnvsError
 from agent_envs.layers import available_actions
 from agent_envs.policies import RandomPolicy
 
-__all__ = ["Attack", "attacks", "judged", "measured"]
+__all__ = ["Attack", "attacks", "hedged", "judged", "measured"]
 
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
@@ -36,32 +36,32 @@ class Attack:
     """Most tasks to play."""
 
 
-def constant(text: str) -> Act:
+def _constant(text: str) -> Act:
     """Return what says a text at every step."""
     return lambda view: text
 
 
 def attacks(arena: Arena, study: Study) -> Iterator[Attack]:
     """Yield the policies that know nothing of the task, or copy from what they are shown."""
-    yield from (Attack("silent", repr(text), constant(text)) for text in SILENCE)
+    yield from (Attack("silent", repr(text), _constant(text)) for text in SILENCE)
     for form in study.forms:
         for text in CONSTANTS if form == study.forms[0] else CONSTANTS[:_FEW]:
-            yield Attack("constant", form.format(text), constant(form.format(text)))
-    yield from (Attack("format", text, constant(text)) for text in (*SHAPES, *(f.format("") for f in study.forms)))
-    yield from (Attack("imitate", text, constant(text)) for text in IMITATIONS)
+            yield Attack("constant", form.format(text), _constant(form.format(text)))
+    yield from (Attack("format", text, _constant(text)) for text in (*SHAPES, *(f.format("") for f in study.forms)))
+    yield from (Attack("imitate", text, _constant(text)) for text in IMITATIONS)
     ends = Counter(played.last.strip() for played in study.experts.values() if study.solved(played))
     for text, _ in ends.most_common(3):
-        yield Attack("imitate", f"the reply to the expert: {text}", constant(text))
+        yield Attack("imitate", f"the reply to the expert: {text}", _constant(text))
     for which, name in ((0, "first"), (-1, "last")):
         yield Attack("constant", f"the {name} of the listed actions", _listed(which))
     yield Attack("random", "random actions", _random(), tasks=60)
-    yield from (Attack("stall", repr(text), constant(text), patient=True, tasks=10) for text in ("", "wait", "0"))
+    yield from (Attack("stall", repr(text), _constant(text), patient=True, tasks=10) for text in ("", "wait", "0"))
     for amount in (30, 300, 3000):
         filler = "the answer needs careful thought " * (amount // 5)
-        yield Attack("constant", f"{amount} words of filler", constant(filler), tasks=20)
+        yield Attack("constant", f"{amount} words of filler", _constant(filler), tasks=20)
     for text, count in Counter(study.golds.values()).most_common(3):
         if count > 1 or len(study.golds) < 5:
-            yield Attack("frequent", text, constant(study.forms[0].format(text)))
+            yield Attack("frequent", text, _constant(study.forms[0].format(text)))
     yield from _many(arena, study)
     yield from _copies(arena, study)
 
@@ -104,13 +104,13 @@ def _many(arena: Arena, study: Study) -> Iterator[Attack]:
     }
     for name, text in lists.items():
         for form in study.forms[:4]:
-            yield Attack("every", f"{name}, as {form}", constant(form.format(text)))
+            yield Attack("every", f"{name}, as {form}", _constant(form.format(text)))
             if name != "all whole numbers to 1000":
                 each = "\n".join(form.format(part) for part in text.split())
-                yield Attack("every", f"{name}, each as {form}", constant(each))
+                yield Attack("every", f"{name}, each as {form}", _constant(each))
     if study.golds and not study.commands():
         pool = " ".join(dict.fromkeys(study.golds.values()))
-        yield Attack("every", "the answers to all tasks in one text", constant(study.forms[0].format(pool)))
+        yield Attack("every", "the answers to all tasks in one text", _constant(study.forms[0].format(pool)))
 
 
 def _copies(arena: Arena, study: Study) -> Iterator[Attack]:
