@@ -12,7 +12,7 @@ from agent_envs.audit.findings import KINDS, Finding, lower_bound
 from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.policies import judged
 from agent_envs.audit.study import Study
-from agent_envs.audit.texts import RULES, leaves, normal
+from agent_envs.audit.texts import RULES, WHOLE, leaves, normal
 from agent_envs.layers import offered_tools
 from agent_envs.text_env import TextEnv
 
@@ -43,7 +43,8 @@ def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
             seen.setdefault(name, {})[task] = (value, before)
     for name, values in seen.items():
         finding = _plan(arena, study, name, values)
-        for rule, copy in RULES.items() if finding is None else ():
+        rules = {WHOLE: RULES[WHOLE]} if study.commands() else RULES
+        for rule, copy in rules.items() if finding is None else ():
             finding = finding or _copied(arena, study, f"{rule} of {name}", copy, values)
         if finding is not None:
             yield finding

@@ -86,6 +86,7 @@ def study(arena: Arena, expert: Act = expert_act) -> Study:
         known.forms = (escaped,) if escaped == "{}" else (escaped, "{}")
     else:
         known.golds = {} if known.experts else rights
+        known.forms = ("{}",) if known.commands() else FORMS  # a command is written as it is
     return known
 
 
