@@ -189,12 +189,9 @@ def pretrain(
         model.to(device)
         repeated = practice(words, copying_steps * tokens_per_step, seed)
         train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", save_seconds)
-        train(
-            SupervisedTrainer(model, first, steps=openings_steps, context_weight=context_weight, **how),
-            folder,
-            "openings",
-            save_seconds,
-        )
+        chosen = Sequences.join([first, practice(words, len(first.ids) // 4, seed + 2)])
+        trainer = SupervisedTrainer(model, chosen, steps=openings_steps, context_weight=context_weight, **how)
+        train(trainer, folder, "openings", save_seconds)
     mixed = Sequences.join([whole, first, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
     steps = tokens // tokens_per_step
     train(

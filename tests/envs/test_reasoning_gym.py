@@ -47,6 +47,13 @@ def test_the_audit_of_sums():
     assert not [finding for finding in found.findings if finding.kind not in ("constant", "format", "imitate")]
 
 
+@pytest.mark.parametrize("dataset", ["binary_matrix", "n_queens", "spiral_matrix", "string_insertion", "composite"])
+def test_text_that_could_run_needs_trust(dataset):
+    """Their scoring passes the answer to `eval`; found by what their modules call, not by a list of names."""
+    with pytest.raises(ConfigError, match="trust=True"):
+        gym.make(ENV_ID, dataset=dataset)
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
