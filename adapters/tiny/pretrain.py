@@ -194,12 +194,8 @@ def pretrain(
         train(trainer, folder, "openings", save_seconds)
     mixed = Sequences.join([whole, first, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
     steps = tokens // tokens_per_step
-    train(
-        SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how),
-        folder,
-        "mixture",
-        save_seconds,
-    )
+    trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
+    train(trainer, folder, "mixture", save_seconds)
     return model, tokenizer
 
 
