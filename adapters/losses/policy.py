@@ -122,10 +122,11 @@ def gspo(
     return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
-POLICY_LOSSES: dict[str, PolicyLoss] = {
+_ALL: dict[str, PolicyLoss] = {
     "gpg": reinforce, "gspo": gspo, "pspo": gspo, "reinforce": reinforce, "steppo": gspo, "vanilla": vanilla,
     **variants.VARIANTS,
 }  # fmt: skip
+POLICY_LOSSES: dict[str, PolicyLoss] = dict(sorted(_ALL.items()))
 """Policy losses by name."""
 
 LOSS_PRESETS: dict[str, LossOptions] = {

@@ -4,3 +4,7 @@ from agent_envs.audit.findings import KINDS, Attempt, Certificate, Finding
 from agent_envs.audit.run import audit
 
 __all__ = ["KINDS", "Attempt", "Certificate", "Finding", "audit"]
+
+
+def __dir__() -> list[str]:
+    return __all__

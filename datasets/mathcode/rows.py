@@ -9,6 +9,7 @@ r"""Released rows of mathematics, by the path of their files: DAPO-Math-17k, AIM
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,20 +81,26 @@ def parse_row(row: Any, where: str, task_id: str) -> MathRow:
     return MathRow(task_id, question, answer)
 
 
+_SEARCHED = 100_000  # characters at the end of a text in which a box is looked for
+_LONGEST = 2000  # characters of a box
+
+
 def boxed(text: str) -> str | None:
     r"""Return what the last complete \boxed{} of a text holds, or None.
 
     >>> boxed(r"so \boxed{1} or rather \boxed{\frac{1}{2}}."), boxed("none"), boxed(r"\boxed{open")
     ('\\frac{1}{2}', None, None)
     """
-    end = len(text)
-    while (start := text.rfind("\\boxed{", 0, end)) >= 0:
-        depth = 0
-        for position in range(start + len("\\boxed"), min(len(text), start + 2000)):
-            depth += {"{": 1, "}": -1}.get(text[position], 0)
-            if depth == 0:
-                return text[start + len("\\boxed{") : position].strip()
-        end = start
-        if len(text) - start > 100_000:
-            return None
+    text = text[-_SEARCHED:]
+    opened: list[int] = []
+    last: tuple[int, int] | None = None
+    for brace in re.finditer(r"[{}]", text):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            start = opened.pop()
+            later = last is None or start > last[0]
+            if later and brace.start() - start <= _LONGEST and text.endswith("\\boxed", 0, start):
+                last = start, brace.start()
+    return None if last is None else text[last[0] + 1 : last[1]].strip()
     return None

@@ -26,7 +26,7 @@ pytest.importorskip("transformers")
 
 from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, get_estimator  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL, action_start, token_weights  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL, action_start, loss_preset, token_weights  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
@@ -169,11 +169,11 @@ def verl(model_path):
             common = {"strategy": "fsdp2", "ppo_mini_batch_size": 9, "ppo_micro_batch_size_per_gpu": 2, "rollout_n": 1}
             if role == "critic":
                 return FSDPCriticConfig(**common, cliprange_value=0.5, optim=optim)
-            clips = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
-            if c.loss == "pspo":
-                clips = {"clip_ratio": 0.2, "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4, "clip_ratio_c": 10.0}
+            options = loss_preset(c.loss)
+            clips = {f"clip_ratio_{side}": getattr(options, f"clip_ratio_{side}") for side in ("low", "high", "c")}
             return FSDPActorConfig(
-                **common, **clips, policy_loss=PolicyLossConfig(loss_mode=c.loss), optim=optim,
+                **common, **clips, optim=optim,
+                policy_loss=PolicyLossConfig(loss_mode=c.loss, dro_beta=options.dro_beta),
                 entropy_coeff=c.entropy_coef, use_kl_loss=c.kl == "loss", kl_loss_coef=c.kl_coef,
                 kl_loss_type=c.kl_kind,
             )  # fmt: skip
@@ -510,7 +510,7 @@ def test_a_kill_while_a_checkpoint_is_replaced_costs_no_run(model_path, tmp_path
     ("options", "says"),
     [
         (["--estimator", "grop"], "got 'grop'. Did you mean 'grpo'?"),
-        (["--loss", "x"], "the policy loss must be one of 'gspo'"),
+        (["--loss", "x"], "the policy loss must be one of 'cispo'"),
         (["--kl", "x"], "kl must be one of 'none', 'loss', 'reward', got 'x'"),
         (["--kl-kind", "x"], "kl_kind must be one of"),
         (["--weighting", "rows"], "got 'rows'. Did you mean 'row'?"),
