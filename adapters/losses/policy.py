@@ -39,7 +39,16 @@ import torch
 
 from agent_envs.adapters.losses import variants
 from agent_envs.adapters.losses.tally import Tally
-from agent_envs.adapters.losses.terms import LossOptions, clip, clip_metrics, moved, ratio_metrics, weighted_sum
+from agent_envs.adapters.losses.terms import (
+    LARGEST,
+    LossOptions,
+    clip,
+    clip_metrics,
+    moved,
+    ratio_metrics,
+    token_metrics,
+    weighted_sum,
+)
 from agent_envs.checks import choice, load_function
 
 __all__ = [
@@ -77,14 +86,14 @@ def vanilla(
     """PPO's clipped objective with the dual clip; see the module's docstring."""
     trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     a = torch.where(trained, advantages, 0.0)
-    ratio = log_ratio.clamp(-20.0, 20.0).exp()
+    ratio = log_ratio.clamp(-LARGEST, LARGEST).exp()
     losses, clipped = clip(ratio, a, options)
     lower = torch.zeros_like(clipped)
     if options.clip_ratio_c is not None:
         bound = -a * options.clip_ratio_c
         lower = (a < 0) & (losses > bound)
         losses = torch.where(a < 0, torch.minimum(losses, bound), losses)
-    metrics = clip_metrics(trained, clipped, lower, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
+    metrics = token_metrics(trained, log_ratio, options, clipped, lower)
     return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
@@ -95,10 +104,7 @@ def reinforce(
     """-A log pi; the old log-probabilities are used for metrics only."""
     trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
-    none = torch.zeros_like(trained)
-    ratio = log_ratio.detach().clamp(-20.0, 20.0).exp()
-    metrics = clip_metrics(trained, none, none, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
-    return weighted_sum(losses, weights, trained, is_weights), metrics
+    return weighted_sum(losses, weights, trained, is_weights), token_metrics(trained, log_ratio, options)
 
 
 def gspo(

@@ -9,7 +9,12 @@ import torch
 from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import number
 
-__all__ = ["LossOptions", "clip", "clip_metrics", "moved", "ratio_metrics", "weighted_sum"]
+__all__ = [
+    "LARGEST", "LossOptions", "clip", "clip_metrics", "moved", "ratio_metrics", "token_metrics", "weighted_sum",
+]  # fmt: skip
+
+LARGEST = 20.0
+"""Of |lp - old| in a ratio per token, as in verl."""
 
 
 @dataclass(frozen=True)
@@ -106,3 +111,14 @@ def ratio_metrics(
         "ratio/max": maximum(ratio, counted),
         "ratio/moved": mean(log_ratio.detach().abs() > options.ratio_tolerance, counted),
     }
+
+
+def token_metrics(
+    trained: torch.Tensor, log_ratio: torch.Tensor, options: LossOptions, clipped: torch.Tensor | None = None,
+    lower: torch.Tensor | None = None,
+) -> dict[str, Tally]:  # fmt: skip
+    """The metrics of a loss with a ratio per token; a clip that is None never acts."""
+    never = torch.zeros_like(trained)
+    metrics = clip_metrics(trained, never if clipped is None else clipped, never if lower is None else lower, log_ratio)
+    ratio = log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
+    return metrics | ratio_metrics(ratio, trained, log_ratio, options)

@@ -30,13 +30,12 @@ from typing import Any
 import torch
 
 from agent_envs.adapters.losses.tally import Tally
-from agent_envs.adapters.losses.terms import LossOptions, clip, clip_metrics, moved, ratio_metrics, weighted_sum
+from agent_envs.adapters.losses.terms import LARGEST, LossOptions, clip, moved, token_metrics, weighted_sum
 from agent_envs.errors import ConfigError
 
 __all__ = ["VARIANTS", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro", "geo_mean", "kl_cov", "sapo"]
 
 _Result = tuple[torch.Tensor, dict[str, Tally]]
-_LARGEST = 20.0  # of |lp - old|, as in verl
 
 
 def cispo(
@@ -45,13 +44,11 @@ def cispo(
 ) -> _Result:  # fmt: skip
     """The policy gradient with clipped importance weights; see the module's docstring."""
     trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
-    ratio = log_ratio.detach().clamp(-_LARGEST, _LARGEST).exp()
+    ratio = log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
     bounded = ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
     losses = -bounded * torch.where(trained, advantages, 0.0) * _of(log_probs, trained, log_ratio)
-    metrics = clip_metrics(trained, bounded != ratio, torch.zeros_like(trained), log_ratio)
-    return weighted_sum(losses, weights, trained, is_weights), metrics | ratio_metrics(
-        ratio, trained, log_ratio, options
-    )
+    metrics = token_metrics(trained, log_ratio, options, bounded != ratio)
+    return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
 def dppo_tv(
@@ -83,13 +80,11 @@ def _dppo(
     log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor,
     log_ratio: torch.Tensor, kept: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None,
 ) -> _Result:  # fmt: skip
-    ratio = log_ratio.detach().clamp(-_LARGEST, _LARGEST).exp()
+    ratio = log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
     truncated = ratio.clamp(max=options.clip_ratio_c or math.inf)
     losses = -torch.where(trained & kept, advantages, 0.0) * truncated * _of(log_probs, trained, log_ratio)
-    metrics = clip_metrics(trained, ~kept, kept & (ratio > truncated), log_ratio)
-    return weighted_sum(losses, weights, trained, is_weights), metrics | ratio_metrics(
-        ratio, trained, log_ratio, options
-    )
+    metrics = token_metrics(trained, log_ratio, options, ~kept, kept & (ratio > truncated))
+    return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
 def dro(
@@ -102,9 +97,7 @@ def dro(
     trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
     a = torch.where(trained, advantages, 0.0)
     losses = 0.5 * options.dro_beta * log_ratio.square() - a * _of(log_probs, trained, log_ratio)
-    none, ratio = torch.zeros_like(trained), log_ratio.detach().clamp(-_LARGEST, _LARGEST).exp()
-    metrics = clip_metrics(trained, none, none, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
-    return weighted_sum(losses, weights, trained, is_weights), metrics
+    return weighted_sum(losses, weights, trained, is_weights), token_metrics(trained, log_ratio, options)
 
 
 def geo_mean(
@@ -128,8 +121,7 @@ def geo_mean(
     if is_weights is not None:
         losses = losses * over_step((torch.where(trained, is_weights, 1.0) + 1e-10).log()).exp().detach()[step]
     clipped = bounded != log_ratio
-    metrics = clip_metrics(trained, clipped & (a > 0), clipped & (a < 0), log_ratio)
-    metrics |= ratio_metrics(log_ratio.detach().clamp(-_LARGEST, _LARGEST).exp(), trained, log_ratio, options)
+    metrics = token_metrics(trained, log_ratio, options, clipped & (a > 0), clipped & (a < 0))
     return weighted_sum(losses, weights, trained, None), metrics
 
 
@@ -139,12 +131,10 @@ def sapo(
 ) -> _Result:  # fmt: skip
     """A soft gate in place of the clip; see the module's docstring."""
     trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
-    ratio, a = log_ratio.clamp(-_LARGEST, _LARGEST).exp(), torch.where(trained, advantages, 0.0)
+    ratio, a = log_ratio.clamp(-LARGEST, LARGEST).exp(), torch.where(trained, advantages, 0.0)
     tau = torch.where(a > 0, options.tau_pos, options.tau_neg).to(ratio.dtype)
     losses = -a * torch.sigmoid(tau * (ratio - 1.0)) * (4.0 / tau)
-    none = torch.zeros_like(trained)
-    metrics = clip_metrics(trained, none, none, log_ratio) | ratio_metrics(ratio, trained, log_ratio, options)
-    return weighted_sum(losses, weights, trained, is_weights), metrics
+    return weighted_sum(losses, weights, trained, is_weights), token_metrics(trained, log_ratio, options)
 
 
 def clip_cov(
@@ -165,8 +155,7 @@ def clip_cov(
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(len(found)))
     left_out = torch.zeros_like(trained)
     left_out[found[order[:count].to(found.device)]] = True
-    metrics = clip_metrics(trained, left_out, torch.zeros_like(trained), log_ratio)
-    metrics |= ratio_metrics(ratio, trained, log_ratio, options)
+    metrics = token_metrics(trained, log_ratio, options, left_out)
     return weighted_sum(losses.masked_fill(left_out, 0.0), weights, trained, is_weights), metrics
 
 
@@ -183,8 +172,7 @@ def kl_cov(
     penalised = torch.zeros_like(trained)
     penalised[covariance.topk(count).indices] = True
     losses = -a * ratio + torch.where(penalised, options.ppo_kl_coef * log_ratio.abs(), 0.0)
-    metrics = clip_metrics(trained, penalised, torch.zeros_like(trained), log_ratio)
-    metrics |= ratio_metrics(ratio, trained, log_ratio, options)
+    metrics = token_metrics(trained, log_ratio, options, penalised)
     return weighted_sum(losses, weights, trained, is_weights), metrics
 
 
