@@ -52,13 +52,6 @@ class MontySandbox(Sandbox):
         self._lock = threading.Lock()
         self._pools: dict[int, pydantic_monty.Monty] = {}  # by process: a fork must not use its parent's
 
-    def execute(self, program: Program) -> Result:
-        interpreter = self.open_interpreter()
-        try:
-            return interpreter.execute(program)
-        finally:
-            interpreter.close()
-
     def open_interpreter(self, size: int = 0) -> Interpreter:
         return _MontyInterpreter(self)
 

@@ -231,6 +231,13 @@ class Sandbox(_Runs):
         """Return the size of the interpreter that a program needs, on a scale of the rung's own."""
         return at_least
 
+    def execute(self, program: Program) -> Result:
+        interpreter = self.open_interpreter()
+        try:
+            return interpreter.execute(program)
+        finally:
+            interpreter.close()
+
     def open_interpreter(self, size: int = 0) -> Interpreter:
         """Return a new interpreter, which keeps the variables of the programs it runs.
 

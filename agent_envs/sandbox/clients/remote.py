@@ -64,13 +64,6 @@ class CloudSandbox(Sandbox):
         self._create = create
         self.name = name
 
-    def execute(self, program: Program) -> Result:
-        interpreter = self.open_interpreter()
-        try:
-            return interpreter.execute(program)
-        finally:
-            interpreter.close()
-
     def open_interpreter(self, size: int = 0) -> Interpreter:
         return _CloudSession(self._create)
 
