@@ -89,5 +89,5 @@ def _sketches(base: TextEnv, count: int, most: int) -> dict[str, int]:
         found.setdefault(sketch(value), index)
         question = value.get("question") if isinstance(value, dict) else None
         if isinstance(question, str) and len(question.split()) > 3:
-            found.setdefault(sketch(question), index)
+            found.setdefault(sketch([question, value.get("answer")]), index)
     return found
