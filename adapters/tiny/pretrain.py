@@ -174,7 +174,7 @@ def pretrain(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = start or folder / "tokenizer"
-    if not files.exists():
+    if start is None and not files.exists():
         make_tokenizer(recipes, _TOKENIZER_CHARACTERS, seed + 1).save_pretrained(files)
     tokenizer = AutoTokenizer.from_pretrained(files)
     whole, first = make_sequences(recipes, tokenizer, folder, unique_tokens, seed)
