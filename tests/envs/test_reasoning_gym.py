@@ -43,8 +43,7 @@ def test_it_keeps_the_contract():
 
 def test_the_audit_of_sums():
     found = audit(ENV_ID, tasks=12)
-    assert found.expert == 1.0
-    assert not [finding for finding in found.findings if finding.kind not in ("constant", "format", "imitate")]
+    assert found.expert == 1.0 and found.passed, found.table()
 
 
 @pytest.mark.parametrize("dataset", ["binary_matrix", "n_queens", "spiral_matrix", "string_insertion", "composite"])
