@@ -9,6 +9,7 @@ python benchmarks/sandbox.py --soak 100000       very many runs from 64 threads,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import statistics
@@ -33,6 +34,7 @@ for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
 import gc, json, os, time
+os.register_at_fork = lambda **hooks: None
 path, modules, warm_up = json.loads(sys.argv[2])
 sys.path[:] = path
 from agent_envs.sandbox.inside.prepare import prepare
@@ -123,30 +125,43 @@ def throughput(sandbox: ForkedSandbox) -> None:
             print(f"{threads} threads: {150 / (time.perf_counter() - start):.0f} runs/s")
 
 
+def calls(sandbox: ForkedSandbox) -> None:
+    """Show calls in sessions: one after the other in one of them, and in many in turns."""
+    for many in (1, 64):
+        with contextlib.ExitStack() as stack:
+            sessions = [stack.enter_context(sandbox.session()) for _ in range(many)]
+            for session in sessions:
+                session.run("x = 0")
+            code = "x += 1\nprint(sum(range(100)))"
+            row(
+                f"a call, {many} sessions in turns",
+                [timed(functools.partial(s.run, code)) for s in sessions * 640][:640],
+            )
+
+
 def memory(sandbox: ForkedSandbox) -> None:
-    """Show the proportional memory of sessions, their lanes included."""
-    sessions = [sandbox.session() for _ in range(40)]
-    before = proportional(sandbox)[0]
-    for session in sessions:
-        session.run("x = 1")
-    print(f"a session: {(proportional(sandbox)[0] - before) / len(sessions) / 1e6:.1f} MB")
-    for session in sessions:
-        session.close()
+    """Show the memory of a session and its lane: what is theirs alone, and the kernel's tables of their pages."""
+    for size, program in enumerate(("x = 1", "import sympy\nx = 1", "import pandas\nx = 1")):
+        with contextlib.ExitStack() as stack:
+            sessions = [stack.enter_context(sandbox.session()) for _ in range(41)]
+            sessions[0].run(program)
+            before = footprint(sandbox, size)
+            for session in sessions[1:]:
+                session.run(program)
+            own, tables = (now - then for now, then in zip(footprint(sandbox, size), before, strict=True))
+            print(f"a session of {INTERPRETERS[size].name}: {own / 40e6:.2f} MB, page tables {tables / 40e6:.2f} MB")
 
 
-def proportional(sandbox: ForkedSandbox) -> tuple[int, int]:
-    """Return the bytes of proportional memory of a zygote and all below it, and how many processes these are."""
-    waiting, total, processes = [sandbox.zygote_pid()], 0, 0
+def footprint(sandbox: ForkedSandbox, size: int = 0) -> tuple[int, int]:
+    """Return the bytes of an interpreter and of all below it that are no file's, and those of their page tables."""
+    waiting, own, tables = [sandbox.zygote_pid(size)], 0, 0
     while waiting:
-        pid = waiting.pop()
-        try:
-            rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            waiting += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        except OSError:
-            continue
-        total += sum(int(row.split()[1]) << 10 for row in rows if row.startswith("Pss:"))
-        processes += 1
-    return total, processes
+        process = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):
+            waiting += map(int, (process / f"task/{process.name}/children").read_text().split())
+            own += int((process / "smaps_rollup").read_text().split("Pss_Anon:")[1].split()[0]) << 10
+            tables += int((process / "status").read_text().split("VmPTE:")[1].split()[0]) << 10
+    return own, tables
 
 
 _CALLS = 5  # steps of an episode
@@ -177,10 +192,10 @@ def soak(sandbox: ForkedSandbox, runs: int, threads: int) -> None:
             if done % (runs // 10) == 0:
                 descriptors = len(list(Path("/proc/self/fd").iterdir()))
                 rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
-                below, processes = proportional(sandbox)
+                below = footprint(sandbox)[0] / 1e6
                 print(f"{done} runs, {done / (time.perf_counter() - start):.0f} a second, {len(wrong)} wrong, ", end="")
                 print(
-                    f"{descriptors} descriptors, host {rss:.0f} MB, {processes} processes {below / 1e6:.0f} MB",
+                    f"{descriptors} descriptors, host {rss:.0f} MB, its processes {below:.0f} MB",
                     flush=True,
                 )
     print(f"{done} of {runs} runs answered, {len(wrong)} wrong: {wrong[:5]}")
@@ -243,6 +258,8 @@ def main() -> None:
     latency(sandbox, arguments.rounds)
     timeouts(sandbox)
     throughput(sandbox)
+    calls(sandbox)
+    sandbox.close()  # so that no lane of the sessions before is there already
     memory(sandbox)
 
 

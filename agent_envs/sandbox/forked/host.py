@@ -74,9 +74,9 @@ class LaneSandbox(Sandbox):
         zygote = self._pool(0).zygote
         return {"name": self.name, **zygote.walls, "landlock_abi": zygote.report["landlock"]}
 
-    def zygote_pid(self) -> int:
-        """Return the process id of the plain interpreter, for measurements."""
-        return self._pool(0).zygote.pid
+    def zygote_pid(self, size: int = 0) -> int:
+        """Return the process id of the interpreter of a size, for measurements."""
+        return self._pool(size).zygote.pid
 
     def close(self) -> None:
         for number, lock in enumerate(self._locks):

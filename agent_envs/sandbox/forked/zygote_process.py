@@ -24,13 +24,15 @@ WALLS = ("seccomp", "landlock", "namespaces", "user")
 """The walls: "user" is true if programs do not run as root."""
 
 _START_SECONDS = 120.0
-# The package's own modules by their full names, without `agent_envs` itself, which imports Gymnasium.
+# The package's own modules by their full names, without `agent_envs` itself, which imports Gymnasium. What libraries do
+# after a fork (new locks, new random numbers) is for processes with threads; programs are seeded, and cannot fork.
 _BOOTSTRAP = """
 import sys, types
 for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
-import importlib
+import importlib, os
+os.register_at_fork = lambda **hooks: None
 importlib.import_module("agent_envs.sandbox.inside." + sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))
 """
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 
 from agent_envs.sandbox.inside.walls import install_filter
 
@@ -37,6 +36,5 @@ def enter(descriptors: tuple[int, ...], program: bytes) -> None:
             hard = resource.getrlimit(limit)[1]
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (value, value))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     if program:
         install_filter(program)

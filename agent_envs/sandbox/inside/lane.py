@@ -19,6 +19,7 @@ from agent_envs.sandbox.inside.walls import die_with_parent
 __all__ = ["Lane"]
 
 _CHUNK = 1 << 16
+_QUIET_SECONDS = 0.003  # how long output waits in its pipe: most programs end before, and wake the lane only once
 
 
 class _Child:
@@ -171,17 +172,23 @@ class _Run:
     def play(self, request: bytes, deadline: float) -> int:
         """Send the program, collect its output, and return its status when it is done or the deadline passes."""
         child_, poll = self._child, select.poll()
-        for descriptor in (child_.out, child_.err, child_.status, child_.end, *self._watched):
+        for descriptor in (child_.status, child_.end, *self._watched):
             poll.register(descriptor, select.POLLIN)
         unsent = self._send(memoryview(request))
         if unsent:
             poll.register(child_.requests, select.POLLOUT)
+        quiet = _QUIET_SECONDS
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
                 self._drain()
                 return wire.TIMEOUT
-            for descriptor, _ in poll.poll(left * 1000 + 1):
+            ready = poll.poll(min(quiet or left, left) * 1000 + 1)
+            if quiet and not ready:
+                quiet = 0.0
+                for descriptor in (child_.out, child_.err):
+                    poll.register(descriptor, select.POLLIN)
+            for descriptor, _ in ready:
                 if descriptor in self._watched:
                     raise EOFError  # nobody waits for the answer
                 if descriptor == child_.requests:

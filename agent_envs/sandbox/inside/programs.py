@@ -24,49 +24,57 @@ from typing import Any
 from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.inside.files import install_files
 
-__all__ = ["serve"]
+__all__ = ["Programs"]
 
 _SHOWN_FRAMES = 20
 
 
-def serve(requests: int, status: int) -> None:
-    """Run one program after the other in one namespace, until the descriptor of requests ends (EOFError).
+class Programs:
+    """What the programs of an interpreter share. Make it before the fork: what it touches is not copied for each."""
 
-    Args:
-        requests: The descriptor that brings programs: a `wire.PROGRAM`, then so many bytes of marshal.
-        status: The descriptor that takes one byte when a program has ended.
-    """
-    sys.stdin = io.TextIOWrapper(io.BytesIO(), "utf-8")
-    sys.stdout = sys.__stdout__ = _stream(1, "strict")  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")  # type: ignore[misc]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "agent_envs"]:
-        del sys.modules[name]
-    main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = main
-    sys.argv = ["<program>"]
-    for name in ("exit", "quit"):  # which `site` would make
-        setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of input"))
-    files: dict[str, bytes] = {}
-    install_files(files)
-    count = 0
-    while True:
-        length, _ = wire.PROGRAM.unpack(wire.read_exactly(requests, wire.PROGRAM.size))
-        code, stdin, given, echo, keep, seed = marshal.loads(wire.read_exactly(requests, length))
-        files.update(given)
-        sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")  # type: ignore[misc]
-        if count == 0:
-            _seed(seed)
-            gc.enable()
-        count += 1
-        ended = _execute(code, f"<program {count}>" if keep else "<program>", main.__dict__, echo)
-        if not keep:
-            with contextlib.suppress(BaseException):
-                atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(BaseException):
-                stream.flush()
-        os.write(status, bytes([ended]))
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+        install_files(self._files)
+        sys.stdin = io.TextIOWrapper(io.BytesIO(), "utf-8")
+        sys.stdout = sys.__stdout__ = _stream(1, "strict")  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")  # type: ignore[misc]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "agent_envs"]:
+            del sys.modules[name]
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        sys.argv = ["<program>"]
+        for name in ("exit", "quit"):  # which `site` would make
+            setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of input"))
+        self._namespace = main.__dict__
+
+    def serve(self, requests: int, status: int) -> None:
+        """Run one program after the other in one namespace, until the descriptor of requests ends (EOFError).
+
+        Args:
+            requests: The descriptor that brings programs: a `wire.PROGRAM`, then so many bytes of marshal.
+            status: The descriptor that takes one byte when a program has ended.
+        """
+        # What every program writes to becomes this process's own now, while nobody waits.
+        _execute("None", "<program>", {}, echo=True)
+        gc.enable()
+        count = 0
+        while True:
+            length, _ = wire.PROGRAM.unpack(wire.read_exactly(requests, wire.PROGRAM.size))
+            code, stdin, given, echo, keep, seed = marshal.loads(wire.read_exactly(requests, length))
+            self._files.update(given)
+            sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")  # type: ignore[misc]
+            if count == 0:
+                _seed(seed)
+            count += 1
+            ended = _execute(code, f"<program {count}>" if keep else "<program>", self._namespace, echo)
+            if not keep:
+                with contextlib.suppress(BaseException):
+                    atexit._run_exitfuncs()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(BaseException):
+                    stream.flush()
+            os.write(status, bytes([ended]))
 
 
 def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
@@ -78,17 +86,20 @@ def _seed(seed: int | None) -> None:
     random.seed(seed)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        numpy_random.seed(None if seed is None else seed % 2**32)
+        numpy_random.seed(random.getrandbits(32) if seed is None else seed % 2**32)
 
 
 def _execute(code: str, name: str, namespace: dict[str, Any], echo: bool) -> int:
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     try:
-        tree = ast.parse(code, name)
-        last = tree.body[-1] if echo and tree.body else None
-        if isinstance(last, ast.Expr):
-            tree.body.pop()
-        exec(compile(tree, name, "exec", dont_inherit=True), namespace)
+        whole: str | ast.Module = code
+        last = None
+        if echo:
+            whole = ast.parse(code, name)
+            last = whole.body[-1] if whole.body else None
+            if isinstance(last, ast.Expr):
+                whole.body.pop()
+        exec(compile(whole, name, "exec", dont_inherit=True), namespace)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), namespace)
             if value is not None:

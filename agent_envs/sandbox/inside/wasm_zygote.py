@@ -28,10 +28,11 @@ for name, text in {modules!r}.items():
     exec(compile(text, name, "exec"), sys.modules[name].__dict__)
 import gc, json, os
 from agent_envs.sandbox.inside.prepare import prepare
-from agent_envs.sandbox.inside.programs import serve
+from agent_envs.sandbox.inside.programs import Programs
 os.write(0, json.dumps(prepare({imports!r}, {warm_up!r})).encode())
+programs = Programs()
 gc.collect(); gc.freeze(); gc.disable()
-serve(0, 0)
+programs.serve(0, 0)
 """
 
 

@@ -18,7 +18,7 @@ from agent_envs.sandbox.inside.child import enter
 from agent_envs.sandbox.inside.lane import Lane
 from agent_envs.sandbox.inside.prepare import prepare
 from agent_envs.sandbox.inside.probe import probe
-from agent_envs.sandbox.inside.programs import serve
+from agent_envs.sandbox.inside.programs import Programs
 
 __all__ = ["main", "put_up_walls", "receive_settings", "send_report", "serve_lanes"]
 
@@ -41,13 +41,14 @@ def main(control: int, host: int) -> None:
         base = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     program = bytes.fromhex(settings["filter"])
     report |= put_up_walls(settings, program)
+    programs = Programs()
     gc.collect()
     gc.freeze()
     gc.disable()
     send_report(connection, report)
     serve_lanes(connection, host, lambda descriptors: enter(descriptors, program), base)
     try:
-        serve(wire.PROGRAMS, wire.STATUS)
+        programs.serve(wire.PROGRAMS, wire.STATUS)
     except BaseException:  # noqa: BLE001  the lane sees the end, and nothing may run on
         pass
     finally:
@@ -78,6 +79,7 @@ def serve_lanes(
         enter: As for `Lane`.
         base: As for `Lane`.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     waiting = select.poll()
     waiting.register(connection, select.POLLIN)
