@@ -18,7 +18,7 @@ from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 
-__all__ = ["ENV_IDS", "FOREIGN_IDS", "env_name", "make_env", "register_envs", "versions"]
+__all__ = ["CODE_IDS", "ENV_IDS", "FOREIGN_IDS", "env_name", "make_env", "register_envs", "versions"]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -44,6 +44,7 @@ ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
 
 # Environments of other packages, which extras install; ENV_IDS are those that play as installed.
 _FOREIGN: _Specs = {
+    "AgentR1/MCP-v0": {"entry_point": "agent_envs.envs.mcp:MCPEnv", "max_episode_steps": 20},
     "AgentR1/ReasoningGym-v0": {
         "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
         "max_episode_steps": 2,
@@ -52,6 +53,9 @@ _FOREIGN: _Specs = {
 
 FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))
 """The ids of other packages' environments, each of which needs an extra."""
+
+CODE_IDS: frozenset[str] = frozenset({"AgentR1/MCP-v0"})
+"""The ids whose arguments name a program or a module that runs, and so need trust where a record names them."""
 
 # Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
 _REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}

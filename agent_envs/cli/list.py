@@ -44,6 +44,7 @@ EXTRAS = {
     "dense": Extra(("faiss",), "search by dense vectors"),
     "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
     "math": Extra(("math_verify",), "released problems of mathematics"),
+    "mcp": Extra(("mcp",), "the tools of servers of the Model Context Protocol"),
     "reasoning": Extra(("reasoning_gym",), "the generators of the package reasoning-gym"),
     "search": Extra(("numba",), "fast search in large corpora"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
@@ -54,6 +55,7 @@ _SEARCHED = ("search", "lucene", "dense", "data")
 _USED = {
     "AgentR1/ALFWorld-v0": ("alfworld",),
     "AgentR1/HotpotQA-v0": _SEARCHED,
+    "AgentR1/MCP-v0": ("mcp",),
     "AgentR1/MathCode-v0": ("math", "data"),
     "AgentR1/MuSiQue-v0": _SEARCHED,
     "AgentR1/PaperSearch-v0": ("search", "data"),

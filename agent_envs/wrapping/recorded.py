@@ -15,6 +15,7 @@ import gymnasium as gym
 from agent_envs.checks import shown
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.registration import CODE_IDS
 from agent_envs.wrapping.specs import read_spec, wrapper_names
 
 __all__ = ["RecordedEnv", "episode_env", "recorded_env", "run_settings"]
@@ -45,7 +46,7 @@ def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", tru
 
     Unless `trust` is true, a record may name only environments that are registered in this process and wrappers of
     this package that write no files, with arguments that are JSON data and refer to no code (``module:name``), address
-    or service. Paths of files to read are data.
+    or service. Paths of files to read are data. An environment whose arguments name a program is code too.
 
     Args:
         record: Has ``env`` and possibly ``env_kwargs``, ``wrappers``, ``data`` where the arguments have none, and
@@ -78,8 +79,10 @@ def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", tru
     data, split = ({name: given[name]} if name in given else {} for name in ("data", "split"))
     kwargs = {**data, **given["env_kwargs"], **split}
     if not trust:
-        if not env_id and named not in gym.registry:
+        if not env_id and (named not in gym.registry or named in CODE_IDS):
             raise _untrusted(where, named, "as its environment")
+        if env_id.rpartition(":")[2] in CODE_IDS and (more := sorted(set(kwargs) - {"data", "split"})):
+            raise _untrusted(where, ", ".join(more), f"as arguments of {env_id}, which runs what they name")
         _check_values(kwargs, where, "in env_kwargs")
         for spec in wrappers:
             module, wrapper, arguments = read_spec(spec)
@@ -122,7 +125,7 @@ def episode_env(
 def _check_values(arguments: Mapping[str, Any], where: str, place: str) -> None:
     for value in _leaves(arguments):
         if isinstance(value, str):
-            if _refers(value):
+            if _refers(value) or value.rpartition(":")[2] in CODE_IDS:
                 raise _untrusted(where, value, place)
         elif value is not None and not isinstance(value, (bool, int, float)):
             raise DataError(f"{where} has {shown(value)} {place}, which is no JSON value")

@@ -1,0 +1,288 @@
+"""Tasks of your own, solved with the tools of any server of the Model Context Protocol.
+
+    row     {"question": "How many notes are there?", "answer": "2",
+             "setup": [{"name": "add_note", "arguments": {"text": "Milk"}}, ...]}
+    check   "exact", or "my_module:check" with  check(row, text, call) -> from 0 to 1
+
+The protocol is https://modelcontextprotocol.io; the package mcp speaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agent_envs.checks import boolean, load_function, number, shown, string
+from agent_envs.datasets.fields import as_list, as_object, as_texts, text_field
+from agent_envs.datasets.files import find_files
+from agent_envs.errors import BackendReplyError, ConfigError, DataError, ToolError
+from agent_envs.rewards.short_answers import exact_match
+from agent_envs.tasks import FileTasks
+from agent_envs.text_env import Outcome
+from agent_envs.tool_env import ToolEnv
+from agent_envs.tools.listed import OfferedTool
+from agent_envs.tools.mcp.server import Reply, Server
+from agent_envs.tools.mcp.transports import Address
+
+__all__ = ["MCPEnv", "MCPTask"]
+
+_SUFFIXES = (".jsonl", ".json", ".parquet")
+_INSTRUCTIONS = "Solve the task with the tools. Then write the final answer alone, without a call."
+_LONGEST_INSTRUCTIONS = 20_000  # characters of a server's own
+_LONGEST_ANCHOR = 10_000
+
+
+class _Call(NamedTuple):
+    """A call, and what it answered if it has been made."""
+
+    name: str
+    arguments: dict[str, Any]
+    reply: Reply = Reply("", False)
+
+
+@dataclass(frozen=True, slots=True)
+class MCPTask:
+    """A row of the user's file."""
+
+    task_id: str
+    question: str
+    answers: tuple[str, ...]
+    """The right answers, which `check="exact"` compares with."""
+    setup: tuple[_Call, ...]
+    """Calls that are made before the episode begins."""
+    solution: tuple[_Call, ...]
+    """Calls that solve the task; the answer follows."""
+    row: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _State:
+    calls: list[_Call] = field(default_factory=list)
+    """Every call of the episode, those of the set-up first: what has to be done again to be where it is."""
+    setup: int = 0
+
+
+class MCPEnv(ToolEnv):
+    """Solve tasks of your own with the tools of any server of the Model Context Protocol.
+
+    ## Description
+    The tools are those that the server lists; the tasks and the check of answers are yours. The server is a program,
+    which is run without a shell and ended with the environment, or an address. Every episode gets a server of its own,
+    so that none sees what another did.
+
+    ## Action Space
+    Text: calls of the tools, or the final answer without a call.
+
+    ## Observation Space
+    Text: the question at reset, the results of calls, and whether the answer is right. Pictures and sounds in results
+    are named, not shown.
+
+    ## Starting State
+    A task drawn from the split, or `options={"index": i}`. The calls of its `setup` have been made.
+
+    ## Rewards
+    What `check` returns for the final answer, from 0 to 1.
+
+    ## Episode End
+    Terminates with the first action that calls no tool. A server that ends, does not answer in time or breaks the
+    protocol raises a `BackendError`: it is never the policy's failure.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the question, calls and results), `invalid_action` (a malformed
+    call), `tool_results`, `score`, `success` (the score is 1), `reward_components` (`answer`).
+
+    ## Arguments
+    `gym.make("AgentR1/MCP-v0", command=["python", "my_server.py"], data="tasks.jsonl")`
+    - `command`: the program and its arguments, as a list. It sees few environment variables.
+    - `url`: instead, the address of a server over HTTP, such as "http://127.0.0.1:8000/mcp".
+    - `data`: a file or folder of rows `{"question", "answer"}`. `answer` is a text or a list of accepted ones;
+      `setup` and `solution` are lists of calls `{"name", "arguments"}`. `solution` makes an expert.
+    - `split`: a split of the folder; a single file is "train".
+    - `check`: "exact" (the same text but for case, punctuation and articles), or the name of a function
+      "module:function" of the row, the answer and `call(name, arguments)`, which asks a tool for the server's state.
+    - `fresh`: whether every episode gets a server, or a session over HTTP, of its own. `False` is faster, and right for
+      a server that keeps nothing.
+    - `environment`: names of environment variables that the program gets.
+    - `token_variable`: the environment variable with the token of a server over HTTP.
+    - `timeout`, `start_timeout`: seconds to wait for an answer, and for a server to start.
+
+    A snapshot is the calls so far. Where another episode has been played since, they are made again on a server of
+    their own; one that answers otherwise then is a `BackendReplyError`.
+
+    ## Data
+    Yours. The server's own instructions follow this environment's. A run's record may not name this id without trust,
+    since it would start a program.
+
+    ## Version History
+    - v0: first version
+    """
+
+    settled_arguments = ("tools", "tool_timeout")
+    harmless_arguments = ("timeout", "start_timeout")
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = (),
+        url: str = "",
+        data: str = "",
+        check: str | Callable[..., float] = "exact",
+        fresh: bool = True,
+        environment: Sequence[str] = (),
+        token_variable: str = "",
+        timeout: float = 30.0,
+        start_timeout: float = 30.0,
+        **kwargs: Any,
+    ) -> None:
+        self._address = Address(
+            _texts("command", command), string("url", url), _texts("environment", environment),
+            string("token_variable", token_variable),
+        )  # fmt: skip
+        self._waits = {
+            "timeout": number("timeout", timeout, above=0, maximum=1e6),
+            "start_timeout": number("start_timeout", start_timeout, above=0, maximum=1e6),
+        }
+        self._fresh = boolean("fresh", fresh)
+        self._check = None if check == "exact" else load_function(check, "check")
+        if not data or data in ("generated", "official"):
+            raise ConfigError(f"data must be the path of a file or folder of your tasks, got {shown(data)}")
+        self._server: Server | None = None
+        self._made: list[_Call] = []  # the calls that the server has answered
+        server = self._server = self._opened()
+        self._listed = server.tools
+        try:
+            super().__init__(data=data, tools=[OfferedTool(tool, self._ask) for tool in server.tools], **kwargs)
+            _ = self.tasks  # opened here, so that gym.make refuses a wrong path or row
+        except BaseException:
+            server.close()
+            raise
+        self.instructions = "\n\n".join(filter(None, [_INSTRUCTIONS, server.instructions[:_LONGEST_INSTRUCTIONS]]))
+
+    # -- the task ------------------------------------------------------------------------------------------------
+
+    def open_tasks(self) -> FileTasks[MCPTask]:
+        files, split = find_files(self.data, self.split, task="mcp", suffixes=_SUFFIXES)
+        return FileTasks(files, _parse_row, task="mcp", split=split, name=self.data)
+
+    def begin(self, task: MCPTask) -> tuple[str, _State]:
+        if self._check is None and not task.answers:
+            raise DataError(f"{task.task_id} has no 'answer', which check='exact' compares with; add it, or give check")
+        self.state = _State()
+        for call in task.setup:
+            reply = self._asked(call.name, call.arguments)
+            if reply.error:
+                raise BackendReplyError(f"{task.task_id}: the set-up {call.name!r} failed: {reply.text:.500}")
+        self.state.setup = len(task.setup)
+        if not task.setup:
+            self._at([])
+        return task.question, self.state
+
+    def answer(self, text: str) -> Outcome:
+        answer = text.rpartition("</think>")[2].strip()
+        if self._check is None:
+            score = exact_match(answer, self.task.answers)
+        else:
+            score = number(
+                "the check's score", float(self._check(self.task.row, answer, self._ask)), minimum=0, maximum=1
+            )
+        said = {1.0: "is right", 0.0: "is wrong"}.get(score, f"scores {score:g}")
+        return Outcome(
+            f"The answer {said}.",
+            reward=score,
+            terminated=True,
+            score=score,
+            success=score == 1.0,
+            components={"answer": score},
+        )
+
+    def anchor(self) -> str:
+        made = [f"{call.name}({call.arguments!r}): {call.reply.text}" for call in self.state.calls[self.state.setup :]]
+        return "\n".join([self.task.question, *made])[:_LONGEST_ANCHOR]
+
+    def right_answer(self) -> str:
+        return next(iter(self.task.answers), "")
+
+    def expert_action(self) -> str | None:
+        """Return the next call of the row's `solution`, then its answer; None if the row has no solution or answer."""
+        if not (self.task.solution and self.task.answers):
+            return None
+        waiting = list(self.task.solution)
+        for call in self.state.calls[self.state.setup :]:
+            if waiting and (call.name, call.arguments) == waiting[0][:2]:
+                del waiting[0]
+        return self.format_call(waiting[0].name, waiting[0].arguments) if waiting else self.task.answers[0]
+
+    # -- the server ----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the server."""
+        if self._server is not None:
+            self._server.close()
+        super().close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_server": None, "_made": []}
+
+    def _opened(self) -> Server:
+        return Server(self._address, **self._waits)
+
+    def _at(self, calls: Sequence[_Call]) -> Server:
+        """Return a server on which exactly these calls have been made, or any if episodes share one."""
+        server = self._server
+        if server is not None and server.alive and (not self._fresh or self._made == calls):
+            return server
+        if server is not None:
+            server.close()
+        server = self._server = self._opened()
+        self._made = []
+        if server.tools != self._listed:
+            server.close()
+            raise BackendReplyError(f"{self._address} does not list the same tools as when this environment was made")
+        for call in calls if self._fresh else ():
+            reply = server.call(call.name, call.arguments)
+            if reply != call.reply:
+                server.close()
+                raise BackendReplyError(
+                    f"{self._address} does not answer an episode's calls the same way when they are made again, so it "
+                    f"cannot go on elsewhere: {call.name!r} answered {reply.text!r:.200}, not {call.reply.text!r:.200}"
+                )
+            self._made.append(call)
+        return server
+
+    def _asked(self, name: str, arguments: dict[str, Any]) -> Reply:
+        reply = self._at(self.state.calls).call(name, arguments)
+        call = _Call(name, arguments, reply)
+        self.state.calls.append(call)
+        self._made.append(call)
+        return reply
+
+    def _ask(self, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool of the server; a ToolError has the text of one that failed."""
+        reply = self._asked(name, arguments)
+        if reply.error:
+            raise ToolError(reply.text)
+        return reply.text
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, (list, tuple)) and all(isinstance(entry, str) and "\0" not in entry for entry in value):
+        return tuple(value)
+    raise ConfigError(f"{name} must be a list of strings such as ['python', 'server.py'], got {shown(value)}")
+
+
+def _parse_row(row: Any, where: str, task_id: str) -> MCPTask:
+    fields = as_object(row, "an object with 'question' and 'answer'", where)
+    answer = fields.get("answer", [])
+    answers = [str(answer)] if isinstance(answer, (str, int, float)) else as_texts(answer, "answer", where)
+    setup, solution = (_calls(fields.get(key, []), key, where) for key in ("setup", "solution"))
+    return MCPTask(task_id, text_field(fields, "question", where), tuple(answers), setup, solution, fields)
+
+
+def _calls(value: Any, key: str, where: str) -> tuple[_Call, ...]:
+    calls = []
+    for entry in as_list(value, key, where):
+        fields = as_object(entry, f"calls with 'name' and 'arguments' under {key!r}", where)
+        arguments = as_object(fields.get("arguments", {}), "an object under 'arguments'", where)
+        calls.append(_Call(text_field(fields, "name", where), arguments))
+    return tuple(calls)

@@ -1,0 +1,1 @@
+"""Sessions with servers of the Model Context Protocol."""

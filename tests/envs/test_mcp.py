@@ -1,0 +1,382 @@
+"""The tools of servers of the Model Context Protocol, for tasks and checks of a user's own.
+
+Behaviours pinned here:
+1. Episodes are those of the protocol's own client: the same tools, the same results.
+2. The contract of text environments holds; every episode has a server of its own; snapshots are played again.
+3. A server that ends, stalls, lies or floods is a typed error within the time limit, never a reward.
+4. Nothing of a server outlives its environment or the process, whatever it starts.
+5. A record may not start a program; wrong arguments are one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.audit import audit
+from agent_envs.errors import (
+    BackendDownError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+    DataError,
+)
+from agent_envs.testing import check_text_env
+from agent_envs.wrapping.recorded import recorded_env
+
+ENV_ID = "AgentR1/MCP-v0"
+NOTES = Path(__file__).with_name("mcp_notes.py")
+pytest.importorskip("mcp", reason="needs the extra mcp: pip install 'agent-envs[mcp]'")
+
+
+def command(*arguments):
+    return [sys.executable, "-I", "-S", str(NOTES), *arguments]
+
+
+def call(name, **arguments):
+    return {"name": name, "arguments": arguments}
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    rows = []
+    for index in range(200):
+        texts = [f"note {index}.{number}" for number in range(index % 5)]
+        rows.append({
+            "question": f"How many notes are there at noon on day {index}, with one more?",
+            "answer": str(len(texts) + 1),
+            "setup": [call("add_note", text=text) for text in texts],
+            "solution": [call("add_note", text="one more"), call("count_notes")],
+        })  # fmt: skip
+    file = tmp_path_factory.mktemp("mcp") / "tasks.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def make(tasks):
+    made = []
+
+    def make(*arguments, **kwargs):
+        made.append(gym.make(ENV_ID, **{"command": command(*arguments), "data": tasks, **kwargs}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+async def _played_by_the_protocols_client(rows):
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    played = []
+    program, *arguments = command()
+    for row in rows:
+        server = StdioServerParameters(command=program, args=arguments)
+        async with stdio_client(server) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            calls = [*row["setup"], *row["solution"], call("find", pattern="zebra")]
+            results = [await session.call_tool(each["name"], each["arguments"]) for each in calls]
+            played.append([(r.content[0].text, r.isError) for r in results[len(row["setup"]) :]])
+    return played
+
+
+def _same_episodes(make, tasks, count):
+    rows = [json.loads(line) for line in Path(tasks).read_text(encoding="utf-8").splitlines()][:count]
+    env = make()
+    for index, wanted in enumerate(asyncio.run(_played_by_the_protocols_client(rows))):
+        assert env.reset(options={"index": index})[0] == rows[index]["question"]
+        found = []
+        for each in (*rows[index]["solution"], call("find", pattern="zebra")):
+            info = env.step(env.unwrapped.format_call(each["name"], each["arguments"]))[4]
+            (result,) = info["tool_results"]
+            found.append((result["content"].removeprefix("error: "), result["error"]))
+        assert found == wanted
+        _, reward, terminated, truncated, info = env.step(rows[index]["answer"])
+        assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
+
+
+def test_episodes_are_those_of_the_protocols_client(make, tasks):
+    _same_episodes(make, tasks, 3)
+
+
+@pytest.mark.slow
+def test_two_hundred_episodes_are_those_of_the_protocols_client(make, tasks):
+    _same_episodes(make, tasks, 200)
+
+
+def test_it_keeps_the_contract(tasks):
+    check_text_env(ENV_ID, env_kwargs={"command": command(), "data": tasks}, vectors=False)
+
+
+@pytest.mark.slow
+def test_it_keeps_the_contract_in_vectors_and_the_audit_finds_nothing(tasks):
+    kwargs = {"command": command(), "data": tasks}
+    check_text_env(ENV_ID, env_kwargs=kwargs)
+    # with one answer in five right, a guess wins a fifth
+    found = audit(ENV_ID, env_kwargs=kwargs, tasks=10, chance=0.2)
+    assert found.expert == 1.0 and found.passed, found.table()
+
+
+def test_episodes_do_not_share_a_server_and_snapshots_are_played_again(make):
+    env = make()
+    add = env.unwrapped.format_call("add_note", {"text": "a"})
+    count = env.unwrapped.format_call("count_notes", {})
+    env.reset(options={"index": 1})
+    assert env.step(add)[0] == "Note 2 is kept."
+    kept = env.unwrapped.snapshot()
+    copy = pickle.loads(pickle.dumps(env))
+    assert env.step(add)[0] == "Note 3 is kept."
+    env.reset(options={"index": 0})
+    assert env.step(count)[0] == "0"
+    env.unwrapped.restore(kept)
+    assert env.step(count)[0] == copy.step(count)[0] == "2"
+    copy.close()
+    shared = make(fresh=False)
+    shared.reset(options={"index": 0})
+    assert shared.step(add)[0] == "Note 1 is kept."
+    shared.reset(options={"index": 0})
+    assert shared.step(count)[0] == "1"
+
+
+def test_a_check_of_ones_own_asks_the_server(make):
+    def kept(row, answer, ask):
+        return 0.5 * (ask("count_notes", {}) == "1") + 0.5 * (answer == "done")
+
+    env = make(check=kept)
+    env.reset(options={"index": 0})
+    env.step(env.unwrapped.format_call("add_note", {"text": "a"}))
+    _, reward, terminated, _, info = env.step("<think>I think so</think> done")
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+    env.reset(options={"index": 0})
+    assert env.step("done")[1] == 0.5
+
+
+def test_the_servers_words_are_instructions_tools_and_results(make):
+    env = make("slow pattern")
+    assert env.unwrapped.instructions.endswith("Keep notes.")
+    names = [tool["function"]["name"] for tool in env.unwrapped.tools]
+    assert names == ["add_note", "count_notes", "find"]
+    env.reset(options={"index": 0})
+    begin = time.monotonic()
+    observation = env.step(env.unwrapped.format_call("find", {"pattern": "a" * 60 + "!"}))[0]
+    assert observation == "error: There is no such note." and time.monotonic() - begin < 5
+    invalid = env.step(env.unwrapped.format_call("add_note", {"text": 3}))[4]
+    assert invalid["invalid_action"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ("ends", BackendDownError, r"ends with: \\x1b\[2Jout of notes"),
+        ("stalls", BackendSlowError, "0.5 seconds"),
+        ("lies", BackendReplyError, "answered what it should not"),
+        ("endless", BackendReplyError, "a line of over"),
+    ],
+)
+def test_a_broken_server_is_an_error(make, fault, error, message):
+    env = make(fault, timeout=0.5 if fault == "stalls" else 20)
+    env.reset(options={"index": 0})
+    with pytest.raises(error, match=message):
+        env.step(env.unwrapped.format_call("count_notes", {}))
+    assert env.reset(options={"index": 0})[1]["index"] == 0  # the next episode has a server again
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ("mute", BackendSlowError, "start"),
+        ("version", BackendReplyError, "1066"),
+        ("outside", BackendReplyError, "refer to nothing outside"),
+        ("same names", BackendReplyError, "two tools of one name"),
+    ],
+)
+def test_a_server_that_cannot_be_used(make, fault, error, message):
+    with pytest.raises(error, match=message):
+        make(fault, start_timeout=0.7)
+
+
+def test_a_server_that_answers_otherwise_cannot_be_played_again(make):
+    env = make("clock")
+    env.reset(options={"index": 0})
+    env.step(env.unwrapped.format_call("count_notes", {}))
+    kept = env.unwrapped.snapshot()
+    env.reset(options={"index": 0})
+    env.unwrapped.restore(kept)
+    with pytest.raises(BackendReplyError, match="same way when they are made again"):
+        env.step(env.unwrapped.format_call("count_notes", {}))
+
+
+def _gone(pids, seconds=5.0):
+    end = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}/exe").exists() for pid in pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nothing_outlives_the_environment(make, tmp_path):
+    env = make(f"children:{tmp_path / 'pids'}")
+    pids = (tmp_path / "pids").read_text().split()
+    assert not _gone(pids, 0.1)
+    env.close()
+    assert _gone(pids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nothing_outlives_a_killed_process(tasks, tmp_path):
+    server = command(f"children:{tmp_path / 'pids'}")
+    code = (
+        "import time, gymnasium as gym, agent_envs\n"
+        f"env = gym.make({ENV_ID!r}, command={server!r}, data={tasks!r})\n"
+        "print('made', flush=True)\ntime.sleep(100)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ)
+    try:
+        assert process.stdout.readline() == b"made\n"
+        pids = (tmp_path / "pids").read_text().split()
+        assert not _gone(pids, 0.1)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert _gone(pids)
+
+
+class _Notes(BaseHTTPRequestHandler):
+    """A server over HTTP with one tool; the path says which fault its answers to calls have."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method, fault = message["method"], self.path.strip("/")
+        allowed = self.headers.get("Authorization") == "Bearer open sesame"
+        if not allowed or "id" not in message:
+            self._answer(b"", 202 if allowed else 401)
+            return
+        result = {"content": [{"type": "text", "text": "counted"}]}
+        if method == "initialize":
+            version = message["params"]["protocolVersion"]
+            result = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "n", "version": "1"}}
+        elif method == "tools/list":
+            result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
+        elif fault == "stalls":
+            time.sleep(3)
+        elif fault == "fails":
+            self._answer(b"no such luck", 500)
+            return
+        elif fault == "lies":
+            result = [1]
+        elif fault == "packed":
+            self._answer(gzip.compress(b" " * 10_000_000), packed=True)
+            return
+        elif fault == "elsewhere":
+            self._answer(b"", 307, place="http://127.0.0.2:9/mcp")
+            return
+        self._answer(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
+
+    def do_GET(self):
+        self._answer(b"", 405)
+
+    def _answer(self, body, status=200, packed=False, place=""):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        if place:
+            self.send_header("Location", place)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def http_server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Notes) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("", None),
+        ("stalls", BackendSlowError),
+        ("fails", BackendReplyError),
+        ("lies", BackendReplyError),
+        ("packed", BackendReplyError),
+        ("elsewhere", BackendReplyError),
+    ],
+)
+def test_a_server_over_http(make, http_server, monkeypatch, fault, error):
+    monkeypatch.setenv("NOTES_TOKEN", "open sesame")
+    arguments = {"command": [], "url": f"{http_server}/{fault}", "token_variable": "NOTES_TOKEN", "fresh": False}
+    env = make(**arguments, timeout=0.7 if fault == "stalls" else 10)
+    env.reset(options={"index": 0})
+    call_it = env.unwrapped.format_call("count", {})
+    if error is None:
+        assert env.step(call_it)[0] == "counted"
+        return
+    begin = time.monotonic()
+    with pytest.raises(error):
+        env.step(call_it)
+    assert time.monotonic() - begin < 8
+
+
+def test_a_server_that_refuses_the_token(make, http_server, monkeypatch):
+    monkeypatch.setenv("NOTES_TOKEN", "wrong")
+    with pytest.raises(BackendReplyError, match="401"):
+        make(command=[], url=http_server, token_variable="NOTES_TOKEN")
+
+
+def test_a_record_may_not_start_a_program(tasks):
+    record = {"env": ENV_ID, "env_kwargs": {"command": ["true"], "data": tasks}}
+    with pytest.raises(ConfigError, match="without trust"):
+        recorded_env(record, "run.json")
+    with pytest.raises(ConfigError, match="which runs what they name"):
+        recorded_env(record, "run.json", env_id=ENV_ID)
+    with pytest.raises(ConfigError, match="without trust"):
+        recorded_env({"env": "AgentR1/GSM8K-v0", "env_kwargs": {"inner": {"id": ENV_ID}}}, "run.json")
+    assert recorded_env(record, "run.json", trust=True).env_id == ENV_ID
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"command": []}, ConfigError, "give either command"),
+        ({"command": "echo hello"}, ConfigError, "a list of strings"),
+        ({"command": ["no-such-program-here"]}, ConfigError, "no program 'no-such-program-here'"),
+        ({"command": [], "url": "ftp://x"}, ConfigError, "http://127.0.0.1"),
+        ({"environment": ["NO_SUCH_VARIABLE"]}, ConfigError, "is not set"),
+        ({"data": "generated"}, ConfigError, "path of a file"),
+        ({"data": "no/such/file.jsonl"}, DataError, "no/such/file"),
+        ({"timeout": 0}, ConfigError, "timeout"),
+        ({"check": "no_such_module:check"}, ConfigError, "no_such_module"),
+        ({"tools": []}, ConfigError, "'tools'"),
+        ({"command": [], "url": "http://127.0.0.1:9/mcp"}, BackendDownError, "cannot be reached"),
+    ],
+)
+def test_wrong_arguments(make, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        make(**kwargs)
