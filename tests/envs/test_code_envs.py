@@ -175,7 +175,10 @@ PAIRS = [  # answer, gold, whether they are the same
     ("3/2", r"\frac{12}{8}", True), (r"\frac12", "0.5", True), ("1,000", "1000", True), ("5", "6", False),
     (r"2\sqrt{2}", r"\sqrt{8}", True), ("[1, 2)", "[1,2)", True), ("(1, 2)", "[1,2)", False),
     (r"\{2, 1\}", r"\{1,2\}", True), ("x=5", "5", True), (r"90^\circ", "90", True), (r"\text{no}", "5", False),
-    ("", "5", False), ("5", "", False), (r"\frac{1}{", "5", False),
+    ("", "5", False), ("5", "", False), (r"\frac{1}{", "5", False), (r"50 \%", "50%", True),
+    ("1", r"1 - \frac{1}{\mathrm{e}}", False), (r"1 - \frac{1}{e}", r"1 - \frac{1}{\mathrm{e}}", True),
+    ("5", r"5 + \mathrm{foo}", False), ("2", r"\begin{cases} x+1 \\ 2\end{cases}", False),
+    (r"5 \mathrm{~cm}", "5", True),
 ]  # fmt: skip
 
 
