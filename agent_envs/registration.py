@@ -49,6 +49,7 @@ _FOREIGN: _Specs = {
         "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
         "max_episode_steps": 2,
     },
+    "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},
 }
 
 FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))

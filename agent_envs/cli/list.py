@@ -47,6 +47,7 @@ EXTRAS = {
     "mcp": Extra(("mcp",), "the tools of servers of the Model Context Protocol"),
     "reasoning": Extra(("reasoning_gym",), "the generators of the package reasoning-gym"),
     "search": Extra(("numba",), "fast search in large corpora"),
+    "textarena": Extra(("textarena",), "the games of the package textarena"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
 }
 """Extras that environments can use."""
@@ -60,6 +61,7 @@ _USED = {
     "AgentR1/MuSiQue-v0": _SEARCHED,
     "AgentR1/PaperSearch-v0": ("search", "data"),
     "AgentR1/ReasoningGym-v0": ("reasoning",),
+    "AgentR1/TextArena-v0": ("textarena",),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
     "AgentR1/WebShop-v0": ("webshop",),
 }

@@ -1,0 +1,70 @@
+"""What environments of other packages share: tasks by seed, and the refusal of what would run a policy's text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agent_envs.checks import choice
+from agent_envs.errors import ConfigError
+from agent_envs.tasks import IndexedTasks
+
+__all__ = ["SPLITS", "SeededTask", "SeededTasks", "require_generated", "require_trust"]
+
+SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
+"""First seed and number of tasks of each split: the seeds of two splits lie further apart than a split is long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeededTask:
+    """A task that another package makes from a seed."""
+
+    task_id: str
+    """Name of the task, unique within its environment."""
+    seed: int
+    """What the package is given."""
+
+
+class SeededTasks(IndexedTasks[SeededTask]):
+    """The tasks of a split that another package makes from seeds.
+
+    >>> SeededTasks("game:Mastermind-v0", "test")[3]
+    SeededTask(task_id='game:Mastermind-v0/test/3', seed=20000003)
+
+    Args:
+        made: What makes them, such as the package's name for it: the first part of the task ids.
+        split: A key of `SPLITS`.
+    """
+
+    def __init__(self, made: str, split: str) -> None:
+        super().__init__("generated", choice("split", split, SPLITS))
+        self.made = made
+
+    def __len__(self) -> int:
+        return SPLITS[self.split][1]
+
+    def get(self, index: int) -> SeededTask:
+        return SeededTask(f"{self.made}/{self.split}/{index}", SPLITS[self.split][0] + index)
+
+    def content(self, index: int) -> Any:
+        return [self.made, self[index].seed]
+
+
+def require_generated(data: str) -> None:
+    """Raise ConfigError unless `data` is "generated", where another package makes all tasks."""
+    if data != "generated":
+        raise ConfigError(f"data must be 'generated', got {data!r}: the package generates its tasks")
+
+
+def require_trust(trust: bool, what: str) -> None:
+    """Raise ConfigError unless `trust` is True, where a package may run the policy's text.
+
+    Args:
+        trust: The environment's argument.
+        what: What may run it, such as "the scoring of 'countdown'".
+    """
+    if trust is not True:
+        raise ConfigError(
+            f"{what} may run the policy's text as Python; give trust=True if you run it in a machine or container "
+            "that may be lost"
+        )

@@ -1,0 +1,275 @@
+"""The games of the package textarena: those of one player, and those of two against an opponent.
+
+    said    [GAME] You are playing Mastermind. You have to guess a secret code of 4 digits ...
+    action  [1 2 3 4]
+
+Games, rules and rewards are the package's own (https://github.com/LeonGuertler/TextArena, MIT).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agent_envs.checks import choice, integer, load_function, string
+from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
+from agent_envs.envs.replayed import Replayed, Trail
+from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, did_you_mean, first_line
+from agent_envs.text import plain
+from agent_envs.text_env import Outcome, TextEnv
+
+__all__ = ["TextArenaEnv", "random_move"]
+
+_MOVE = re.compile(r"\[([^\[\]\n]{1,40})\]")
+_LONGEST_MOVE = 4096  # characters: games search moves with patterns that take the square of this in time
+_MOST_TURNS = 1000  # of an opponent in a row
+_lock = threading.Lock()  # games draw from Python's and NumPy's global generators
+
+_Opponent = Callable[[str, np.random.Generator], str]
+
+
+def random_move(said: str, rng: np.random.Generator) -> str:
+    """Return one of the moves in brackets in the last line that has any, which is where games list them.
+
+    >>> random_move("[GAME] Your move.\\n[GAME] Available moves: [4]", np.random.default_rng(0))
+    '[4]'
+    """
+    lines = [re.sub(r"^\[(?:GAME|Player \d+)\]", "", line) for line in said.splitlines()]
+    moves = next((found for line in reversed(lines) if (found := _MOVE.findall(line))), ["0"])
+    return f"[{moves[int(rng.integers(len(moves)))]}]"
+
+
+class _Reply(NamedTuple):
+    said: str
+    reward: float = 0.0
+    done: bool = False
+    invalid: bool = False
+
+
+class _Game:
+    """A game in progress, seen from one seat, with random numbers of its own."""
+
+    def __init__(self, env: str, seed: int, player: int, opponent: _Opponent | None) -> None:
+        self._player, self._opponent = player, opponent
+        self._rng = np.random.default_rng(seed)
+        self._states: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        with self._playing():
+            self._game = _made(env)
+            _started(self._game, seed)
+            self._base = self._game
+            while hasattr(self._base, "env"):
+                self._base = self._base.env
+        self.players = self._base.state.num_players
+        self.first = self._until_ones_turn(False) if self.players == 1 or opponent is not None else _Reply("")
+
+    def act(self, action: str) -> _Reply:
+        state = self._base.state
+        before = vars(state).get("error_count", 0)
+        with self._playing():
+            done, _ = self._game.step(action)
+        invalid = vars(state).get("error_count", 0) > before or bool(
+            state.game_info.get(self._player, {}).get("invalid_move")
+        )
+        reply = self._until_ones_turn(bool(done))
+        return reply._replace(invalid=invalid)
+
+    def close(self) -> None:
+        """A game holds nothing but memory."""
+
+    def _until_ones_turn(self, done: bool) -> _Reply:
+        """Have the opponent play until it is one's turn, or the game is over."""
+        state = self._base.state
+        for _ in range(_MOST_TURNS):
+            if done or state.current_player_id == self._player:
+                break
+            assert self._opponent is not None
+            try:
+                move = self._opponent(self._said_to(state.current_player_id), self._rng)
+            except Exception as e:
+                raise BackendError(f"the opponent failed: {type(e).__name__}: {plain(first_line(e))}") from e
+            if not isinstance(move, str):
+                raise ConfigError(f"the opponent must return its move as text, got {type(move).__name__}")
+            with self._playing():
+                done = bool(self._game.step(move)[0])
+        else:
+            raise BackendReplyError(f"the opponent played {_MOST_TURNS} turns in a row")
+        reward = float((state.rewards or {}).get(self._player, 0.0)) if done else 0.0
+        return _Reply(self._said_to(self._player), reward, done)
+
+    def _said_to(self, player: int) -> str:
+        """Return what a player has not read yet, without its own words."""
+        state = self._base.state
+        messages, state.observations[player] = state.observations[player], []
+        if player == state.current_player_id:
+            state.observations[player] = messages
+            with self._playing():
+                messages = self._base.get_observation()[1]
+        named = {**state.role_mapping, -1: "GAME"}
+        return "\n".join(
+            f"[{named.get(sender, f'Player {sender}')}] {message}"
+            for sender, message, _ in messages
+            if sender != player
+        )
+
+    @contextlib.contextmanager
+    def _playing(self) -> Iterator[None]:
+        """Give the game its own random numbers, and nobody else's output."""
+        with _lock, contextlib.redirect_stdout(io.StringIO()):
+            kept = random.getstate(), np.random.get_state()
+            random.setstate(self._states[0])
+            np.random.set_state(self._states[1])
+            try:
+                yield
+            finally:
+                self._states = random.getstate(), np.random.get_state()
+                random.setstate(kept[0])
+                np.random.set_state(kept[1])
+
+
+def _made(env: str) -> Any:
+    """Make a game; a ConfigError says why it cannot be."""
+    import textarena
+    from textarena.envs.registration import ENV_REGISTRY
+
+    if env not in ENV_REGISTRY:
+        raise ConfigError(f"textarena has no game {env!r:.100}.{did_you_mean(env, _games(ENV_REGISTRY))}")
+    try:
+        return textarena.make(env)
+    except LookupError as e:  # NLTK's, for a data set that is not there
+        raise ConfigError(
+            f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
+            f"nltk.downloader words averaged_perceptron_tagger_eng ({plain(str(e)).strip('* ')[:80]})"
+        ) from e
+    except Exception as e:
+        raise ConfigError(f"{env!r} cannot be made: {plain(first_line(e))[:300]}") from e
+
+
+def _games(registry: Any) -> list[str]:
+    """Return the games, without the forms with other wrappers."""
+    return sorted(name for name in registry if not name.endswith(("-raw", "-train")))
+
+
+def _started(game: Any, seed: int) -> None:
+    """Begin a game: of one player if it is one for a single player, else of two."""
+    import textarena
+
+    problem: Exception | None = None
+    for players in (1, 2):
+        try:
+            game.reset(num_players=players, seed=seed)
+        except (AssertionError, ValueError) as e:
+            problem = e
+            continue
+        if players == 2 or isinstance(game.state, textarena.SinglePlayerState):
+            return
+    raise ConfigError(f"the game cannot be begun with one player or two: {plain(first_line(problem or ValueError()))}")
+
+
+class TextArenaEnv(TextEnv):
+    """Play a game of textarena, alone or against an opponent.
+
+    ## Description
+    Board games, cards, puzzles and negotiations of the package textarena, which the extra `textarena` installs: those
+    of one player, and those of two against a policy given by name.
+
+    ## Action Space
+    Any text; the game reads what follows the last `</think>`, at most 4,096 characters. Most look for a move in square
+    brackets. Where the package puts brackets around a text without any, so does this.
+
+    ## Observation Space
+    Text: the rules and the board at reset, then what the game and the opponent have said since, one
+    `[GAME] ...` or `[Player 1] ...` for each message, without the player's own words.
+
+    ## Starting State
+    The game of a seed drawn from the split, or `options={"index": i}`.
+
+    ## Rewards
+    At the end the package's own reward of the player: in most games 1 for a win, -1 for a loss or a second invalid
+    move, 0 for a draw; in some a share of the task that is done.
+
+    ## Episode End
+    Terminates when the game is over, which it also is after its own limit of turns.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (what was said last), `invalid_action` (the game calls the move
+    invalid, or fails at it: then nothing has happened), `score` (the reward), `success` (the reward is 1),
+    `reward_components` (`game`).
+
+    ## Arguments
+    `gym.make("AgentR1/TextArena-v0", env="Mastermind-v0", split="train")`
+    - `env`: a game's id in the package.
+    - `opponent`: for games of two: "random" (one of the moves that the game lists in brackets), or
+      "module:function", a function of what the game said to the opponent since its last move and of a generator.
+    - `player`: the seat, 0 or 1.
+    - `split`: "train" (100,000 seeds), "validation" or "test" (1,000 each).
+
+    ## Data
+    Generated by the package from seeds. Splits share no seed; a game with few or one beginning has the same ones in
+    all. Games that need a judge on the network or word lists that the package does not bring say so.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = "Play the game that is described. Write each move as its rules say, in square brackets."
+
+    def __init__(
+        self, *, env: str = "Mastermind-v0", opponent: str | _Opponent = "random", player: int = 0, **kwargs: Any
+    ) -> None:
+        check_release("textarena", "0.7", "0.8", "textarena")
+        super().__init__(**kwargs)
+        require_generated(self.data)
+        self.env = string("env", env)
+        self.player = integer("player", player, minimum=0, maximum=1)
+        self._against = random_move if opponent == "random" else load_function(opponent, "opponent")
+        self._replayed: Replayed[_Game] = Replayed(f"the game {env}", self._opened)
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split
+        players = _Game(self.env, 0, 0, None).players
+        choice("player", player, range(players))
+
+    def open_tasks(self) -> SeededTasks:
+        return SeededTasks(self.env, self.split)
+
+    def begin(self, task: SeededTask) -> tuple[str, Trail]:
+        trail = self._replayed.begin(task.seed)
+        return trail.first.said, trail
+
+    def act(self, action: str) -> Outcome:
+        move = action.rpartition("</think>")[2]
+        if len(move) > _LONGEST_MOVE:
+            said = f"The move has {len(move)} characters; the game reads at most {_LONGEST_MOVE}."
+            return Outcome(said, invalid_action=True)
+        try:
+            reply: _Reply = self._replayed.act(self.state, move)
+        except (ConfigError, BackendError):
+            raise
+        except Exception as e:  # noqa: BLE001  games are the package's, and some raise at what they cannot read
+            said = f"The game cannot read the move ({type(e).__name__}). Write it as the rules say."
+            return Outcome(said, invalid_action=True)
+        return Outcome(
+            reply.said,
+            reward=reply.reward,
+            terminated=reply.done,
+            invalid_action=reply.invalid,
+            score=reply.reward,
+            success=reply.done and reply.reward >= 1.0,
+            components={"game": reply.reward},
+        )
+
+    def anchor(self) -> str:
+        return self._observation if self.state.done else self.state.first.said
+
+    def close(self) -> None:
+        """Forget the game."""
+        self._replayed.close()
+        super().close()
+
+    def _opened(self, seed: int) -> _Game:
+        return _Game(self.env, seed, self.player, self._against)

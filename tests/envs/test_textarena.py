@@ -1,0 +1,160 @@
+"""The games of textarena: the same as in the package's own loop, move by move.
+
+Behaviours pinned here:
+1. What is said, rewards and ends are the package's own, alone and against an opponent.
+2. The contract of text environments holds; games draw from random numbers of their own.
+3. A move that a game cannot read is a bad action; what cannot be played here is one message.
+"""
+
+from __future__ import annotations
+
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/TextArena-v0"
+textarena = pytest.importorskip("textarena", reason="needs the extra textarena: pip install 'agent-envs[textarena]'")
+from agent_envs.envs.textarena import random_move  # noqa: E402
+
+MOVES = {
+    "GuessTheNumber-v0": lambda rng: f"[{rng.integers(1, 21)}]",
+    "Mastermind-v0": lambda rng: f"[{' '.join(map(str, rng.permutation(6)[:4] + 1))}]",
+    "FrozenLake-v0": lambda rng: str(rng.choice(["up", "down", "left", "right", "[nowhere]"])),
+    "TowerOfHanoi-v0": lambda rng: f"[{' '.join(rng.permutation(['A', 'B', 'C'])[:2])}]",
+    "TicTacToe-v0": lambda rng: f"[{rng.integers(0, 9)}]",
+    "Nim-v0": lambda rng: f"[{rng.integers(0, 3)} {rng.integers(1, 4)}]",
+}
+
+
+def _source(name, seed, moves):
+    """Yield what the package's own loop says after each move, with the reward and whether the game is over."""
+    game = textarena.make(name)
+    game.reset(num_players=1 if name in list(MOVES)[:4] else 2, seed=seed)
+    rng, told, done, before, heard, reply = np.random.default_rng(seed), "", False, "", "", ""
+    for move in [None, *moves]:
+        if move is not None:
+            done, _ = game.step(move)
+        while not done and game.state.current_player_id != 0:
+            known, heard = heard, game.get_observation()[1]
+            reply = random_move(heard.removeprefix(known).replace(f"\n[Player 1] {reply}", "", 1), rng)
+            done, _ = game.step(reply)
+        game.state.current_player_id = 0
+        before, told = told, game.get_observation()[1]
+        yield told.removeprefix(before), (game.close()[0] or {}).get(0, 0) if done else 0, done
+        if done:
+            return
+
+
+def _same_games(name, indices):
+    env = gym.make(ENV_ID, env=name, split="test")
+    for index in indices:
+        rng = np.random.default_rng(index)
+        moves = [MOVES[name](rng) for _ in range(60)]
+        observation, _ = env.reset(options={"index": index})
+        found = (observation, 0, False)
+        for number, (said, reward, done) in enumerate(_source(name, 20_000_000 + index, moves)):
+            for own in _own(moves[number - 1]) if number else ():
+                said = said.replace(own, "", 1)
+            assert found == (said.removeprefix("\n"), reward, done)
+            if done:
+                break
+            observation, reward, terminated, truncated, info = env.step(moves[number])
+            assert not truncated and info["success"] == (terminated and reward >= 1)
+            found = (observation, reward, terminated)
+    env.close()
+
+
+def _own(move):
+    """A player's own words, as the package repeats them."""
+    return [f"\n[{who}] {form}" for who in ("Player", "Player 0") for form in (move, f"[{move}]")]
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_games_are_those_of_the_package(name):
+    _same_games(name, range(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOVES)
+def test_two_hundred_games_are_those_of_the_package(name):
+    _same_games(name, range(200))
+
+
+@pytest.mark.parametrize("name", ["Mastermind-v0", "TicTacToe-v0"])
+def test_it_keeps_the_contract(name):
+    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Sokoban-v0", "Minesweeper-v0", "Blackjack-v0", "ConnectFour-v0", "KuhnPoker-v0"])
+def test_more_games_keep_the_contract(name):
+    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=name == "Sokoban-v0")
+
+
+def test_games_leave_the_global_random_numbers_alone():
+    random.seed(3)
+    wanted = random.random()
+    env = gym.make(ENV_ID, env="Minesweeper-v0")
+    random.seed(3)
+    first = env.reset(seed=5)[0]
+    env.step("[2 2]")
+    assert random.random() == wanted and env.reset(seed=5)[0] == first
+
+
+def test_a_move_that_a_game_fails_at_is_a_bad_action(monkeypatch):
+    env = gym.make(ENV_ID, env="Mastermind-v0", split="test")
+    env.reset(options={"index": 1})
+    base = type(textarena.make("Mastermind-v0-raw"))
+    step = base.step
+
+    def failing(self, action):
+        if action == "[boom]":
+            self.state.done = True
+            raise KeyError(action)
+        return step(self, action)
+
+    monkeypatch.setattr(base, "step", failing)
+    observation, reward, terminated, _, info = env.step("[boom]")
+    assert "KeyError" in observation and (reward, terminated, info["invalid_action"]) == (0, False, True)
+    code = env.unwrapped._replayed.at(env.unwrapped.state)._base.state.game_state["secret_code"]
+    _, reward, terminated, _, info = env.step(f"[{' '.join(map(str, code))}]")
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+def test_an_opponent_of_ones_own():
+    def loses(said, rng):
+        return "nothing that is a move"
+
+    env = gym.make(ENV_ID, env="TicTacToe-v0", opponent=loses, player=1)
+    _, info = env.reset(seed=0)
+    assert not info["success"]
+
+    def fails(said, rng):
+        raise ValueError("no idea")
+
+    env = gym.make(ENV_ID, env="TicTacToe-v0", opponent=fails)
+    env.reset(seed=0)
+    with pytest.raises(BackendError, match="no idea"):
+        env.step("[4]")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": "Mastermnd-v0"}, "Mastermind-v0"),
+        ({"env": "SettlersOfCatan-v0"}, "one player or two"),
+        ({"env": "TicTacToe-v0", "player": 2}, "player"),
+        ({"player": 1}, "player"),
+        ({"opponent": "no_such:thing"}, "no_such"),
+        ({"data": "official"}, "generated"),
+        ({"split": "dev"}, "validation"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)
