@@ -5,8 +5,9 @@
 It plays demonstrations of every environment by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
 share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The model practises
 copying first, then choosing what a first action copies, then whole episodes: from whole episodes alone, where few
-tokens depend on such a choice, it would learn neither for a long time. The tasks are those of the split "train"; panels
-and held-out tasks are of other splits, which share no names with it. The same command goes on where a run was stopped.
+tokens depend on such a choice, it would learn neither for a long time. Drawn equations are practised beside them. The
+tasks are those of the split "train"; panels and held-out tasks are of other splits, which share no names with it. The
+same command goes on where a run was stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
+from agent_envs.adapters.tiny.arithmetic import practice_arithmetic
 from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy
 from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, play, transcript
@@ -45,8 +47,9 @@ MAX_LENGTH = 3072
 """Tokens of the longest demonstration that is trained on."""
 _TOKENIZER_CHARACTERS = 6_000_000
 _LOGGED_STEPS = 50
+_WORLDS_OF_A_SEED = 100  # before those of the next one
 _OPENINGS = 0.2  # tokens of first actions, for each of whole episodes
-_PRACTICE_SHARE = 0.06  # tokens of practised copying, for each of the mixture
+_PRACTICE_SHARE = 0.06  # tokens of practised copying, and as many of arithmetic, for each of the mixture
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Recipe:
         if self.worlds is None:
             yield from play(self.env, **how, env_kwargs=self.env_kwargs)
             return
-        for value in itertools.count(self.worlds["first"]):
+        for value in itertools.count(self.worlds["first"] + _WORLDS_OF_A_SEED * seed):
             world = play(self.env, **how, env_kwargs={**self.env_kwargs, self.worlds["argument"]: value})
             yield from itertools.islice(world, self.worlds["tasks"])
 
@@ -192,7 +195,9 @@ def pretrain(
         chosen = Sequences.join([first, practice(words, len(first.ids) // 4, seed + 2)])
         trainer = SupervisedTrainer(model, chosen, steps=openings_steps, context_weight=context_weight, **how)
         train(trainer, folder, "openings", save_seconds)
-    mixed = Sequences.join([whole, first, practice(words, round(_PRACTICE_SHARE * unique_tokens), seed + 1)])
+    drawn = round(_PRACTICE_SHARE * unique_tokens)
+    practised = [practice(words, drawn, seed + 1), practice_arithmetic(tokenizer, drawn, seed + 1)]
+    mixed = Sequences.join([whole, first, *practised])
     steps = tokens // tokens_per_step
     trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
     train(trainer, folder, "mixture", save_seconds)

@@ -149,7 +149,7 @@ class CodeEnv(ToolEnv):
         if self.style == "tool":
             return outcome
         shown = "".join(_SHOWN[self.style].format(r.content.removeprefix(_ERROR)) for r in results)
-        return replace(outcome, observation=shown, extra={"tool_results": []})
+        return replace(outcome, observation=shown, extra={"tool_results": [], "calls": len(results)})
 
     def anchor(self) -> str:
         return self.state.anchor

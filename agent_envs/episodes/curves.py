@@ -18,7 +18,7 @@ import numpy as np
 
 from agent_envs.checks import shown
 from agent_envs.episodes.files import episode_paths, read_records
-from agent_envs.episodes.record import StopReason
+from agent_envs.episodes.record import StopReason, calls_of
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.episodes.statistics import Interval, estimate, grouped
 from agent_envs.errors import ConfigError, DataError
@@ -167,7 +167,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
             try:
                 success = bool(steps[-1]["info"].get("success", False)) if steps else False
                 reward = total(step["reward"] for step in steps)
-                calls = sum(len(step["info"].get("tool_results", [None])) for step in steps)
+                calls = sum(calls_of(step["info"]) for step in steps)
                 sampled = sum(len(step.get("response_ids") or ()) for step in steps)
                 written = sum(len(step["action"]) for step in steps)
             except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:

@@ -25,6 +25,7 @@ __all__ = [
     "Episode",
     "Step",
     "StopReason",
+    "calls_of",
     "read_episodes",
     "text_bytes",
     "to_json_types",
@@ -170,7 +171,7 @@ class Episode:
     @property
     def calls(self) -> int:
         """Number of tool calls; where actions are commands, each is one."""
-        return sum(len(step.info["tool_results"]) if "tool_results" in step.info else 1 for step in self.steps)
+        return sum(calls_of(step.info) for step in self.steps)
 
     @property
     def score(self) -> float:
@@ -268,6 +269,14 @@ def _beginning(text: Any, width: int = 40) -> str:
     flat = " ".join(str(text)[: 4 * width].split())
     flat = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
     return flat if len(flat) <= width else flat[: width - 3] + "..."
+
+
+def calls_of(info: Mapping[str, Any]) -> int:
+    """Return the number of calls that a step's info tells of; a step without any word of calls is a command, one call.
+
+    Where calls are read from text and answered by text, there are no `tool_results`; `calls` counts them.
+    """
+    return int(info["calls"]) if "calls" in info else len(info.get("tool_results", [None]))
 
 
 def to_json_types(value: Any) -> Any:

@@ -13,6 +13,8 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import itertools
+import operator
+import re
 import shutil
 import unicodedata
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
 
 from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
+from agent_envs.adapters.tiny.arithmetic import practice_arithmetic  # noqa: E402
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, encoded, play, transcript  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
@@ -232,6 +235,20 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
         for begin, stop in zip(steps[::2], steps[1::2], strict=True):
             repeated = ids[begin - 1 : stop]
             assert any(ids[i : i + len(repeated)] == repeated for i in range(begin - 1))
+
+
+def test_practised_equations_are_true(tokenizer: PreTrainedTokenizerBase) -> None:
+    sequences = practice_arithmetic(tokenizer, 3000, seed=0)
+    assert 3000 <= len(sequences.ids) < 3600
+    assert np.array_equal(sequences.ids, practice_arithmetic(tokenizer, 3000, seed=0).ids)
+    values, learned = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}, ""
+    for start, end in itertools.pairwise(sequences.starts):
+        text = tokenizer.decode(sequences.ids[start:end])
+        for line in text.splitlines():
+            a, sign, b, result = re.fullmatch(r"(?P<t>(\d+)([-+*/])(\d+))=<<(?P=t)=(\d+)>>\5", line).groups()[1:]
+            assert values[sign](int(a), int(b)) == int(result)
+            learned += f"{result}>>"
+    assert tokenizer.decode(sequences.ids[sequences.kinds == RESPONSE]) == learned
 
 
 def test_first_actions_stand_many_in_a_sequence(tokenizer: PreTrainedTokenizerBase) -> None:

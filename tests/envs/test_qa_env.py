@@ -30,6 +30,7 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
 from agent_envs.parsers import PARSERS
+from agent_envs.policies import ExpertPolicy
 from agent_envs.retrieval import BM25Retriever, StaticRetriever
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 
@@ -64,6 +65,13 @@ def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: in
         if info["success"] and not (style == "search_r1" or info["question_type"] == "yesno"):
             assert info["supporting_recall"] == 1.0
     assert wins >= 99
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_episode_counts_its_calls_in_every_style(style: str) -> None:
+    options = {"env_kwargs": {"style": style, "max_calls": 1}, "options": [{"index": 3}], "progress": False}
+    (episode,) = agent_envs.run_episodes(HOTPOT, ExpertPolicy(), 1, **options)
+    assert episode.calls == len(episode.steps) - 1 > 0
 
 
 @pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react", "retool"}))

@@ -46,8 +46,9 @@ class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
     Terminates with the answer. Truncated after 10 steps.
 
     ## Information
-    As in GSM8K-v0, and `tool_results` (style "tool": list of `name`, `content`, `error`). `anchor` is the question and
-    the outputs so far, its last 10,000 characters; `invalid_action` also means a call that cannot be read.
+    As in GSM8K-v0, and `tool_results` (style "tool": list of `name`, `content`, `error`), `calls` (other styles:
+    how many). `anchor` is the question and the outputs so far, its last 10,000 characters; `invalid_action` also means
+    a call that cannot be read.
 
     ## Arguments
     `gym.make("AgentR1/GSM8KCode-v0", split="train", data="generated", level="1-8", style="tool", sandbox="auto")`

@@ -64,7 +64,7 @@ class MathCodeEnv(CodeEnv):
     `task_id`, `split`, `index`, `source`, `anchor` (the problem and the outputs so far, its last 10,000 characters),
     `invalid_action` (a call that cannot be read, or an answer without `\\boxed{}`), `score` and `success` (the answer
     is right, whatever the reward), `reward_components` (`answer`), `tool_results` (style "tool": list of `name`,
-    `content`, `error`), `family` ("" for real rows).
+    `content`, `error`), `calls` (other styles: how many), `family` ("" for real rows).
 
     ## Arguments
     `gym.make("AgentR1/MathCode-v0", split="train", data="generated", style="tool", level="1-5", reward="terminal")`

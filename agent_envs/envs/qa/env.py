@@ -181,7 +181,7 @@ class QAEnv(ToolEnv):
             observation=str(outcome.observation),
             invalid_action=outcome.invalid_action or failed,
             # In the other styles there are no tools, so what a search finds is not a tool result.
-            extra={"tool_results": infos if self.style == "tool" else []},
+            extra={"tool_results": infos} if self.style == "tool" else {"tool_results": [], "calls": len(infos)},
         )
 
     def answer(self, text: str) -> Outcome:
@@ -282,9 +282,10 @@ class HotpotQAEnv(QAEnv):
     `task_id`, `split`, `index`, `source`, `anchor` (the question and the titles seen), `invalid_action` (a malformed
     call, an empty query, an empty answer), `score` and `success` (exact match, whatever the reward),
     `reward_components` (the reward by its name), `tool_results` (style "tool": list of `name`, `content`, `error`),
-    `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of the supporting articles' titles
-    among what was shown), `searches` (searches made), `question_type`, `hops` (articles needed). `em` and `f1` are the
-    data set's official ones; of supporting facts, which a policy does not state, see docs/evaluation.md.
+    `calls` (other styles: how many), `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of
+    the supporting articles' titles among what was shown), `searches` (searches made), `question_type`, `hops` (articles
+    needed). `em` and `f1` are the data set's official ones; of supporting facts, which a policy does not state, see
+    docs/evaluation.md.
 
     ## Arguments
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`

@@ -61,7 +61,8 @@ class TableQAEnv(CodeEnv):
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the question and the outputs so far, its last 10,000 characters),
     `invalid_action` (a call that cannot be read, or an empty answer), `score`, `success`, `reward_components`
-    (`answer`), `tool_results` (style "tool": list of `name`, `content`, `error`), `family` ("" for real rows).
+    (`answer`), `tool_results` (style "tool": list of `name`, `content`, `error`), `calls` (other styles: how many),
+    `family` ("" for real rows).
 
     ## Arguments
     `gym.make("AgentR1/TableQA-v0", split="train", data="generated", level="1-5", style="tool", sandbox="auto")`
