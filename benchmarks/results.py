@@ -28,6 +28,7 @@ from typing import Any
 from tqdm import tqdm
 
 from agent_envs.adapters.metrics_log import read_records as read_metrics
+from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.run.tasks import choose_tasks
 from agent_envs.episodes.files import read_records
@@ -43,10 +44,22 @@ ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
 
-NAMES = ("GSM8KTool", "GSM8K", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch")
+NAMES = (
+    "GSM8KTool",
+    "GSM8K",
+    "GSM8KCode",
+    "HotpotQA",
+    "TwoWikiMultihopQA",
+    "MuSiQue",
+    "ALFWorld",
+    "WebShop",
+    "PaperSearch",
+)
 POLICIES = {"random": RandomPolicy(seed=0), "noisy expert": ExpertPolicy(noise=0.5, seed=0), "expert": ExpertPolicy()}
 TRAINED = {
-    "grpo": dict.fromkeys(NAMES, 3) | dict.fromkeys(("GSM8K", "TwoWikiMultihopQA", "MuSiQue"), 1) | {"GSM8KTool": 5},
+    "grpo": dict.fromkeys(NAMES, 3)
+    | dict.fromkeys(("GSM8K", "GSM8KCode", "TwoWikiMultihopQA", "MuSiQue"), 1)
+    | {"GSM8KTool": 5},
     "steppo": {"GSM8KTool": 3, "ALFWorld": 1},
     "gae": {"GSM8KTool": 1, "ALFWorld": 1},
     "gigpo": {"GSM8KTool": 1, "ALFWorld": 1},
@@ -95,6 +108,11 @@ def cells() -> list[Cell]:
     return played + sorted(trained, key=lambda cell: cell.seed or 0)
 
 
+def _base() -> str:
+    """Return the digest of tiny-base's weights; what another one was trained to is no result of this one."""
+    return json.loads((base_folder() / "digest.json").read_text(encoding="utf-8"))["model.safetensors"]
+
+
 def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     """Return success and score by the task's index."""
     return {str(e.index): [int(e.success), round(e.score, 4)] for e in sorted(episodes, key=lambda e: e.index or 0)}
@@ -133,6 +151,7 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
              "val/tokens/response_per_episode": "length"}  # fmt: skip
     return {
         "command": shlex.join(["agentr1", "train", *options]),
+        "base": _base(),
         "steps": curve[-1]["step"],
         "minutes": round(minutes, 1),
         "before": ends[0],
@@ -145,9 +164,9 @@ def run(only: Sequence[str], force: bool, out: Path) -> None:
     wanted = [cell for cell in cells() if not only or any(str(cell).startswith(prefix) for prefix in only)]
     if not wanted:
         sys.exit(f"there is no cell {' or '.join(only)}; there are {', '.join(map(str, cells()))}")
-    for cell in tqdm([c for c in wanted if force or not c.path.exists()], desc="cells"):
+    for cell in tqdm([c for c in wanted if force or _read(c) is None], desc="cells"):
         folder = out / str(cell).replace("/", "-")
-        if force:
+        if force or cell.path.exists():
             shutil.rmtree(folder, ignore_errors=True)
         found = play(cell) if cell.row in POLICIES else train(cell, folder)
         packages = ("agent_envs", "torch", "transformers", "verl")
@@ -160,7 +179,11 @@ def run(only: Sequence[str], force: bool, out: Path) -> None:
 
 
 def _read(cell: Cell) -> dict[str, Any] | None:
-    return json.loads(cell.path.read_text(encoding="utf-8")) if cell.path.exists() else None
+    """Return what was found, None if it is missing or was trained from another tiny-base."""
+    if not cell.path.exists():
+        return None
+    found = json.loads(cell.path.read_text(encoding="utf-8"))
+    return found if cell.row in POLICIES or found.get("base") == _base() else None
 
 
 def _run(name: str, values: dict[str, list[float]]) -> EvaluatedRun:

@@ -6,8 +6,9 @@ import argparse
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.arguments import add_env_arguments, add_output_arguments, chosen_env, output_file
+from agent_envs.cli.arguments import EnvChoice, add_env_arguments, add_output_arguments, chosen_env, output_file
+from agent_envs.cli.engines import add_engine_arguments, chosen_engine
 from agent_envs.errors import DataError, MissingExtraError, PolicyError
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
@@ -46,6 +48,9 @@ other's. This one reads both, and makes the same tokens and masks as the rollout
   data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
 """
 
+Played = Sequence[Demonstration] | PolicyError
+"""The demonstrations of a task, or why it has none."""
+
 _SUFFIXES = (".jsonl", ".parquet")
 _HOPELESS = 20
 _BATCH = 1000
@@ -65,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--all", action="store_true", help="write failed episodes too (default: only solved ones)")
     add("--keep-duplicates", action="store_true", help="keep rows with the same conversation")
     add("--quiet", action="store_true", help="show no progress bar")
+    add_engine_arguments(parser)
 
 
 @dataclass
@@ -86,12 +92,13 @@ def run(arguments: argparse.Namespace) -> str:
     out = path_suffix("--out", output_file(arguments), _SUFFIXES)
     integer("--n", arguments.n, minimum=1)
     choice, tally = chosen_env(arguments), Tally()
-    policy = ExpertPolicy(noise=arguments.noise, seed=arguments.seed)
+    policy, engine = ExpertPolicy(noise=arguments.noise, seed=arguments.seed), chosen_engine(arguments)
     env = choice.make()
     try:
         rows = demonstration_rows(
             env, policy, arguments.n, seed=arguments.seed, every=arguments.all, duplicates=arguments.keep_duplicates,
-            tally=tally, progress=not arguments.quiet,
+            tally=tally, play=None if engine is None else partial(engine.map, partial(_player, choice, policy)),
+            progress=not arguments.quiet,
         )  # fmt: skip
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
@@ -117,6 +124,7 @@ def demonstration_rows(
     every: bool = False,
     duplicates: bool = False,
     tally: Tally | None = None,
+    play: Callable[[Iterable[int]], Iterable[Played]] | None = None,
     progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `count` demonstrated episodes, or of fewer if the split has no more tasks.
@@ -129,6 +137,7 @@ def demonstration_rows(
         every: Whether to keep failed episodes.
         duplicates: Whether to keep rows with the same conversation.
         tally: Counts what is yielded and left out.
+        play: Plays tasks and returns the demonstrations of each, or why there are none; None plays them in `env`.
         progress: Whether to show a progress bar.
 
     Raises:
@@ -142,16 +151,13 @@ def demonstration_rows(
     seen: set[bytes] = set()
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
     with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
-        for index in order.tolist():
-            if tally.episodes >= count:
-                return
+        played = partial(map, partial(_played, env, policy)) if play is None else play
+        for parts in played(order.tolist()):
             tally.played += 1
-            try:
-                parts = demonstrate(env, policy, index)
-            except PolicyError:
+            if isinstance(parts, PolicyError):
                 tally.unsolvable += 1
                 if tally.unsolvable >= min(_HOPELESS, len(order)) and tally.unsolvable == tally.played:
-                    raise
+                    raise parts
                 continue
             if not (every or parts[0].success):
                 tally.failed += 1
@@ -164,6 +170,20 @@ def demonstration_rows(
                 tally.episodes, tally.rows = tally.episodes + 1, tally.rows + len(new)
                 bar.update()
                 yield from new
+            if tally.episodes >= count:
+                return
+
+
+def _played(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Played:
+    try:
+        return demonstrate(env, policy, index)
+    except PolicyError as e:
+        return e
+
+
+def _player(choice: EnvChoice, policy: ExpertPolicy) -> Callable[[int], Played]:
+    """Return what plays tasks on a worker."""
+    return partial(_played, choice.make(), policy)
 
 
 def _row(demonstration: Demonstration, step: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from agent_envs.cli.arguments import (
     chosen_policies,
     policy_settings,
 )
+from agent_envs.cli.engines import add_engine_arguments, chosen_engine, policies_there
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices, read_prices
 from agent_envs.rollout.panel import Panel, read_panel
@@ -31,6 +32,7 @@ _EPILOG = """examples:
   agentr1 eval --checkpoint runs/mine                       # in the environment that it was trained in
   agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, pass@4, pass@8
   agentr1 eval ... --out runs/qwen                          # run it again to resume; with a larger --n to play more
+  agentr1 eval ... --ray auto --workers 64 --concurrency 4096          # on a Ray cluster
   agentr1 eval --panel runs/qwen --policy expert --out runs/expert     # the same tasks: agentr1 compare takes both
   agentr1 view runs/qwen                                    # show the episodes as a page
 
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="price of a million cached prompt tokens (default: as --price-in)",
     )  # fmt: skip
     run_("--prices", metavar="FILE", help='JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}')
+    add_engine_arguments(parser, policy=True)
     run_("--json", action="store_true", help="print one JSON object instead of the table")
     run_("--quiet", action="store_true", help="show no progress bar")
 
@@ -99,10 +102,12 @@ def run(arguments: argparse.Namespace) -> str:
                 raise
             del choice.env_kwargs["split"]  # an environment that takes no such argument
     env.close()
-    prices = _prices(arguments)
+    prices, engine = _prices(arguments), chosen_engine(arguments)
+    samples = max(arguments.samples, 1)
+    make_policies = chosen_policies if engine is None else policies_there
     evaluation = evaluate(
         choice.env_id,
-        chosen_policies(arguments, max(arguments.samples, 1), seed=arguments.seed),
+        make_policies(arguments, samples, seed=arguments.seed),
         None if arguments.all else 100 if arguments.n is None else arguments.n,
         samples=arguments.samples,
         indices=indices,
@@ -119,6 +124,7 @@ def run(arguments: argparse.Namespace) -> str:
         token_budget=arguments.token_budget,
         give_up_after=arguments.give_up_after or None,
         prices=prices,
+        engine=engine or "threads",
         progress=not arguments.quiet,
     )
     if evaluation.scores and evaluation.errors == len(evaluation.scores):

@@ -6,9 +6,10 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from agent_envs.cli.arguments import (
     add_output_arguments,
     output_file,
 )
+from agent_envs.cli.engines import add_engine_arguments, chosen_engine
 from agent_envs.cli.replays import episode_choice, given_env
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode
-from agent_envs.episodes.rescore import RewardFunction, replay, reward_by
+from agent_envs.episodes.rescore import Replayed, RewardFunction, replay, reward_by
 from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 from agent_envs.files import replacing
@@ -62,8 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bare", action="store_true", help="ignore the arguments and wrappers in run.json")
     add("--trust", action="store_true", help="let run.json and the episodes name code and servers (docs/security.md)")
     add("--quiet", action="store_true", help="show no progress bar")
+    add_engine_arguments(parser)
     recorded = "as recorded"
     add_env_arguments(parser, env=recorded, split=recorded, data=recorded)
+
+
+_Stored = tuple[Episode, Mapping[str, Any]]
+"""An episode and the settings of its run."""
 
 
 @dataclass
@@ -86,6 +93,23 @@ class Comparison:
     """Episodes whose replay ended before the record did."""
     kept: int = 0
     """Episodes without steps, which are left unchanged."""
+
+    def take(self, before: Episode, after: Episode | Replayed | None, only_same: bool) -> Episode | None:
+        """Count an episode and what became of it; return what is kept of it, if anything."""
+        if after is None:
+            self.kept += 1
+            after = before
+        if isinstance(after, Replayed):
+            differs = bool(after.differing or after.left)
+            self.replayed += 1
+            self.different += differs
+            self.observations += after.differing
+            self.cut += bool(after.left)
+            if differs and only_same:
+                return None
+            after = after.episode
+        self.add(before, after)
+        return after
 
     def add(self, before: Episode, after: Episode) -> None:
         for table, value in ((self.old, before.reward), (self.new, after.reward)):
@@ -121,15 +145,25 @@ def run(arguments: argparse.Namespace) -> str:
     if out.resolve() in {path.resolve() for path in paths}:
         raise ConfigError(f"--out {out} is one of the input files; choose another")
     given = given_env(arguments)
-    comparison = Comparison()
-    with ExitStack() as open_envs, replacing(out) as partial, partial.open("w", encoding="ascii") as file:
+    comparison, engine = Comparison(), chosen_engine(arguments)
+    if arguments.reward is not None:
+        _refuse_env_options(arguments)
+    with replacing(out) as whole, whole.open("w", encoding="ascii") as file, ExitStack() as stack:
+        make: Callable[[], Any] = partial(_ScoreByReplay, given, arguments.trust)
         if arguments.reward is not None:
-            _refuse_env_options(arguments)
-            episodes = _by_function(arguments, paths, comparison)
+            make = partial(partial, _score_by_function, arguments.reward)
+        stored = _episodes(arguments, paths)
+        if engine is not None:
+            scored = engine.map(make, stored)
         else:
-            episodes = _by_replay(arguments, paths, given, comparison, open_envs)
-        for episode in episodes:
-            file.write(episode.to_json() + "\n")
+            score = make()
+            if isinstance(score, ExitStack):
+                stack.enter_context(score)
+            scored = map(score, stored)
+        for before, after in scored:
+            episode = comparison.take(before, after, arguments.only_same)
+            if episode is not None:
+                file.write(episode.to_json() + "\n")
         if not comparison.old and comparison.different:
             raise DataError(
                 f"all {comparison.different} replays differ from the record, so --only-same leaves no episode; give "
@@ -162,67 +196,56 @@ def _refuse_env_options(arguments: argparse.Namespace) -> None:
             )
 
 
-def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[tuple[Episode, Path]]:
-    """Yield every episode with the file it is in."""
+def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[_Stored]:
+    """Yield every episode with the settings of its run."""
     from tqdm import tqdm
 
     with tqdm(unit="episode", desc="rescoring", disable=arguments.quiet, leave=False) as bar:
         for path in paths:
+            settings = {} if arguments.bare or arguments.reward is not None else run_settings(path)
             for number, record in enumerate(read_records([path]), start=1):
                 try:
-                    yield Episode.from_dict(record), path
+                    yield Episode.from_dict(record), settings
                 except DataError as e:
                     raise DataError(f"{path}, episode {number}: {e}") from e
                 bar.update()
 
 
-def _by_function(arguments: argparse.Namespace, paths: Sequence[Path], comparison: Comparison) -> Iterator[Episode]:
-    function = _function(arguments.reward)
-    for episode, _ in _episodes(arguments, paths):
-        try:
-            after = reward_by(function, episode, arguments.reward)
-        except AgentEnvsError:
-            raise
-        except Exception as e:
-            raise ConfigError(
-                f"{arguments.reward} failed on episode {episode.episode_id!r}: {type(e).__name__}: {e}"
-            ) from e
-        comparison.add(episode, after)
-        yield after
+def _score_by_function(name: str, stored: _Stored) -> tuple[Episode, Episode]:
+    """Return an episode before and after, with the rewards of the function that `--reward` names."""
+    before, _ = stored
+    try:
+        return before, reward_by(_function(name), before, name)
+    except AgentEnvsError:
+        raise
+    except Exception as e:
+        raise ConfigError(f"{name} failed on episode {before.episode_id!r}: {type(e).__name__}: {e}") from e
 
 
-def _by_replay(
-    arguments: argparse.Namespace, paths: Sequence[Path], given: EnvChoice, comparison: Comparison, open_envs: ExitStack
-) -> Iterator[Episode]:
-    envs: dict[str, gym.Env[Any, Any]] = {}
-    recorded: dict[Path, dict[str, Any]] = {}
-    for episode, path in _episodes(arguments, paths):
-        if path not in recorded:
-            recorded[path] = {} if arguments.bare else run_settings(path)
-        if not episode.steps:
-            comparison.kept += 1
-            comparison.add(episode, episode)
-            yield episode
-            continue
-        if episode.index is None and episode.seed is None:
-            raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")
-        choice = episode_choice(given, recorded[path], episode, trust=arguments.trust)
+class _ScoreByReplay(ExitStack):
+    """Replays episodes; its environments stay open until it is closed."""
+
+    def __init__(self, given: EnvChoice, trust: bool) -> None:
+        super().__init__()
+        self._given, self._trust = given, trust
+        self._envs: dict[str, gym.Env[Any, Any]] = {}
+
+    def __call__(self, stored: _Stored) -> tuple[Episode, Replayed | None]:
+        """Return an episode and its replay, None without steps."""
+        before, settings = stored
+        if not before.steps:
+            return before, None
+        if before.index is None and before.seed is None:
+            raise DataError(f"episode {before.episode_id!r} has neither an index nor a seed, so its task is unknown")
+        choice = episode_choice(self._given, settings, before, trust=self._trust)
         key = repr(choice)
-        if key not in envs:
-            envs[key] = choice.make()
-            open_envs.callback(envs[key].close)
-        result = replay(envs[key], episode)
-        differs = bool(result.differing or result.left)
-        comparison.replayed += 1
-        comparison.different += differs
-        comparison.observations += result.differing
-        comparison.cut += bool(result.left)
-        if differs and arguments.only_same:
-            continue
-        comparison.add(episode, result.episode)
-        yield result.episode
+        if key not in self._envs:
+            self._envs[key] = choice.make()
+            self.callback(self._envs[key].close)
+        return before, replay(self._envs[key], before)
 
 
+@cache
 def _function(name: str) -> RewardFunction:
     """Load the function that `--reward` names; its module may lie in the current folder."""
     folder = os.getcwd()

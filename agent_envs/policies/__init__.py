@@ -8,6 +8,7 @@ from agent_envs._lazy import lazy_names
 from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
 from agent_envs.policies.human import HumanPolicy
+from agent_envs.policies.made import MadePolicy
 from agent_envs.policies.policy import Actor, Policy, Response
 from agent_envs.policies.random import RandomPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from agent_envs.policies.openai.policy import OpenAIPolicy
 
 __all__ = [
-    "Actor", "BestOfN", "ExpertPolicy", "HumanPolicy", "OpenAIPolicy", "Policy", "RandomPolicy", "Response",
-    "ScriptedPolicy", "TransformersPolicy", "VLLMPolicy",
+    "Actor", "BestOfN", "ExpertPolicy", "HumanPolicy", "MadePolicy", "OpenAIPolicy", "Policy", "RandomPolicy",
+    "Response", "ScriptedPolicy", "TransformersPolicy", "VLLMPolicy",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -20,9 +20,10 @@ from agent_envs.policies.policy import Policy, check_policy
 from agent_envs.registration import versions
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
-from agent_envs.rollout.many import FIRST_EPISODES, play_tasks
+from agent_envs.rollout.many import FIRST_EPISODES, player_of
 from agent_envs.rollout.one import check_timeouts
 from agent_envs.rollout.panel import PANEL_FILE, Panel, named, panel_of, read_panel
+from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
@@ -49,11 +50,12 @@ def evaluate(
     token_budget: int | None = None,
     give_up_after: int | None = 100,
     prices: Prices | None = None,
+    engine: Literal["threads", "ray"] | RayEngine = "threads",
     progress: bool = False,
 ) -> Evaluation:
     """Play tasks of a split with a policy and summarise the results.
 
-    `env_id`, `env_kwargs`, `wrappers`, `concurrency` and the time-outs are those of `run_episodes`.
+    `env_id`, `env_kwargs`, `wrappers`, `concurrency`, `engine` and the time-outs are those of `run_episodes`.
 
     Args:
         policy: Chooses the actions. If it draws, give one per sample, or all samples of a task are the same.
@@ -93,6 +95,7 @@ def evaluate(
     if panel is not None and indices is not None:
         raise ConfigError("give either indices or panel")
     check_timeouts(step_timeout, episode_timeout)
+    play_all = player_of(engine)
     given = policy if isinstance(policy, Sequence) and not isinstance(policy, str) else [policy] * samples
     policies = [check_policy(each) for each in given]
     if len(policies) != samples:
@@ -118,7 +121,7 @@ def evaluate(
     }
     spare = [first_env]
     with ExitStack() as stack:
-        stack.callback(_close_all, spare)
+        stack.callback(lambda: close_env(spare.pop()) if spare else None)
         log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
         scores: dict[str, EpisodeScore] = {}
         kept: dict[str, Episode] = {}
@@ -155,17 +158,14 @@ def evaluate(
             bar.set_postfix(state.shown(), refresh=False)
             bar.update()
 
-        def made() -> gym.Env[Any, str]:
-            return spare.pop() if spare else make_env()
-
         from tqdm import tqdm
 
         with tqdm(total=len(wanted), initial=len(scores), disable=not progress, unit="episode") as bar:
             bar.set_postfix(state.shown(), refresh=False)
             if missing and not state.over:
-                play_tasks(
-                    made, tasks(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
-                    episode_timeout=episode_timeout,
+                play_all(
+                    make_env, tasks(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
+                    episode_timeout=episode_timeout, first_env=spare.pop(),
                 )  # fmt: skip
         evaluation = Evaluation(
             settings=all_settings,
@@ -216,11 +216,6 @@ def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
         if kept == panel:
             return
     log.save(PANEL_FILE, panel.to_dict())
-
-
-def _close_all(envs: list[gym.Env[Any, str]]) -> None:
-    for env in envs:
-        close_env(env)
 
 
 class _Tally:

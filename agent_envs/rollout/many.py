@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
@@ -16,15 +13,13 @@ from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.policies.policy import Policy, check_policy
-from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
-from agent_envs.rollout.one import check_timeouts, supervise
-from agent_envs.threads import background_loop, is_responsive, run_in_thread
+from agent_envs.rollout.episode_run import EpisodeTask
+from agent_envs.rollout.one import check_timeouts
+from agent_envs.rollout.ray_engine import RayEngine
+from agent_envs.rollout.slots import TextEnvLike, play_tasks
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
-__all__ = ["FIRST_EPISODES", "play_tasks", "run_episodes"]
-
-TextEnvLike = gym.Env[Any, str]
-T = TypeVar("T")
+__all__ = ["FIRST_EPISODES", "player_of", "run_episodes"]
 
 FIRST_EPISODES = 8
 """If this many episodes end first and all with an error, something is broken for all of them."""
@@ -45,6 +40,7 @@ def run_episodes(
     step_timeout: float | None = None,
     episode_timeout: float | None = None,
     on_error: Literal["raise", "record"] | None = None,
+    engine: Literal["threads", "ray"] | RayEngine = "threads",
     progress: bool = True,
 ) -> list[Episode]:
     """Play `n` episodes, up to `concurrency` at once and never in lock-step.
@@ -67,6 +63,9 @@ def run_episodes(
         on_error: What an exception in the environment or the policy does. "record": it ends its episode, which has
             `StopReason.ERROR` and the traceback in `error`. "raise": it ends the call. None: it is recorded, unless
             the first episodes (8, or all of fewer) all end so. The number of errors is logged at the end.
+        engine: Where they are played: "threads" of this process, or "ray", the workers of a Ray cluster; a `RayEngine`
+            says which cluster and how many workers. A policy that tells the episodes of one task apart by their number
+            counts them on each worker.
         progress: Whether to show a progress bar with the mean success and the number of errors so far.
 
     Returns:
@@ -87,6 +86,7 @@ def run_episodes(
     for seed in episode_seeds:
         if seed is not None:
             checks.integer("a seed", seed, minimum=0)
+    play_all = player_of(engine)
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     if n == 0:
         return []
@@ -113,97 +113,23 @@ def run_episodes(
     tasks = [EpisodeTask(policy, *each) for each in zip(episode_seeds, episode_options, strict=True)]
     with tqdm(total=n, disable=not progress, unit="episode") as bar:
         limits = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
-        play_tasks(make_env, tasks, take, concurrency=min(n, concurrency), **limits)
+        play_all(make_env, tasks, take, concurrency=min(n, concurrency), **limits)
     if errors:
         last = errors[-1].rpartition("\n")[2]
         _log.warning("%d of %d episodes ended with an error, the last with: %s", len(errors), n, last)
     return [episode for episode in episodes if episode is not None]
 
 
-def play_tasks(
-    make_env: Callable[[], TextEnvLike],
-    tasks: Iterable[EpisodeTask],
-    take: Callable[[int, Episode, float], None],
-    *,
-    concurrency: int,
-    step_timeout: float | None = None,
-    episode_timeout: float | None = None,
-) -> None:
-    """Play episodes, up to `concurrency` at once, and hand each over as it ends.
+def player_of(engine: Literal["threads", "ray"] | RayEngine) -> Callable[..., None]:
+    """Return what plays episodes on an engine, with the arguments of `agent_envs.rollout.slots.play_tasks`.
 
-    Args:
-        make_env: Makes an environment; they are reused as by `run_episodes`. The first is made at once, and its errors
-            are raised.
-        tasks: The episodes to play, read one at a time as slots become free.
-        take: Gets the number of the task, its episode and the seconds it took, always from the same thread; an
-            exception in it ends everything.
-        concurrency, step_timeout, episode_timeout: As for `run_episodes`.
+    Raises:
+        ConfigError: There is no such engine.
     """
-    first_env = make_env()
-    order = enumerate(tasks)
-
-    async def slot(env: TextEnvLike | None) -> None:
-        for number, task in order:  # shared by all slots: whichever is free takes the next episode
-            while True:
-                run = EpisodeRun(make_env if env is None else env, task, background_loop(), close_on_error=True)
-                episode = await supervise(run, step_timeout, episode_timeout)
-                env = None if episode.stop_reason.broken else run.env
-                if not await _held_up_by_another(run, episode):
-                    break
-            take(number, episode, time.monotonic() - run.started)
-        if env is not None:
-            closing = asyncio.wrap_future(run_in_thread(close_env, env))
-            await asyncio.wait({closing}, timeout=step_timeout)
-
-    async def play_all() -> None:
-        envs = [first_env] + [None] * (concurrency - 1)
-        slots = [asyncio.create_task(slot(env)) for env in envs]
-        try:
-            await asyncio.gather(*slots)
-        finally:
-            for waiting in slots:
-                waiting.cancel()
-            await asyncio.gather(*slots, return_exceptions=True)
-
-    _run_apart(play_all())
-
-
-async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
-    """Return whether the episode ran out of time only because another's async `act` blocks the loop they share.
-
-    It is then played again. Episodes that begin from now on get a new loop.
-    """
-    if episode.stop_reason not in (StopReason.STEP_TIMEOUT, StopReason.EPISODE_TIMEOUT):
-        return False
-    guilty = run.blocks_loop()
-    if await asyncio.wrap_future(run_in_thread(is_responsive, run.loop)):
-        return False
-    background_loop(replace=run.loop)
-    return not guilty
-
-
-def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a new loop in a daemon thread, which works where this thread already runs a loop.
-
-    Time-outs stay exact when an async tool or policy blocks the background loop, which is another one. An interrupt of
-    the wait cancels the coroutine.
-    """
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(coroutine)
-
-    def target() -> None:
-        try:
-            loop.run_until_complete(asyncio.wait({task}))
-        finally:
-            loop.close()
-
-    done = run_in_thread(target)
-    try:
-        done.result()
-    except BaseException:
-        loop.call_soon_threadsafe(task.cancel)
-        raise
-    return task.result()
+    if isinstance(engine, RayEngine):
+        return engine.play_tasks
+    checks.choice("engine", engine, ("threads", "ray"))
+    return play_tasks if engine == "threads" else RayEngine().play_tasks
 
 
 def _per_episode(name: str, value: Any, single: type, n: int) -> list[Any]:

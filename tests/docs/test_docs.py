@@ -246,6 +246,7 @@ FOLLOWED = {
     "tutorial_first_task.md": "tests/docs/test_tutorials.py",
     "tutorial_tools_and_rewards.md": "tests/docs/test_tutorials.py",
     "recording.md": "tests/recording/test_record.py",
+    "scaling.md": "tests/rollout/test_ray_engine.py",
     "torch_loop.md": "tests/adapters/test_torch_loop.py",
     "trl.md": "tests/adapters/test_trl.py",
 }

@@ -284,8 +284,7 @@ class HotpotQAEnv(QAEnv):
     `reward_components` (the reward by its name), `tool_results` (style "tool": list of `name`, `content`, `error`),
     `calls` (other styles: how many), `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of
     the supporting articles' titles among what was shown), `searches` (searches made), `question_type`, `hops` (articles
-    needed). `em` and `f1` are the data set's official ones; of supporting facts, which a policy does not state, see
-    docs/evaluation.md.
+    needed). `em` and `f1` are the data set's official ones; of supporting facts, see docs/evaluation.md.
 
     ## Arguments
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`

@@ -1,0 +1,46 @@
+"""A policy that is made where it plays."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+
+import gymnasium as gym
+
+from agent_envs.policies.policy import Actor, Policy, check_policy
+
+__all__ = ["MadePolicy"]
+
+_made: dict[str, Policy | Sequence[Policy]] = {}
+_lock = threading.Lock()
+
+
+class MadePolicy:
+    """Stands for a policy that is made in the process where it first plays, and is then kept there.
+
+    It pickles as the function that makes it. So a model or a server's client is not sent to the workers of a cluster:
+    `run_episodes(env, MadePolicy(lambda: TransformersPolicy("Qwen/Qwen3-0.6B")), 100, engine="ray")`.
+
+    Args:
+        make: Returns a policy, or a list of policies that share what they need.
+        number: Which of a list.
+    """
+
+    def __init__(self, make: Callable[[], Policy | Sequence[Policy]], number: int | None = None) -> None:
+        self._make, self._number = make, number
+        self._key = uuid.uuid4().hex
+
+    def with_number(self, number: int) -> MadePolicy:
+        """Return another one of the list, which is made once for all of them."""
+        other = MadePolicy(self._make, number)
+        other._key = self._key
+        return other
+
+    def start(self, env: gym.Env[str, str]) -> Actor:
+        with _lock:  # making a model takes long; all who wait want the same one
+            if self._key not in _made:
+                _made[self._key] = self._make()
+        made = _made[self._key]
+        policy = made if self._number is None else made[self._number]  # type: ignore[index]
+        return check_policy(policy).start(env)

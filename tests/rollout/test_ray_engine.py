@@ -1,0 +1,146 @@
+"""Episodes on the workers of a Ray cluster.
+
+Behaviours pinned here:
+1. Episodes, evaluations, demonstrations and new rewards are the same as with one process, whatever the workers' number.
+2. A stopped evaluation is resumed on a cluster; policies are made once on each worker.
+3. What a killed worker was playing is played again, nothing twice; what kills every worker is an error.
+4. Errors of environments are those of one process; a cluster that is not there is a BackendError.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_envs
+from agent_envs.cli.main import main
+from agent_envs.envs.gsm8k.env import GSM8KToolEnv
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.policies import ExpertPolicy
+from agent_envs.policies.made import MadePolicy
+from agent_envs.rollout.evaluate import evaluate
+from agent_envs.rollout.ray_engine import RayEngine
+
+ENV = "AgentR1/GSM8KTool-v0"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray = pytest.importorskip("ray")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def _told(episode: Episode) -> dict[str, Any]:
+    return {key: value for key, value in episode.to_dict().items() if key != "episode_id"}
+
+
+class _Deadly(GSM8KToolEnv):
+    """Kills its process at the first step of a task, and the next process at the second of another, and so on."""
+
+    def __init__(self, folder: Path, always: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._folder, self._always = folder, always
+
+    def act(self, action: str) -> Any:
+        if self._index % 10 == 3:
+            try:
+                (self._folder / str(self._index)).touch(exist_ok=self._always)
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileExistsError:
+                pass
+        return super().act(action)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 3])
+def test_episodes_are_those_of_one_process(cluster: None, workers: int) -> None:
+    how: dict[str, Any] = {"wrappers": ["FormatReward"], "env_kwargs": {"level": 2}, "progress": False}
+    here = agent_envs.run_episodes(ENV, ExpertPolicy(noise=0.5), 40, **how)
+    there = agent_envs.run_episodes(ENV, ExpertPolicy(noise=0.5), 40, engine=RayEngine(workers=workers), **how)
+    assert list(map(_told, there)) == list(map(_told, here))
+
+
+@pytest.mark.slow
+def test_an_evaluation_resumes_on_a_cluster(cluster: None, tmp_path: Path) -> None:
+    def policies() -> list[ExpertPolicy]:
+        with (tmp_path / "made").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return [ExpertPolicy(noise=0.5, seed=sample) for sample in range(2)]
+
+    made = MadePolicy(policies, 0)
+    there = [made, made.with_number(1)]
+    evaluate(ENV, there, 10, samples=2, out=tmp_path / "run", engine="ray")
+    resumed = evaluate(ENV, there, 25, samples=2, out=tmp_path / "run", engine="ray")
+    here = evaluate(ENV, policies(), 25, samples=2, out=tmp_path / "here")
+    kept = [(s.index, s.success, s.reward) for s in resumed.scores]
+    assert kept == [(s.index, s.success, s.reward) for s in here.scores]
+    names = [json.loads(line)["episode_id"] for line in (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()]
+    assert len(names) == len(set(names)) == 50
+    pids = (tmp_path / "made").read_text().split()
+    assert len(pids) == len(set(pids))
+
+
+@pytest.mark.slow
+def test_what_a_killed_worker_played_is_played_again(cluster: None, tmp_path: Path) -> None:
+    options = [{"index": i} for i in range(60)]
+    how: dict[str, Any] = {"options": options, "progress": False, "concurrency": 8}
+    there = agent_envs.run_episodes(partial(_Deadly, tmp_path), ExpertPolicy(), 60, engine=RayEngine(workers=2), **how)
+    assert [episode.index for episode in there] == list(range(60))
+    assert all(episode.success for episode in there)
+    assert len(list(tmp_path.iterdir())) == 6
+    with pytest.raises(BackendError, match="lost its worker 4 times"):
+        agent_envs.run_episodes(
+            partial(_Deadly, tmp_path, always=True), ExpertPolicy(), 60, engine=RayEngine(workers=2), **how
+        )
+
+
+@pytest.mark.slow
+def test_errors_are_those_of_one_process(cluster: None) -> None:
+    with pytest.raises(ConfigError, match="does not take 'levle'"):
+        agent_envs.run_episodes(ENV, ExpertPolicy(), 2, env_kwargs={"levle": 1}, engine="ray", progress=False)
+    with pytest.raises(ConfigError, match="connected to Ray at .* already, not at 127.0.0.1:1"):
+        agent_envs.run_episodes(ENV, ExpertPolicy(), 2, engine=RayEngine("127.0.0.1:1"), progress=False)
+
+
+@pytest.mark.slow
+def test_commands_write_the_same_on_a_cluster(cluster: None, tmp_path: Path) -> None:
+    ray = ["--ray", "--workers", "2", "--quiet"]
+    run = str(tmp_path / "run")
+    assert (
+        main(["eval", "--env", ENV, "--policy", "expert", "--demo-noise", "0.5", "--n", "20", "--out", run, *ray]) == 0
+    )
+    for name, more in (("here", ["--quiet"]), ("there", ray)):
+        rescored, demos = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}.demos.jsonl")
+        assert main(["rescore", run, "--wrapper", "StepPenalty(penalty=0.1)", "--out", rescored, *more]) == 0
+        assert main(["demos", "--env", ENV, "--n", "15", "--noise", "0.3", "--out", demos, *more]) == 0
+    for suffix in (".jsonl", ".demos.jsonl"):
+        assert (tmp_path / f"here{suffix}").read_bytes() == (tmp_path / f"there{suffix}").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_page_on_scaling_runs(cluster: None, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```", (root / "docs" / "scaling.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    exec(compile(block, "scaling.md", "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out == "20\n"
+
+
+def test_options_of_workers_need_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--env", ENV, "--policy", "expert", "--workers", "4"]) != 0
+    assert "--workers is for the workers of --ray" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="engine must be"):
+        agent_envs.run_episodes(ENV, ExpertPolicy(), 1, engine="spark", progress=False)  # type: ignore[arg-type]
