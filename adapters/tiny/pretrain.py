@@ -31,8 +31,10 @@ from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy
 from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, play, transcript
 from agent_envs.adapters.tiny.model import build_model
+from agent_envs.adapters.tiny.renaming import renamed
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.checks import load_function
 from agent_envs.files import replacing, table
 from agent_envs.rollout.demonstrations import Demonstration
 
@@ -68,6 +70,8 @@ class Recipe:
     wrappers: Sequence[str] = ()
     mistakes: bool = False
     """Whether the wrong actions are learned too, rather than only seen."""
+    names: str | None = None
+    """Where the function is that invents the words of its names; every demonstration gets words of its own."""
     worlds: Mapping[str, Any] | None = None
     """The argument whose every value makes another world, its first value, and the tasks played in each.
 
@@ -76,6 +80,12 @@ class Recipe:
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         """Demonstrate tasks of the split "train", in an order drawn with `seed`, world after world."""
+        if self.names is None:
+            yield from self._played(seed)
+        else:
+            yield from renamed(self._played(seed), load_function(self.names, what="names"), seed)
+
+    def _played(self, seed: int) -> Iterator[Demonstration]:
         how: dict[str, Any] = {"noise": self.noise, "seed": seed, "wrappers": self.wrappers}
         how["mark_mistakes"] = not self.mistakes
         if self.worlds is None:

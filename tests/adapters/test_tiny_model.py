@@ -34,9 +34,11 @@ from agent_envs.adapters.tiny.arithmetic import practice_arithmetic  # noqa: E40
 from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encode_openings, encoded, play, transcript  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.renaming import renamed  # noqa: E402
 from agent_envs.adapters.tiny.supervised import IGNORED, RESPONSE, Sequences, SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
+from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.registration import ENV_IDS  # noqa: E402
@@ -235,6 +237,25 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
         for begin, stop in zip(steps[::2], steps[1::2], strict=True):
             repeated = ids[begin - 1 : stop]
             assert any(ids[i : i + len(repeated)] == repeated for i in range(begin - 1))
+
+
+def test_every_demonstration_gets_names_of_its_own() -> None:
+    def played() -> Iterator[Demonstration]:
+        return islice(play("AgentR1/HotpotQA-v0", noise=0.0, seed=0, env_kwargs={"style": "react", "hops": 2}), 30)
+
+    def words(demonstration: Demonstration) -> list[str]:
+        return re.findall(r"\w+|\W", transcript(demonstration))
+
+    kept, seen = set[str](), list[set[str]]()
+    for before, after in zip(played(), renamed(played(), spell, seed=0), strict=True):
+        pairs = dict(zip(words(before), words(after), strict=True))
+        assert words(after) == [pairs[word] for word in words(before)]  # the same word throughout
+        assert len(set(pairs.values())) == len(pairs)
+        kept |= {old for old, new in pairs.items() if old == new}
+        seen.append({new for old, new in pairs.items() if old != new})
+    assert {"Answer", "search", "River"} <= kept and min(map(len, seen)) >= 2
+    assert len(set().union(*seen)) > 0.95 * sum(map(len, seen))  # drawn words may come twice
+    assert [transcript(d) for d in renamed(played(), spell, seed=3)] != [transcript(d) for d in played()]
 
 
 def test_practised_equations_are_true(tokenizer: PreTrainedTokenizerBase) -> None:
