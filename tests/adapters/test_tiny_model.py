@@ -241,7 +241,7 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
 
 def test_every_demonstration_gets_names_of_its_own() -> None:
     def played() -> Iterator[Demonstration]:
-        return islice(play("AgentR1/HotpotQA-v0", noise=0.0, seed=0, env_kwargs={"style": "react", "hops": 2}), 30)
+        return islice(play("AgentR1/HotpotQA-v0", noise=0.0, seed=0, env_kwargs={"style": "react", "hops": 2}), 12)
 
     def words(demonstration: Demonstration) -> list[str]:
         return re.findall(r"\w+|\W", transcript(demonstration))
