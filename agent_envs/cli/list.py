@@ -48,6 +48,7 @@ EXTRAS = {
     "reasoning": Extra(("reasoning_gym",), "the generators of the package reasoning-gym"),
     "search": Extra(("numba",), "fast search in large corpora"),
     "textarena": Extra(("textarena",), "the games of the package textarena"),
+    "textworld": Extra(("textworld",), "the text adventures of the package textworld"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
 }
 """Extras that environments can use."""
@@ -62,6 +63,7 @@ _USED = {
     "AgentR1/PaperSearch-v0": ("search", "data"),
     "AgentR1/ReasoningGym-v0": ("reasoning",),
     "AgentR1/TextArena-v0": ("textarena",),
+    "AgentR1/TextWorld-v0": ("textworld",),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
     "AgentR1/WebShop-v0": ("webshop",),
 }

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.checks import choice, option_mapping
+from agent_envs.envs.foreign import SPLITS, require_generated, require_trust
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
@@ -24,8 +25,6 @@ from agent_envs.text_env import Outcome
 
 __all__ = ["ReasoningGymEnv"]
 
-# An entry is drawn with the seed of its data set plus its index, so splits begin further apart than they are long.
-_SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
 # A module that calls one of these may run the policy's text as Python when it scores it, and some do.
 _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
 # Modules that call them on their own text alone, read in version 0.1.25.
@@ -42,7 +41,7 @@ class _Entry:
 
 class _Entries(IndexedTasks[_Entry]):
     def __init__(self, dataset: str, config: Mapping[str, Any], split: str) -> None:
-        super().__init__("generated", choice("split", split, _SPLITS), cache=16)
+        super().__init__("generated", choice("split", split, SPLITS), cache=16)
         self.dataset, self.config = dataset, dict(config)
         self.entries = _opened(dataset, repr(sorted(self.config.items())), split, _Config(self.config))
 
@@ -99,7 +98,7 @@ def _opened(dataset: str, text: str, split: str, config: _Config) -> Any:
     choice("dataset", dataset, sorted(_registered()))
     from reasoning_gym.factory import create_dataset
 
-    seed, size = _SPLITS[split]
+    seed, size = SPLITS[split]  # an entry is drawn with the seed of its data set plus its index
     try:
         return create_dataset(dataset, **{"size": size, **config, "seed": seed})
     except (AssertionError, TypeError, ValueError) as e:
@@ -154,13 +153,9 @@ class ReasoningGymEnv(ProblemEnv):
         self, *, dataset: str = "chain_sum", config: Mapping[str, Any] | None = None, trust: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if self.data != "generated":
-            raise ConfigError(f"data must be 'generated', got {self.data!r}: the package generates its tasks")
-        if trust is not True and _may_run_text(dataset):
-            raise ConfigError(
-                f"the scoring of {dataset!r} may run the policy's text as Python; give trust=True if you run it in a "
-                "machine or container that may be lost"
-            )
+        require_generated(self.data)
+        if _may_run_text(dataset):
+            require_trust(trust, f"the scoring of {dataset!r}")
         self.dataset, self.config, self.trust = dataset, option_mapping(config), trust
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, name or argument
 

@@ -1,0 +1,162 @@
+"""The text adventures of TextWorld: the same as in its own loop, command by command.
+
+Behaviours pinned here:
+1. Observations, points and ends are those of `textworld.start`; its own plan wins.
+2. The contract of text environments holds.
+3. No text of the policy reaches the interpreter as an order to it: no file is written, and it never waits for ever.
+4. A wrong name, level or path is one message.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/TextWorld-v0"
+pytest.importorskip("textworld", reason="needs the extra textworld: pip install 'agent-envs[textworld]'")
+
+ODD = ("dance", "", "wait", "take everything", "go nowhere", "examine door", "GO NORTH", "look")
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory):
+    """The folder that games are made in, for this module."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENT_ENVS_DATA", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def game(games) -> str:
+    """The path of one generated game."""
+    env = gym.make(ENV_ID, split="test", level=2)
+    env.reset(options={"index": 0})
+    env.close()
+    return str(next((games / "textworld-games").glob("*.z8")))
+
+
+def play_both(env, file, commands) -> tuple[bool, bool]:
+    """Compare an episode with TextWorld's own loop; return whether it ended and was won."""
+    import textworld
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = textworld.start(file, textworld.EnvInfos(admissible_commands=True, score=True, max_score=True))
+    reply, over, info = source.reset(), False, {"success": False}
+    assert env.unwrapped._observation == reply.feedback
+    before = 0
+    for command in commands(env):
+        observation, reward, terminated, _, info = env.step(command)
+        reply, points, over = source.step(command)
+        assert (observation, terminated) == (reply.feedback, over), command
+        assert reward == pytest.approx((points - before) / reply.max_score)
+        assert info["admissible_commands"] == list(reply.admissible_commands)
+        before = points
+        if over:
+            break
+    source.close()
+    return over, info["success"]
+
+
+def planned(env):
+    while (action := env.unwrapped.expert_action()) is not None:
+        yield action
+
+
+def odd_then_planned(env):
+    yield from ODD
+    yield from planned(env)
+
+
+def test_an_episode_is_that_of_textworld(game):
+    env = gym.make(ENV_ID, game=game)
+    for commands in (planned, odd_then_planned):
+        env.reset(options={"index": 0})
+        assert play_both(env, game, commands) == (True, True)
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kwargs", "count"),
+    [
+        ({"level": 1}, 80),
+        ({"challenge": "coin_collector", "level": 3}, 80),
+        ({"challenge": "simple"}, 20),
+        ({"challenge": "cooking"}, 20),
+    ],
+)
+def test_200_episodes_are_those_of_textworld(games, kwargs, count):
+    env = gym.make(ENV_ID, split="test", **kwargs)
+    for index in range(count):
+        env.reset(options={"index": index})
+        file = env.unwrapped.state.file
+        assert play_both(env, file, odd_then_planned if index % 2 else planned) == (True, True)
+    env.close()
+
+
+def test_it_keeps_the_contract(game):
+    check_text_env(ENV_ID, env_kwargs={"game": game})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("save", "SAVE", "script", "restart", "restore", "quit", "undo", "oops", "again", "tw-print state", "\\x"),
+        *("look. save", "look, save", "look then save", "look\nsave\nstolen", "say \\s", "x" * 199, "take\x00", "é"),
+    ],
+)
+def test_no_text_is_an_order_to_the_interpreter(game, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env = gym.make(ENV_ID, game=game)
+    env.reset(options={"index": 0})
+    before = env.unwrapped.anchor()
+    observation, reward, terminated, _, info = env.step(text)
+    assert "That's not a verb I recognise." in observation and (reward, terminated) == (0.0, False)
+    assert info["invalid_action"] and env.unwrapped.state.history == ("unknowable",)
+    assert env.unwrapped.anchor() == before
+    assert os.listdir(tmp_path) == []
+    env.close()
+
+
+def test_the_title_can_be_left_out(game):
+    first = [gym.make(ENV_ID, game=game, banner=banner).reset(seed=0)[0] for banner in (True, False)]
+    assert first[0].endswith(first[1]) and "$$" in first[0] and "$$" not in first[1]
+    assert "-=" in first[1] and first[1][0].isalpha()
+
+
+def test_settings_that_make_no_game_are_one_message(games):
+    env = gym.make(ENV_ID, challenge="simple", settings={"goal": "told"})
+    with pytest.raises(ConfigError, match="invalid choice: 'told'"):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message", "error"),
+    [
+        ({"challenge": "cook"}, "cooking", ConfigError),
+        ({"level": 31}, "at most 30|1 to 30", ConfigError),
+        ({"challenge": "simple", "level": 2}, "settings=", ConfigError),
+        ({"settings": {"recipe": 1}}, "level=", ConfigError),
+        ({"challenge": "cooking", "settings": {"third_party": "x.py"}}, "recipe", ConfigError),
+        ({"split": "dev"}, "validation", ConfigError),
+        ({"data": "official"}, "generated", ConfigError),
+        ({"game": "/nowhere/a.z8"}, "no file or folder", DataError),
+    ],
+)
+def test_wrong_arguments(kwargs, message, error):
+    with pytest.raises(error, match=message):
+        gym.make(ENV_ID, **kwargs)
+
+
+def test_a_game_without_its_facts_is_one_message(tmp_path):
+    (tmp_path / "lonely.z8").write_bytes(b"")
+    with pytest.raises(DataError, match=r"lonely\.json"):
+        gym.make(ENV_ID, game=str(tmp_path / "lonely.z8"))
