@@ -23,7 +23,7 @@ VENV := .venv
 LUCENE := .venv-lucene
 BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
-EXTRAS := data,dev,docs,hf,mcp,monty,openai,openenv,record,search,serve,skyrl,textarena,textworld,trl,verifiers,verl,wasm
+EXTRAS := data,dev,docs,hf,mcp,monty,openai,openenv,reasoning,record,search,serve,skyrl,textarena,textworld,trl,verifiers,verl,wasm
 OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
@@ -76,6 +76,7 @@ $(DOCS_STAMP): | $(BIN)/python
 $(STAMP): $(TRAIN_STAMP)
 	@echo "Adding to $(VENV) what the tests use: about 700 MB"
 	@$(PIP) --editable '.[$(EXTRAS)]'
+	@$(PIP) --no-deps gem-llm==0.1.0  # whose pins exclude releases that others here need
 	@$(MAKE) --no-print-directory original-alfworld
 	@$(COMPILE) -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # some packages have files of another Python
 	@rm -f $(VENV)/.setup-*

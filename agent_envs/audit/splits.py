@@ -20,6 +20,7 @@ __all__ = ["shared_tasks", "sketch"]
 _NAMES = (("train",), ("validation", "valid", "dev", "eval"), ("test",))  # names of one split in a row
 _TIMES = 4  # as many tasks of a split are compared as are played, times this
 _SHOWN = 5  # tasks in common that are played
+_WITH = ("answer", "answers", "files")  # what makes a question a task: another table is another task
 _PLACES = frozenset({"task_id", "id", "index", "split", "seed", "source", "where", "name"})
 
 
@@ -89,5 +90,5 @@ def _sketches(base: TextEnv, count: int, most: int) -> dict[str, int]:
         found.setdefault(sketch(value), index)
         question = value.get("question") if isinstance(value, dict) else None
         if isinstance(question, str) and len(question.split()) > 3:
-            found.setdefault(sketch([question, value.get("answer")]), index)
+            found.setdefault(sketch([question, *(value.get(key) for key in _WITH)]), index)
     return found

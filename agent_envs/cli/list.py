@@ -42,6 +42,7 @@ EXTRAS = {
     "alfworld": Extra(("alfworld", "textworld"), "engine='textworld', the original engine"),
     "data": Extra(("datasets", "pandas", "pyarrow"), "parquet files, and fetching official data from the hub"),
     "dense": Extra(("faiss",), "search by dense vectors"),
+    "gem": Extra(("gem",), "the games of the package gem-llm"),
     "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
     "math": Extra(("math_verify",), "released problems of mathematics"),
     "mcp": Extra(("mcp",), "the tools of servers of the Model Context Protocol"),
@@ -56,6 +57,7 @@ EXTRAS = {
 _SEARCHED = ("search", "lucene", "dense", "data")
 _USED = {
     "AgentR1/ALFWorld-v0": ("alfworld",),
+    "AgentR1/Gem-v0": ("gem",),
     "AgentR1/HotpotQA-v0": _SEARCHED,
     "AgentR1/MCP-v0": ("mcp",),
     "AgentR1/MathCode-v0": ("math", "data"),

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import random
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import IndexedTasks
 
-__all__ = ["SPLITS", "SeededTask", "SeededTasks", "require_generated", "require_trust"]
+__all__ = ["SPLITS", "OwnDraws", "SeededTask", "SeededTasks", "require_generated", "require_trust"]
 
 SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
 """First seed and number of tasks of each split: the seeds of two splits lie further apart than a split is long."""
@@ -48,6 +55,37 @@ class SeededTasks(IndexedTasks[SeededTask]):
 
     def content(self, index: int) -> Any:
         return [self.made, self[index].seed]
+
+
+class OwnDraws:
+    """Random numbers of its own for a game that draws from Python's and NumPy's global generators.
+
+    >>> draws = OwnDraws(3)
+    >>> with draws.playing():
+    ...     first = random.random()
+    >>> with OwnDraws(3).playing():
+    ...     first == random.random()
+    True
+    """
+
+    _lock = threading.Lock()
+
+    def __init__(self, seed: int) -> None:
+        self._states: tuple[Any, Any] = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
+
+    @contextlib.contextmanager
+    def playing(self) -> Iterator[None]:
+        """Give the game its own random numbers, and nobody else's output."""
+        with self._lock, contextlib.redirect_stdout(io.StringIO()):
+            kept = random.getstate(), np.random.get_state()
+            random.setstate(self._states[0])
+            np.random.set_state(self._states[1])
+            try:
+                yield
+            finally:
+                self._states = random.getstate(), np.random.get_state()
+                random.setstate(kept[0])
+                np.random.set_state(kept[1])
 
 
 def require_generated(data: str) -> None:

@@ -8,18 +8,14 @@ Games, rules and rewards are the package's own (https://github.com/LeonGuertler/
 
 from __future__ import annotations
 
-import contextlib
-import io
-import random
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agent_envs.checks import choice, integer, load_function, string
-from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
+from agent_envs.envs.foreign import OwnDraws, SeededTask, SeededTasks, require_generated
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, did_you_mean, first_line
 from agent_envs.text import plain
@@ -30,7 +26,6 @@ __all__ = ["TextArenaEnv", "random_move"]
 _MOVE = re.compile(r"\[([^\[\]\n]{1,40})\]")
 _LONGEST_MOVE = 4096  # characters: games search moves with patterns that take the square of this in time
 _MOST_TURNS = 1000  # of an opponent in a row
-_lock = threading.Lock()  # games draw from Python's and NumPy's global generators
 
 _Opponent = Callable[[str, np.random.Generator], str]
 
@@ -59,7 +54,7 @@ class _Game:
     def __init__(self, env: str, seed: int, player: int, opponent: _Opponent | None) -> None:
         self._player, self._opponent = player, opponent
         self._rng = np.random.default_rng(seed)
-        self._states: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        self._playing = OwnDraws(seed).playing
         with self._playing():
             self._game = _made(env)
             _started(self._game, seed)
@@ -117,20 +112,6 @@ class _Game:
             for sender, message, _ in messages
             if sender != player
         )
-
-    @contextlib.contextmanager
-    def _playing(self) -> Iterator[None]:
-        """Give the game its own random numbers, and nobody else's output."""
-        with _lock, contextlib.redirect_stdout(io.StringIO()):
-            kept = random.getstate(), np.random.get_state()
-            random.setstate(self._states[0])
-            np.random.set_state(self._states[1])
-            try:
-                yield
-            finally:
-                self._states = random.getstate(), np.random.get_state()
-                random.setstate(kept[0])
-                np.random.set_state(kept[1])
 
 
 def _made(env: str) -> Any:

@@ -1,0 +1,98 @@
+"""The games of gem: the same as in the package's own loop, move by move.
+
+Behaviours pinned here:
+1. What is said, rewards and ends are the package's own; a winning move wins.
+2. The contract of text environments holds; games draw from random numbers of their own.
+3. What is no game needs trust; a wrong name is one message.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agent_envs.errors import ConfigError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/Gem-v0"
+gem = pytest.importorskip("gem", reason="needs the extra gem: pip install 'agent-envs[gem]'")
+
+MOVES = {
+    "game:GuessTheNumber-v0-hard": lambda rng: f"\\boxed{{{rng.integers(0, 52)}}}",
+    "game:Mastermind-v0-hard": lambda rng: f"\\boxed{{{' '.join(map(str, rng.permutation(8)[:4] + 1))}}}",
+    "game:Minesweeper-v0-easy": lambda rng: f"\\boxed{{reveal {rng.integers(5)} {rng.integers(6)}}}",
+    "game:TowerofHanoi-v0-easy": lambda rng: f"\\boxed{{{' '.join(rng.permutation(list('ABC'))[:2])}}}",
+    "game:Game2048-v0-easy": lambda rng: f"\\boxed{{{rng.choice(['up', 'down', 'left', 'right'])}}}",
+    "game:Sokoban-v0-easy": lambda rng: f"\\boxed{{{rng.choice(['up', 'down', 'left', 'right'])}}}",
+}
+
+
+def same_games(name: str, indices: range) -> None:
+    env = gym.make(ENV_ID, env=name, split="test")
+    for index in indices:
+        random.seed(20_000_000 + index)
+        np.random.seed(20_000_000 + index)
+        source = gem.make(name)
+        said, info = source.reset(seed=20_000_000 + index)
+        assert env.reset(options={"index": index})[0] == (f"{said}\n{info['suffix']}" if info.get("suffix") else said)
+        rng, over = np.random.default_rng(index), False
+        for turn in range(60):
+            move = "pass" if index % 5 == 4 and turn == 3 else MOVES[name](rng)
+            observation, reward, terminated, truncated, _ = env.step(move)
+            said, paid, ended, cut, info = source.step(move)
+            over = ended or cut
+            assert (reward, terminated, truncated) == (paid, over, False)
+            assert observation == (f"{said}\n{info['suffix']}" if info.get("suffix") and not over else said)
+            if over:
+                break
+        assert over
+    env.close()
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_games_are_those_of_the_package(name):
+    same_games(name, range(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOVES)
+def test_200_games_are_those_of_the_package(name):
+    same_games(name, range(200))
+
+
+@pytest.mark.parametrize("name", ["game:Mastermind-v0-easy", "game:GuessTheNumber-v0-random"])
+def test_it_keeps_the_contract_and_the_winning_move_wins(name):
+    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=name.endswith("easy"))
+
+
+def test_nobodys_draws_and_logging_change():
+    random.seed(1)
+    np.random.seed(1)
+    wanted = random.random(), np.random.random()
+    random.seed(1)
+    np.random.seed(1)
+    handlers = list(logging.getLogger().handlers)
+    env = gym.make(ENV_ID)
+    env.reset(seed=0)
+    env.step("\\boxed{1 2}")
+    assert (random.random(), np.random.random()) == wanted
+    assert logging.getLogger().handlers == handlers
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": "game:Mastermind"}, "Mastermind-v0-easy"),
+        ({"env": "code:Taco8k"}, "trust=True"),
+        ({"env": "math:GSM8K"}, "trust=True"),
+        ({"data": "official"}, "generated"),
+        ({"split": "dev"}, "validation"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)
