@@ -12,6 +12,7 @@
 #   make docs                       the documentation's site, in ./site; ./.venv needs 300 MB for that
 #   make certificates               the audits of docs/certificates.md that are missing, and the page
 #   make bench                      speed beside other packages', as tables
+#   make compare                    the suites of docs/comparison.md beside each other: what is missing, and the page (3 GB)
 #   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
 #   PYTHON=python3.12               the interpreter: 3.11 or 3.12, of `make test-base` 3.13 too
@@ -49,7 +50,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: certificates setup setup-train docs results train test test-slow test-base test-gpu test-parity lucene check format bench clean
+.PHONY: certificates compare setup setup-train docs results train test test-slow test-base test-gpu test-parity lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -143,6 +144,11 @@ docs: $(DOCS_STAMP)
 certificates: setup
 	$(BIN)/python benchmarks/certificates.py run
 	$(BIN)/python benchmarks/certificates.py page
+
+# Each suite has an installation of its own in runs/suites; what drives them needs nothing but Python.
+compare:
+	$(PYTHON) benchmarks/suites/compare.py run
+	$(PYTHON) benchmarks/suites/compare.py page
 
 bench: setup
 	for script in $(filter-out benchmarks/certificates.py benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done

@@ -1,15 +1,14 @@
 """What the environments cost: import, making, stepping, memory. Run: python benchmarks/env_speed.py
 
 Stepping is compared in the same run with a plain gymnasium environment that calls the same calculator and has none of
-the rest (call parsing, validation, info contract, records), as a ratio, and with the tool loops of gem (`gem-llm`) and
-skyrl-gym, which are given the same calculator, if they are installed. Times are CPU seconds.
+the rest (call parsing, validation, info contract, records), as a ratio. Times are CPU seconds; suites/compare.py has
+other packages beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from agent_envs.tools.calculator import evaluate
 
 CALLS_PER_EPISODE = 9  # and the final answer, within the ten steps of GSM8KTool-v0
 TOOL_ID = "AgentR1/GSM8KTool-v0"
-CALL = re.compile("<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 class PlainCalculatorEnv(gym.Env[str, str]):
@@ -43,87 +41,6 @@ class PlainCalculatorEnv(gym.Env[str, str]):
         if not action.startswith("{"):
             return "", 1.0, True, False, {}
         return evaluate(json.loads(action)["arguments"]["expression"]), 0.0, False, False, {}
-
-
-def gem_episode(call: str) -> Callable[[], None]:
-    """An episode of gem's tool wrapper around an environment that ends with the first answer."""
-    from gem.core import Env
-    from gem.tools.base_tool import BaseTool
-    from gem.tools.tool_env_wrapper import ToolEnvWrapper
-
-    class Problem(Env):  # type: ignore[misc]
-        def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-            return "How many?", {}
-
-        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-            return "", 1.0, True, False, {}
-
-    class Calculator(BaseTool):  # type: ignore[misc]
-        def instruction_string(self) -> str:
-            return "Call the calculator."
-
-        def execute_action(self, action: str) -> tuple[bool, bool, str, str]:
-            match = CALL.search(action)
-            if match is None:
-                return False, True, "", ""
-            observation = evaluate(json.loads(match[1])["arguments"]["expression"])
-            return True, False, observation, action[: match.end()]
-
-    env = ToolEnvWrapper(Problem(), [Calculator()])
-
-    def play() -> None:
-        env.reset()
-        for _ in range(CALLS_PER_EPISODE):
-            env.step(call)
-        env.step("#### 72")
-
-    return play
-
-
-def skyrl_episode(call: str) -> Callable[[], None]:
-    """An episode of a skyrl-gym environment with a tool group, written as its search environment is."""
-    import skyrl_gym
-    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-    from skyrl_gym.tools.core import ToolGroup, tool
-
-    class Calculator(ToolGroup):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__("Calculator")
-
-        @tool  # type: ignore[untyped-decorator]
-        def calculator(self, expression: str) -> str:
-            return evaluate(expression)
-
-    class Problem(BaseTextEnv):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.max_turns = CALLS_PER_EPISODE + 1
-            self.init_tool_groups([Calculator()])
-            self.messages: list[dict[str, str]] = []
-
-        def step(self, action: str) -> BaseTextEnvStepOutput:
-            self.turns += 1
-            self.messages.append({"role": "assistant", "content": action})
-            match = CALL.search(action)
-            if match is None or self.turns >= self.max_turns:
-                return BaseTextEnvStepOutput(observations=[], reward=1.0, done=True, metadata={})
-            arguments = json.loads(match[1])["arguments"]
-            content = self._execute_tool("Calculator", "calculator", (arguments["expression"],))
-            message = {"role": "user", "content": content}
-            self.messages.append(message)
-            metadata = {"tool_group": "Calculator", "tool_name": "calculator", "tool_input": arguments}
-            return BaseTextEnvStepOutput(observations=[message], reward=0.0, done=False, metadata=metadata)
-
-    skyrl_gym.register("calculator-problem", Problem)
-
-    def play() -> None:
-        env = skyrl_gym.make("calculator-problem")  # it has no reset: each episode is a new environment
-        env.init([{"role": "user", "content": "How many?"}])
-        for _ in range(CALLS_PER_EPISODE):
-            env.step(call)
-        env.step("#### 72")
-
-    return play
 
 
 def import_seconds(module: str, runs: int) -> float:
@@ -199,11 +116,6 @@ def main() -> None:
         f"{TOOL_ID}, fresh tasks": gym_episode(env, call, fresh=True),
         "plain gymnasium env, same calculator": gym_episode(plain, body),
     }
-    for name, peer in (("gem", gem_episode), ("skyrl-gym", skyrl_episode)):
-        try:
-            plays[f"{name}, same calculator"] = peer(call)
-        except ImportError:
-            print(f"{name} is not installed and so not compared")
     speeds: dict[str, list[float]] = {name: [] for name in plays}
     for _ in range(15):
         for name, play in plays.items():
