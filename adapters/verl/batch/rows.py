@@ -149,19 +149,26 @@ def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
 
 
 def with_token_values(
-    lines: Sequence[str], table: StepTable, advantages: torch.Tensor, trained: torch.Tensor
+    lines: Sequence[str],
+    table: StepTable,
+    advantages: torch.Tensor,
+    trained: torch.Tensor,
+    entropies: torch.Tensor | None = None,
 ) -> list[str]:
     """Return lines of episodes with what training made of their tokens, for `agentr1 view`.
 
-    The info of each trained step gets ``response_advantages`` and ``response_mask``, which has 0 for tokens that are
-    not trained, both of shape [response tokens].
+    The info of each trained step gets ``response_advantages``, ``response_mask``, which has 0 for tokens that are not
+    trained, and ``response_entropies`` if they are given, all of shape [response tokens].
 
     Args:
         lines: Episodes as ``Episode.to_json`` returns them.
         table: The batch's steps.
         advantages: Advantage of every response token of the batch, shape [size].
         trained: Whether it has a weight in the policy's loss, bool, shape [size].
+        entropies: Entropy of the distribution it was sampled from, in nats, shape [size]; None if it is not known.
     """
+    values = {"response_advantages": advantages, "response_mask": trained.int()}
+    values |= {} if entropies is None else {"response_entropies": entropies}
     steps: dict[str, dict[int, tuple[int, int]]] = {}
     for trajectory, index, start, length in zip(
         table.trajectory.tolist(), table.index.tolist(), table.start.tolist(), table.length.tolist(), strict=True
@@ -173,8 +180,7 @@ def with_token_values(
         for index, (start, end) in steps.get(episode["episode_id"], {}).items():
             if index < len(episode["steps"]) and len(episode["steps"][index]["response_ids"] or ()) == end - start:
                 episode["steps"][index]["info"] |= {
-                    "response_advantages": [round(value, 6) for value in advantages[start:end].tolist()],
-                    "response_mask": trained[start:end].int().tolist(),
+                    name: [round(value, 6) for value in each[start:end].tolist()] for name, each in values.items()
                 }
         written.append(json.dumps(episode))
     return written

@@ -197,7 +197,8 @@ class EnvTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         assert self.layout is not None
-        names = ["response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "extra_fields", "uid"]
+        columns = ["rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy"]
+        names = ["response_mask", *columns, "extra_fields", "uid"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         extra = [rows.plain(fields) for fields in data.pop("extra_fields").tolist()]
         uids = [str(uid) for uid in data.pop("uid").tolist()]
@@ -206,7 +207,8 @@ class EnvTrainer(PPOTrainerSync):
         self._write_lines("train", lines)  # also if what follows fails
         self._fail_if_all_broken(extra)
         table = step_table(extra, uids, offsets, self.prompts)
-        given = {name: flat(data[name]).float() for name in names[1:5] if name in data}
+        given = {name: flat(data[name]).float() for name in columns if name in data}
+        entropies = given.pop("entropy", None)  # verl computes it where it computes log-probabilities anew
         result = step_columns(
             table,
             given,
@@ -217,7 +219,8 @@ class EnvTrainer(PPOTrainerSync):
             self.baselines if self.objective.estimator.needs_baseline else None,
         )
         trained = result.columns[losses.POLICY_WEIGHTS] != 0
-        self._write_lines("train", rows.with_token_values(lines, table, result.columns["advantages"], trained))
+        valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
+        self._write_lines("train", valued)
         metrics.update(result.metrics)
         metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
         metrics.update(self._batch_metrics(batch, extra, table, result, self.layout.nodes))

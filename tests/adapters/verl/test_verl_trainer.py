@@ -105,13 +105,16 @@ def test_metrics_of_a_batch_take_padding_and_broken_episodes_into_account() -> N
     assert metrics["num_turns/mean"] == 2.0 and metrics["env/pad_row_share"] == 0.25
 
 
-def test_stored_episodes_get_the_advantages_and_masks_of_their_tokens() -> None:
+def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens() -> None:
     table = step_table([record("u_0"), record("u_1")], ["u", "u"], torch.tensor([0, 2, 4]), {"u": 0})
     steps = (Step("o", "a", 1.0, True, False, {"score": 1.0}, (1,), (2, 3), (-0.5, -0.5)),)
     played = Episode("e", "u_1", "u", None, 0, "", (), {}, steps, "end", StopReason.TERMINATED)
     other = dataclasses.replace(played, episode_id="u_9")
     trained = torch.tensor([True, True, True, False])
-    lines = with_token_values([played.to_json(), other.to_json()], table, torch.tensor([1.0, 1.0, -0.25, 0.5]), trained)
+    stored, advantages = [played.to_json(), other.to_json()], torch.tensor([1.0, 1.0, -0.25, 0.5])
+    lines = with_token_values(stored, table, advantages, trained)
     changed, kept = (Episode.from_dict(json.loads(line)) for line in lines)
     assert changed.steps[0].info == {"score": 1.0, "response_advantages": [-0.25, 0.5], "response_mask": [1, 0]}
     assert kept == other
+    line, _ = with_token_values(stored, table, advantages, trained, torch.tensor([0.0, 0.0, 0.125, 2.0]))
+    assert json.loads(line)["steps"][0]["info"]["response_entropies"] == [0.125, 2.0]
