@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from pathlib import Path
 
 from agent_envs.checks import shown
@@ -144,6 +145,7 @@ def run(arguments: argparse.Namespace) -> str:
         lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used up")
     if evaluation.folder is not None:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
+        lines.append(f"look at them  agentr1 view {shlex.quote(str(evaluation.folder))}")
     return "\n".join(lines)
 
 
