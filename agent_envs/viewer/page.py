@@ -20,6 +20,7 @@ __all__ = ["DATA", "data_page", "inert_json", "plain_json", "template"]
 DATA = "<!--DATA-->"
 """Where a template takes the data of the page."""
 
+_TITLES = {"view": "Episodes", "play": "Play"}
 _PARTS = {
     "view": ("base", "view"),
     "play": ("base", "play"),
@@ -45,8 +46,9 @@ def template(name: str, *, sources: str = "") -> str:
     """
     style = "\n".join(_asset(f"{part}.css") for part in _PARTS[name])
     script = '"use strict";\n' + "\n".join(_asset(f"{part}.js") for part in _SCRIPTS[name])
-    page = _asset(f"{name}.html")
-    for place, text in (("POLICY", _policy(script, style, sources)), ("STYLE", style), ("SCRIPT", script)):
+    page = _asset("frame.html")
+    parts = {"POLICY": _policy(script, style, sources), "TITLE": _TITLES[name], "STYLE": style, "SCRIPT": script}
+    for place, text in ({"BODY": _asset(f"{name}.html")} | parts).items():
         before, _, after = page.partition(f"<!--{place}-->")
         page = before + text + after
     return page
