@@ -50,6 +50,7 @@ _FOREIGN: _Specs = {
         "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
         "max_episode_steps": 2,
     },
+    "AgentR1/SkyRLGym-v0": {"entry_point": "agent_envs.envs.skyrl_gym:SkyRLGymEnv", "max_episode_steps": 50},
     "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},
     "AgentR1/TextWorld-v0": {"entry_point": "agent_envs.envs.textworld:TextWorldEnv", "max_episode_steps": 100},
 }

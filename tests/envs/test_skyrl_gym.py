@@ -1,0 +1,81 @@
+"""The environments of skyrl-gym: the same as in SkyRL's own loop, row by row.
+
+Behaviours pinned here:
+1. What is said, rewards and ends are the package's own; the right answer wins.
+2. The contract of text environments holds.
+3. What could run the policy's text needs trust; rows of a user's own are read as SkyRL reads them.
+"""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/SkyRLGym-v0"
+skyrl_gym = pytest.importorskip("skyrl_gym", reason="needs the extra skyrl: pip install 'agent-envs[skyrl]'")
+
+NAMES = ("aime", "gsm8k", "gsm8k_multi_turn")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_200_episodes_are_those_of_skyrl(name):
+    env = gym.make(ENV_ID, env=name, split="test")
+    for index in range(200):
+        observation, _ = env.reset(options={"index": index})
+        row = env.unwrapped.task
+        source = skyrl_gym.make(name, extras=dict(row.extras))
+        messages, _ = source.init(list(row.prompt))
+        assert observation == messages[0]["content"]
+        right = env.unwrapped.expert_action()
+        for text in ("no answer", "so it is #### -3", f"I think so.\n{right}" if index % 2 else "Answer: x", right):
+            observation, reward, terminated, truncated, info = env.step(text)
+            result = source.step(text)
+            assert (reward, terminated, truncated) == (result["reward"], result["done"], False)
+            assert observation == "".join(message["content"] for message in result["observations"])
+            if terminated:
+                break
+        assert info["success"] is (reward == 1.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_keeps_the_contract(name):
+    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=name == "gsm8k")
+
+
+def test_rows_of_ones_own(tmp_path):
+    row = {
+        "data_source": "mine",
+        "prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "2 + 2?"}],
+        "env_class": "gsm8k",
+        "reward_spec": {"method": "rule", "ground_truth": "4"},
+    }
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    env = gym.make(ENV_ID, data=str(file))
+    assert env.reset(seed=0)[0] == "Add.\n\n2 + 2?"
+    assert env.step("#### 4")[1:3] == (1.0, True)
+    file.write_text(json.dumps({**row, "prompt": []}) + "\n")
+    with pytest.raises(DataError, match="line 1"):
+        gym.make(ENV_ID, data=str(file))
+    file.write_text(json.dumps({**row, "reward_spec": {}}) + "\n")
+    with pytest.raises(DataError, match="ground_truth"):
+        gym.make(ENV_ID, data=str(file)).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": "gsm9k"}, "gsm8k"),
+        ({"env": "lcb"}, "trust=True"),
+        ({"env": "text2sql", "trust": True}, "path of rows"),
+        ({"split": "dev"}, "validation"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)
