@@ -218,6 +218,10 @@ def _extras() -> Iterator[Finding]:
             yield Finding("installed", name, "ok", ", ".join(f"{n} {v}" for n, v in versions.items()))
 
 
+# An environment has these from its maker, and nothing here depends on their versions.
+_TOOLS = {"pip", "setuptools", "wheel"}
+
+
 def _own_constraints() -> Path | None:
     """Return the pins of the checkout that this package lies in, or None if it lies in none."""
     root = Path(__file__).resolve().parents[2]
@@ -232,7 +236,7 @@ def _pins(file: Path) -> Finding:
     pins = {found[1]: found[2] for line in lines if (found := re.match(r"([\w.-]+)==([\w.+!]+)", line))}
     if not pins:
         raise DataError(f"{file}: expected lines such as gymnasium==1.4.0, found none")
-    here = {name: version for name in pins if (version := _installed(name)) is not None}
+    here = {name: version for name in pins if name not in _TOOLS and (version := _installed(name)) is not None}
     others = [f"{n} {v} (pinned {pins[n]})" for n, v in here.items() if version_numbers(v) != version_numbers(pins[n])]
     if not others:
         return Finding("installed", "pins", "ok", f"{len(here)} packages are those of {file.name}")

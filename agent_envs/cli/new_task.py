@@ -28,7 +28,7 @@ makes mistakes, tests (including the contract of text environments) and a docs p
 examples:
   agentr1 new-task my_task                 # ./my_task with the id my_task:Me/MyTask-v0
   agentr1 new-task my_task --tools --namespace Lab --out ~/tasks/my_task
-  cd my_task && pip install -e . && pytest
+  cd my_task && pip install -e '.[dev]' && pytest
   agentr1 eval --env my_task:Me/MyTask-v0 --policy expert --n 100 --out runs/expert
   agentr1 new-task my_task --into-repo .   # for contributors: into a checkout of this project
 
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> str:
     return (
         f"{name}:{env_id} is in {where}. Now:\n"
         f"  cd {where}\n"
-        "  pip install -e .\n"
+        "  pip install -e '.[dev]'\n"
         "  pytest\n"
         f"  agentr1 eval --env {name}:{env_id} --policy expert --n 100 --out runs/expert\n"
         "README.md describes the files."

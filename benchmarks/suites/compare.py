@@ -133,7 +133,11 @@ def read(name: str) -> dict[str, Any]:
     wanted = [*PEERS[name].requirements, *PEERS[name].also]
     if file.exists() and (kept := json.loads(file.read_text(encoding="utf-8")))["requirements"] == wanted:
         return dict(kept)
-    machine = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}", "cores": os.cpu_count()}
+    machine = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
     return {"requirements": wanted, "machine": machine, "cells": {}}
 
 

@@ -48,7 +48,7 @@ def test_a_data_folder_that_cannot_be_written_is_broken(examined, tmp_path, monk
 
 
 def test_pins_are_compared_and_do_not_fail(examined, tmp_path):
-    (tmp_path / "pins.txt").write_text("# mine\ngymnasium==0.1\nnothing-of-the-kind==1.0\n")
+    (tmp_path / "pins.txt").write_text("# mine\ngymnasium==0.1\nnothing-of-the-kind==1.0\npip==0.1\n")
     found = examined("--constraints", str(tmp_path / "pins.txt"))["pins"]
     assert found["state"] == "differs" and "(pinned 0.1), of 1 installed packages" in found["detail"]
 
