@@ -45,6 +45,7 @@ ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
 # Environments of other packages, which extras install; ENV_IDS are those that play as installed.
 _FOREIGN: _Specs = {
     "AgentR1/Gem-v0": {"entry_point": "agent_envs.envs.gem:GemEnv", "max_episode_steps": 300},
+    "AgentR1/OpenEnv-v0": {"entry_point": "agent_envs.envs.openenv:OpenEnvEnv", "max_episode_steps": 100},
     "AgentR1/MCP-v0": {"entry_point": "agent_envs.envs.mcp:MCPEnv", "max_episode_steps": 20},
     "AgentR1/ReasoningGym-v0": {
         "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
