@@ -134,7 +134,7 @@ class RecordEpisodes(PlacedWrapper):
             running.steps.append(step)
             running.observation = to_json_types(observation)
             if terminated or truncated:
-                self.note_end(StopReason.TERMINATED if terminated else StopReason.TRUNCATED, None)
+                self.note_end(StopReason.at_end(terminated, info))
             running.size += text_bytes((step.observation, step.action, step.info))
             if running.size > MAX_EPISODE_BYTES:
                 self.note_end(StopReason.SIZE_LIMIT)

@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, get_estimator
+from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.metrics_log import Record
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
@@ -345,8 +346,9 @@ def train(config: LoopConfig) -> list[Record]:
 
     Raises:
         ConfigError: The environment or model does not exist, or OUT holds a run with other settings.
+        BackendError: Too many episodes broke.
     """
-    run, group = Run(config), config.group
+    run, group, failures = Run(config), config.group, FailureBudget(config.max_broken)
     if not run.records:
         episodes = play(run, 0, config.eval_split, run.held_out, 1, config.temperature)
         run.log({"step": 0, **named("val", about(episodes))})
@@ -354,7 +356,8 @@ def train(config: LoopConfig) -> list[Record]:
         began = time.monotonic()
         tasks = run.draw(number)
         episodes = play(run, number, config.split, tasks, group, config.temperature)
-        record: Record = {"step": number, **named("train", about(episodes))}
+        broken = failures.note((episode.stop_reason, episode.error) for episode in episodes)
+        record: Record = {"step": number, **named("train", about(episodes) | broken)}
         baselines = None
         if run.estimator.needs_baseline:
             greedy = play(run, number, config.split, tasks, 1, 0.0)

@@ -236,7 +236,7 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
 
 
 def about(episodes: Sequence[Episode]) -> Record:
-    """Return the metrics of some episodes, success with its 95 % interval; none for no episodes.
+    """Return the metrics of the episodes that did not break, success with its 95 % interval; none for no episodes.
 
     Raises:
         BackendError: All of them broke; the message has the first error.
@@ -246,6 +246,7 @@ def about(episodes: Sequence[Episode]) -> Record:
     if all(episode.stop_reason.broken for episode in episodes):
         why = (episodes[0].error or episodes[0].stop_reason.value).strip().splitlines()[-1]
         raise BackendError(f"all {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
+    played, episodes = len(episodes), [episode for episode in episodes if not episode.stop_reason.broken]
     solved = share(sum(episode.success for episode in episodes), len(episodes))
     return {
         "success": solved.value,
@@ -256,7 +257,7 @@ def about(episodes: Sequence[Episode]) -> Record:
         "steps": float(np.mean([len(episode.steps) for episode in episodes])),
         "calls": float(np.mean([episode.calls for episode in episodes])),
         "length": float(np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])),
-        "broken": sum(episode.stop_reason.broken for episode in episodes),
+        "broken": played - len(episodes),
     }
 
 

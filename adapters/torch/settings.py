@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
+from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
 from agent_envs.checks import choice, integer, json_object, number
 from agent_envs.errors import ConfigError
@@ -65,6 +66,7 @@ class LoopConfig:
     temperature: float = _option(1.0, "sampling temperature")
     max_response_tokens: int = _option(64, "most tokens of a response")
     max_tokens: int = _option(2048, "most tokens of a prompt with its response")
+    max_broken: float = _option(MAX_BROKEN, "share of episodes over three iterations that may break before a run stops")
     concurrency: int = _option(64, "episodes played at the same time")
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
     dtype: str = _option("float32", "precision of the computation: float32, or bfloat16 with weights in float32")
@@ -87,6 +89,7 @@ class LoopConfig:
             number(name, getattr(self, name), above=0)
         for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed"):
             integer(name, getattr(self, name), minimum=0)
+        number("max_broken", self.max_broken, minimum=0, maximum=1)
         for name in ("kl_coef", "minutes"):
             number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:

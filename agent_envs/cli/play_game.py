@@ -161,7 +161,7 @@ class PlayGame:
     def episode(self) -> Episode:
         """Return the episode as far as it has been played."""
         last = self.turns[-1].step if self.turns else None
-        reason = StopReason.TERMINATED if last is not None and last.terminated else StopReason.TRUNCATED
+        reason = StopReason.at_end(last.terminated, last.info) if last is not None and self.over else StopReason.CUT
         return Episode(
             env_id=env_name(self.env),
             episode_id=uuid.uuid4().hex,
@@ -173,7 +173,7 @@ class PlayGame:
             reset_info=self._reset_info,
             steps=tuple(turn.step for turn in self.turns),
             final_observation=to_json_types(self.observation),
-            stop_reason=reason if self.over else StopReason.CUT,
+            stop_reason=reason,
         )
 
     def end(self) -> None:

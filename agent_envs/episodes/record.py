@@ -20,6 +20,7 @@ from agent_envs.messages import Observation, ToolSpec, latest_words, observation
 from agent_envs.rewards import total
 
 __all__ = [
+    "GIVEN_UP",
     "MAX_EPISODE_BYTES",
     "SCHEMA_VERSION",
     "Episode",
@@ -36,6 +37,8 @@ SCHEMA_VERSION = 1
 """Version of the dictionaries that `Episode.to_dict` makes."""
 MAX_EPISODE_BYTES = 1 << 27
 """Most text in the steps of an episode, in bytes of memory (`text_bytes`); the step that goes beyond is its last."""
+GIVEN_UP = "given_up"
+"""Key in the info of a step: whether `LimitInvalidActions` ended the episode there."""
 _LONGEST = 20_000  # characters of a text in `Episode.to_html`
 
 
@@ -56,6 +59,8 @@ class StopReason(StrEnum):
     """The policy used up the tokens of the whole run."""
     SIZE_LIMIT = "size_limit"
     """Its text reached `MAX_EPISODE_BYTES`."""
+    INVALID_ACTIONS = "invalid_actions"
+    """So many actions in a row were invalid that it was given up (`LimitInvalidActions`)."""
     STEP_TIMEOUT = "step_timeout"
     """One step took longer than allowed."""
     EPISODE_TIMEOUT = "episode_timeout"
@@ -64,6 +69,17 @@ class StopReason(StrEnum):
     """It was abandoned half-way: the environment was reset or closed."""
     ERROR = "error"
     """An exception ended it; ``Episode.error`` holds the traceback."""
+
+    @classmethod
+    def at_end(cls, terminated: bool, info: Mapping[str, Any]) -> StopReason:
+        """Return why an environment ended an episode at a step that it terminated or truncated.
+
+        >>> StopReason.at_end(False, {"given_up": True}).value
+        'invalid_actions'
+        """
+        if terminated:
+            return cls.TERMINATED
+        return cls.INVALID_ACTIONS if info.get(GIVEN_UP) is True else cls.TRUNCATED
 
     @property
     def broken(self) -> bool:

@@ -226,10 +226,8 @@ class EpisodeRun:
                     break
                 self._steps.append(step)
                 self._observation = observation
-            if terminated:
-                return StopReason.TERMINATED
-            if truncated:
-                return StopReason.TRUNCATED
+            if terminated or truncated:
+                return StopReason.at_end(terminated, info)
             size += text_bytes((step.observation, step.action, step.info))
             if size > MAX_EPISODE_BYTES:
                 return StopReason.SIZE_LIMIT

@@ -46,7 +46,7 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
-from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
@@ -536,6 +536,36 @@ def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
     c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=5), mini_batches=1, estimator="reinforce")
     train(c)
     assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
+
+
+def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
+    """A quarter of every group breaks: the others are compared with each other, and the third iteration is the last."""
+    from agent_envs.adapters.torch import loop as torch_loop
+
+    really_play, really_assemble, groups = torch_loop.play, torch_loop.assemble, []
+
+    def play(run, number, split, tasks, per_task, temperature):
+        episodes = really_play(run, number, split, tasks, per_task, temperature)
+        down = {"stop_reason": StopReason.ERROR, "error": "Traceback ...\nx.BackendDownError: nothing answers"}
+        return [dataclasses.replace(e, **(down if i % 4 == 1 else {})) for i, e in enumerate(episodes)]
+
+    def assemble(episodes, *rest):
+        batch = really_assemble(episodes, *rest)
+        groups.append([len(batch.steps.trajectory[batch.steps.group == g].unique()) for g in (0, 1)])
+        return batch
+
+    monkeypatch.setattr(torch_loop, "play", play)
+    monkeypatch.setattr(torch_loop, "assemble", assemble)
+    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=4), group=4, eval_tasks=0)
+    with pytest.raises(
+        BackendError, match="(?s)6 of the 24 .* last 3 steps broke, and 20%.*first of 6 BackendDownError"
+    ):
+        train(c)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    counts = {name: lines[-1][f"train/{name}"] for name in ("episodes", "broken", "broken/BackendDownError")}
+    assert lines[-1]["step"] == 2 and counts == {"episodes": 6, "broken": 2, "broken/BackendDownError": 2}
+    assert groups == [[3, 3]] * 2  # the third iteration does not train
+    assert len(train(dataclasses.replace(c, out=str(tmp_path / "more"), max_broken=0.25))) == 5
 
 
 def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):

@@ -13,9 +13,18 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ScriptedPolicy
-from agent_envs.wrappers import InvalidActionPenalty, StepPenalty, TextGame, ToolCallReward, apply_wrappers
+from agent_envs.rollout.many import run_episodes
+from agent_envs.wrappers import (
+    InvalidActionPenalty,
+    LimitInvalidActions,
+    StepPenalty,
+    TextGame,
+    ToolCallReward,
+    apply_wrappers,
+)
 
 ENV = "AgentR1/GSM8KTool-v0"
 
@@ -40,9 +49,27 @@ def test_parts_add_up_and_stand_apart() -> None:
     assert env.step(good)[4]["reward_components"]["tool_call"] == 0.5
 
 
+def test_an_episode_of_invalid_actions_is_given_up(tmp_path) -> None:
+    """It is the policy's doing, and not a failure."""
+    wrappers = ["LimitInvalidActions(limit=2)", f"RecordEpisodes(path={str(tmp_path / 'kept.jsonl')!r})"]
+    bad, good = "<tool_call>", _call(gym.make(ENV), "1+1")
+    for actions, steps, reason in (
+        ([bad, good, bad, bad, good], 4, StopReason.INVALID_ACTIONS),
+        ([bad, good, bad, good, "#### 1"], 5, StopReason.TERMINATED),
+    ):
+        (episode,) = run_episodes(ENV, ScriptedPolicy(actions), 1, seeds=0, wrappers=wrappers, progress=False)
+        assert (episode.stop_reason, len(episode.steps)) == (reason, steps), episode
+        assert not episode.stop_reason.broken
+        given_up = reason is StopReason.INVALID_ACTIONS
+        assert (episode.steps[-1].truncated, episode.steps[-1].info["given_up"]) == (given_up, given_up)
+    kept = list(read_episodes(tmp_path / "kept.jsonl"))
+    assert [each.stop_reason for each in kept] == [StopReason.INVALID_ACTIONS, StopReason.TERMINATED]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda env: LimitInvalidActions(env, limit=0), "limit must be"),
         (lambda env: InvalidActionPenalty(env, penalty=-1), "at least 0"),
         (lambda env: StepPenalty(env, penalty=float("nan")), "penalty must be a number of at least 0"),
         (lambda env: StepPenalty(env, penalty="1"), "penalty must be a number of at least 0"),

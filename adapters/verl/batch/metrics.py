@@ -31,7 +31,13 @@ def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
             f"{name}/min": float(x.min())}  # fmt: skip
 
 
-def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _learned_from(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the records of episodes that did not break: what broke one says nothing about the policy."""
+    return [record for record in records if not StopReason(record["stop_reason"]).broken]
+
+
+def _common(prefix: str, every: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    records = _learned_from(every)
     steps = sum(r["num_steps"] for r in records)
     out = {
         **summarise(f"{prefix}/return", [r["return"] for r in records]),
@@ -39,18 +45,18 @@ def _common(prefix: str, records: Sequence[Mapping[str, Any]]) -> dict[str, floa
         **summarise(f"{prefix}/num_steps", [r["num_steps"] for r in records]),
         **summarise(f"{prefix}/calls", [r["calls"] for r in records]),
         f"{prefix}/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / max(len(records), 1),
-        f"{prefix}/episodes": float(len(records)),
+        f"{prefix}/episodes": float(len(every)),
         f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
     }
-    reasons = Counter(r["stop_reason"] for r in records)
-    return out | {f"{prefix}/stop/{r.value}": reasons[r.value] / max(len(records), 1) for r in StopReason}
+    reasons = Counter(r["stop_reason"] for r in every)
+    return out | {f"{prefix}/stop/{r.value}": reasons[r.value] / max(len(every), 1) for r in StopReason}
 
 
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the metrics of a training batch from one record per episode."""
-    n = max(len(records), 1)
+    """Return the metrics of a training batch from one record per episode; broken ones count in `env/stop/*` alone."""
+    played = _learned_from(records)
     return {
-        "env/success": sum(r["success"] for r in records) / n,
+        "env/success": sum(r["success"] for r in played) / max(len(played), 1),
         **_common("env", records),
         "env/tokens/prompt": float(sum(r["prompt_tokens"] for r in records)),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
@@ -125,7 +131,7 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     written = [step["end"] - step["start"] for step in steps]
     prompts = sum(step["prompt_tokens"] for step in steps)
-    counts = [r["num_steps"] for r in records]
+    counts, played = [r["num_steps"] for r in records], _learned_from(records)
     out = {
         **summarise("num_steps", counts),
         **summarise("num_steps/trajectory", counts),
@@ -133,11 +139,11 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
         **summarise("num_turns", [2 * n for n in counts]),
         **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
         **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
-        **summarise("critic/score/trajectory", [r["return"] for r in records]),
+        **summarise("critic/score/trajectory", [r["return"] for r in played]),
         **summarise("critic/rewards/trajectory", shaped),
         **summarise("action/length", written),
         "action/ratio": sum(written) / max(prompts + sum(written), 1),
-        "critic/acc": float(np.mean([r["success"] for r in records])) if records else 0.0,
+        "critic/acc": float(np.mean([r["success"] for r in played])) if played else 0.0,
     }
     for name in sorted({name for step in steps for name in step["components"]}):
         found = [step["components"][name] for step in steps if name in step["components"]]
@@ -162,17 +168,19 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
     """Return the metrics of a validation: success with its standard error (binomial), and the episodes' statistics.
 
     There is `val/ENV/FAMILY/success` if info names families of tasks, and `val/ENV/SPLIT/...` if tasks of several
-    splits were played. ``records`` has one per episode that came back; the others of ``expected`` count as failures.
+    splits were played. ``records`` has one per episode that came back. The others of ``expected`` count as failures,
+    those that broke do not count.
     """
-    n = max(expected, len(records), 1)
-    success = sum(r["success"] for r in records) / n
+    played = _learned_from(records)
+    n = max(max(expected, len(records)) - (len(records) - len(played)), 1)
+    success = sum(r["success"] for r in played) / n
     out = {
         "val/success": success,
         "val/success_stderr": math.sqrt(success * (1 - success) / n),
         **_common("val", records),
         "val/lost_episodes": float(max(expected - len(records), 0)),
     }
-    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in records):
+    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
         out[f"val/{score.metric}/success"] = score.success
         out[f"val/{score.metric}/episodes"] = float(score.episodes)
     return out

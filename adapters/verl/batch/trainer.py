@@ -34,6 +34,7 @@ from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.estimators import GroupsSeen, check_episodes
+from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import RatioWatch, policy_loss
 from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
@@ -50,7 +51,8 @@ from agent_envs.adapters.verl.batch.metrics import (
 from agent_envs.adapters.verl.batch.table import StepTable, flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.episodes.record import StopReason
+from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
 __all__ = ["TRAINER_MODE", "EnvTrainer"]
@@ -95,6 +97,7 @@ class EnvTrainer(PPOTrainerSync):
         policy_loss(self.loss)
         self.loss_options = losses.loss_options(actor)
         self.watch = RatioWatch(self.loss)
+        self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
         self.seen = GroupsSeen()
         self.actor_mini_batches = rows.mini_batches("actor_rollout_ref.actor", actor, config)
         self.critic_mini_batches = 1
@@ -205,7 +208,7 @@ class EnvTrainer(PPOTrainerSync):
         offsets = row_offsets(data["response_mask"])
         lines = [fields["episode"] for fields in extra if fields["episode"]]
         self._write_lines("train", lines)  # also if what follows fails
-        self._fail_if_all_broken(extra)
+        metrics.update(self._note_failures(extra))
         table = step_table(extra, uids, offsets, self.prompts)
         given = {name: flat(data[name]).float() for name in columns if name in data}
         entropies = given.pop("entropy", None)  # verl computes it where it computes log-probabilities anew
@@ -295,11 +298,15 @@ class EnvTrainer(PPOTrainerSync):
             "env/masked_episodes": float(len({f["trajectory"] for f in extra if f["kind"] == "masked"})),
         }
 
-    def _fail_if_all_broken(self, extra: list[dict]) -> None:
-        """Stop with the first traceback if every episode of a batch failed: the environment is broken."""
-        errors = [fields["error"] for fields in extra if fields["error"]]
-        if errors and all(fields["kind"] != "step" for fields in extra):
-            raise BackendError(f"every episode of step {self.global_steps} failed; the first one:\n{errors[0]}")
+    def _note_failures(self, extra: list[dict]) -> dict[str, float]:
+        """Return how many episodes of a batch broke, by kind; BackendError stops the run if these are too many."""
+        ended: dict[str, tuple[StopReason, str]] = {}
+        for fields in extra:
+            if fields["kind"] != "padding":
+                _, error = ended.get(fields["trajectory"], (None, ""))
+                reason = StopReason(fields["reward_extra_info"]["stop_reason"])
+                ended[fields["trajectory"]] = reason, error or fields["error"]
+        return {f"env/{name}": value for name, value in self.failures.note(ended.values()).items()}
 
     def _write_lines(self, phase: str, lines: list[str]) -> None:
         folder = self.settings.get("episodes_dir")

@@ -42,7 +42,9 @@ _DEFAULTS = {
     "trust": False,
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
-_ELSEWHERE = ("episode_timeout", "episodes_dir", "layout", "poll_interval", "seed", "step_timeout", "trust")
+_ELSEWHERE = (
+    "episode_timeout", "episodes_dir", "layout", "max_broken", "poll_interval", "seed", "step_timeout", "trust",
+)  # fmt: skip
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
 """Every name under ``agentr1``."""

@@ -187,6 +187,16 @@ def test_metrics_count_episodes_not_rows():
     assert metrics["env/stop/terminated"] == metrics["env/stop/truncated"] == 0.5
 
 
+def test_broken_episodes_are_no_failures_of_the_policy():
+    good = make_episode([make_step(0, 1.0, terminated=True, success=True)], StopReason.TERMINATED)
+    broken = make_episode([make_step(0, 0.0)], StopReason.STEP_TIMEOUT)
+    records = [episode_record(episode) for episode in (good, broken, broken)]
+    for metrics, of in ((training_metrics(records), "env"), (validation_metrics(records, expected=4), "val")):
+        assert metrics[f"{of}/success"] == (1.0 if of == "env" else 0.5)  # one of the four did not come back
+        assert metrics[f"{of}/return/mean"] == 1.0 and metrics[f"{of}/episodes"] == 3.0
+        assert metrics[f"{of}/stop/step_timeout"] == pytest.approx(2 / 3)
+
+
 def test_validation_counts_lost_episodes_as_failures():
     record = episode_record(make_episode([make_step(0, 1.0, success=True)], StopReason.TERMINATED))
     metrics = validation_metrics([record, record], expected=4)

@@ -28,9 +28,11 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.estimators import get_estimator  # noqa: E402
+from agent_envs.adapters.failures import FailureBudget  # noqa: E402
 from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from agent_envs.errors import BackendError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -103,6 +105,29 @@ def test_metrics_of_a_batch_take_padding_and_broken_episodes_into_account() -> N
     assert metrics["prompt_length/clip_ratio"] == 1.0 and metrics["response_length/clip_ratio"] == 0.0
     assert metrics["env/masked_episodes"] == 1.0 and metrics["env/episodes"] == 3.0
     assert metrics["num_turns/mean"] == 2.0 and metrics["env/pad_row_share"] == 0.25
+
+
+def test_broken_episodes_are_counted_once_and_stop_a_run() -> None:
+    trainer = object.__new__(EnvTrainer)
+    trainer.failures = FailureBudget(0.4, steps=2)
+
+    def rows(*reasons: StopReason) -> list[dict]:
+        errors = {StopReason.ERROR: "Traceback\nOSError: gone", StopReason.STEP_TIMEOUT: "it was here"}
+        return [
+            {"kind": kind, "trajectory": f"u_{i}", "error": errors.get(reason, "") if last else "",
+             "reward_extra_info": {"stop_reason": reason.value}}
+            for i, reason in enumerate(reasons)
+            for kind, last in (("masked" if reason.broken else "step", False), ("padding", False), ("value", True))
+        ]  # fmt: skip
+
+    good, error, late = StopReason.TERMINATED, StopReason.ERROR, StopReason.STEP_TIMEOUT
+    counts = trainer._note_failures(rows(good, error, late, good))
+    assert counts == {"env/broken": 2.0, "env/broken/OSError": 1.0, "env/broken/step_timeout": 1.0}
+    assert trainer._note_failures(rows(good, good, good, good)) == {"env/broken": 0.0}
+    with pytest.raises(BackendError, match="(?s)5 of the 9 .*OSError: gone.*it was here"):
+        trainer.failures = FailureBudget(0.4, steps=2)
+        trainer._note_failures(rows(good, error, late, good))
+        trainer._note_failures(rows(error, error, late, good, good))
 
 
 def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens() -> None:
