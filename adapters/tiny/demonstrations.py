@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message
-from agent_envs.policies import ExpertPolicy
+from agent_envs.messages import Message, Observation, observation_text
+from agent_envs.policies import Actor, ExpertPolicy, Policy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.wrapping.specs import make_text_env
@@ -34,6 +36,7 @@ def play(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
     mark_mistakes: bool = False,
+    stumbles: float = 0.0,
 ) -> Iterator[Demonstration]:
     """Play tasks in a drawn order, each once, for as long as demonstrations are taken.
 
@@ -44,17 +47,43 @@ def play(
         env_kwargs: The environment's keyword arguments.
         wrappers: Specs, innermost first.
         mark_mistakes: Whether demonstrations say which of their actions are wrong.
+        stumbles: Share of the actions that are hardly understood: they are cut off, or have a word in the wrong place.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
     """
     env = make_text_env(env_id, dict(env_kwargs or {}), wrappers)
-    policy = ExpertPolicy(noise=noise, seed=seed)
+    policy: Policy = ExpertPolicy(noise=noise, seed=seed)
+    if stumbles:
+        policy = _Stumbling(policy, stumbles, seed)
     try:
         for index in np.random.default_rng(seed).permutation(int(env.get_wrapper_attr("num_tasks"))):
             yield from demonstrate(env, policy, int(index), mark_mistakes=mark_mistakes)
     finally:
         env.close()
+
+
+class _Stumbling:
+    """A policy that mangles some of another's actions, so that what an environment says to that is seen."""
+
+    def __init__(self, policy: Policy, share: float, seed: int) -> None:
+        self._policy, self._share = policy, share
+        self._rng = np.random.default_rng([seed, 1])
+
+    def start(self, env: gym.Env[Any, str]) -> Actor:
+        actor, rng = self._policy.start(env), self._rng
+
+        def act(observation: Observation, info: dict[str, Any]) -> Any:
+            action: Any = actor.act(observation, info)
+            if rng.random() >= self._share or len(action) < 2:
+                return action
+            if rng.random() < 0.5:
+                return action[: int(rng.integers(1, len(action)))]
+            words, others = action.split(), observation_text(observation).split() or ["?"]
+            words[int(rng.integers(len(words)))] = others[int(rng.integers(len(others)))]
+            return " ".join(words)
+
+        return SimpleNamespace(act=act)
 
 
 def transcript(demonstration: Demonstration) -> str:

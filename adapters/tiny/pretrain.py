@@ -68,6 +68,8 @@ class Recipe:
     """Likewise part of the tokens of first actions, which are learned before whole episodes and with them."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: Sequence[str] = ()
+    stumbles: float = 0.0
+    """Share of the actions that an environment hardly understands; these are never learned."""
     mistakes: bool = False
     """Whether the wrong actions are learned too, rather than only seen."""
     names: str | None = None
@@ -87,7 +89,7 @@ class Recipe:
 
     def _played(self, seed: int) -> Iterator[Demonstration]:
         how: dict[str, Any] = {"noise": self.noise, "seed": seed, "wrappers": self.wrappers}
-        how["mark_mistakes"] = not self.mistakes
+        how |= {"mark_mistakes": not self.mistakes, "stumbles": self.stumbles}
         if self.worlds is None:
             yield from play(self.env, **how, env_kwargs=self.env_kwargs)
             return

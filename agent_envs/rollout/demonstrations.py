@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.messages import Message, ToolSpec
-from agent_envs.policies import ExpertPolicy
+from agent_envs.policies.policy import Policy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation
 
@@ -49,13 +49,13 @@ class Demonstration:
 
 
 def demonstrate(
-    env: gym.Env[Any, str], policy: ExpertPolicy, index: int, *, mark_mistakes: bool = False
+    env: gym.Env[Any, str], policy: Policy, index: int, *, mark_mistakes: bool = False
 ) -> Sequence[Demonstration]:
     """Play one task with the environment's expert.
 
     Args:
         env: The environment.
-        policy: Its expert, sometimes mistaken or not.
+        policy: Its expert, sometimes mistaken or not, whose actors act at once.
         index: Index of the task.
         mark_mistakes: Whether to ask before each action what the expert would do.
 
@@ -69,7 +69,7 @@ def demonstrate(
     reset_info = dict(info)
     conversation = Conversation(env.get_wrapper_attr("instructions"))
     tools = tuple(env.get_wrapper_attr("tools"))
-    actor = policy.start(env)
+    actor: Any = policy.start(env)
     openings: list[tuple[Message, ...]] = []
     actions: list[list[str]] = []
     answers: list[list[tuple[Message, ...]]] = []

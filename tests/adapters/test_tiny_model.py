@@ -20,6 +20,7 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -256,6 +257,18 @@ def test_every_demonstration_gets_names_of_its_own() -> None:
     assert {"Answer", "search", "River"} <= kept and min(map(len, seen)) >= 2
     assert len(set().union(*seen)) > 0.95 * sum(map(len, seen))  # drawn words may come twice
     assert [transcript(d) for d in renamed(played(), spell, seed=3)] != [transcript(d) for d in played()]
+
+
+def test_stumbles_are_mistakes_after_which_the_expert_goes_on() -> None:
+    how: dict[str, Any] = {"noise": 0.0, "seed": 0, "env_kwargs": {"size": 1}, "mark_mistakes": True}
+    played = list(islice(play("AgentR1/ALFWorld-v0", stumbles=0.3, **how), 12))
+    assert played == list(islice(play("AgentR1/ALFWorld-v0", stumbles=0.3, **how), 12))
+    marks = [mark for d in played for mark in d.mistaken]
+    assert 0.15 < sum(marks) / len(marks) < 0.45
+    for demonstration in played:
+        for mistaken, (answer, *_) in zip(demonstration.mistaken, demonstration.answers, strict=False):
+            assert mistaken or answer["content"] != "Nothing happens."
+    assert all(d.success for d in played)
 
 
 def test_practised_equations_are_true(tokenizer: PreTrainedTokenizerBase) -> None:
