@@ -64,7 +64,8 @@ class OwnDraws:
     >>> with draws.playing():
     ...     first = random.random()
     >>> with OwnDraws(3).playing():
-    ...     first == random.random()
+    ...     again = random.random()
+    >>> first == again
     True
     """
 
