@@ -52,6 +52,7 @@ _FOREIGN: _Specs = {
         "max_episode_steps": 2,
     },
     "AgentR1/SkyRLGym-v0": {"entry_point": "agent_envs.envs.skyrl_gym:SkyRLGymEnv", "max_episode_steps": 50},
+    "AgentR1/Verifiers-v0": {"entry_point": "agent_envs.envs.verifiers:VerifiersEnv", "max_episode_steps": 100},
     "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},
     "AgentR1/TextWorld-v0": {"entry_point": "agent_envs.envs.textworld:TextWorldEnv", "max_episode_steps": 100},
 }
@@ -59,7 +60,7 @@ _FOREIGN: _Specs = {
 FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))
 """The ids of other packages' environments, each of which needs an extra."""
 
-CODE_IDS: frozenset[str] = frozenset({"AgentR1/MCP-v0"})
+CODE_IDS: frozenset[str] = frozenset({"AgentR1/MCP-v0", "AgentR1/Verifiers-v0"})
 """The ids whose arguments name a program or a module that runs, and so need trust where a record names them."""
 
 # Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
