@@ -52,6 +52,7 @@ EXTRAS = {
     "skyrl": Extra(("skyrl_gym",), "the environments of the package skyrl-gym"),
     "textarena": Extra(("textarena",), "the games of the package textarena"),
     "textworld": Extra(("textworld",), "the text adventures of the package textworld"),
+    "verifiers": Extra(("verifiers",), "the environments of the package verifiers"),
     "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
 }
 """Extras that environments can use."""
@@ -71,6 +72,7 @@ _USED = {
     "AgentR1/TextArena-v0": ("textarena",),
     "AgentR1/TextWorld-v0": ("textworld",),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
+    "AgentR1/Verifiers-v0": ("verifiers",),
     "AgentR1/WebShop-v0": ("webshop",),
 }
 _USUAL = ("data",)

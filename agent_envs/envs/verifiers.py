@@ -77,9 +77,7 @@ def _loaded(env: str, arguments: str, pid: int) -> _Loaded:
     try:
         found = verifiers.load_environment(env, **json.loads(arguments))
     except Exception as e:
-        raise ConfigError(
-            f"verifiers cannot load {env!r} with env_args={arguments:.200}: {plain(first_line(e))}"
-        ) from e
+        raise ConfigError(f"verifiers cannot load {env!r} with {arguments:.200}: {plain(first_line(e))}") from e
     if not isinstance(found, verifiers.Environment) or found.requires_group_rollouts:
         raise ConfigError(f"{env!r} is no environment that scores single rollouts, got {type(found).__name__}")
     return _Loaded(found, LoopThread("agent_envs-verifiers"))
