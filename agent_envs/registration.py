@@ -47,6 +47,7 @@ _FOREIGN: _Specs = {
     "AgentR1/Gem-v0": {"entry_point": "agent_envs.envs.gem:GemEnv", "max_episode_steps": 300},
     "AgentR1/OpenEnv-v0": {"entry_point": "agent_envs.envs.openenv:OpenEnvEnv", "max_episode_steps": 100},
     "AgentR1/MCP-v0": {"entry_point": "agent_envs.envs.mcp:MCPEnv", "max_episode_steps": 20},
+    "AgentR1/RLVE-v0": {"entry_point": "agent_envs.envs.rlve:RLVEEnv", "max_episode_steps": 2},
     "AgentR1/ReasoningGym-v0": {
         "entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv",
         "max_episode_steps": 2,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
 import io
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,10 +19,13 @@ from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import IndexedTasks
 
-__all__ = ["SPLITS", "OwnDraws", "SeededTask", "SeededTasks", "require_generated", "require_trust"]
+__all__ = ["SPLITS", "OwnDraws", "SeededTask", "SeededTasks", "calls_runners", "require_generated", "require_trust"]
 
 SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
 """First seed and number of tasks of each split: the seeds of two splits lie further apart than a split is long."""
+
+
+_RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,16 @@ class OwnDraws:
                 self._states = random.getstate(), np.random.get_state()
                 random.setstate(kept[0])
                 np.random.set_state(kept[1])
+
+
+def calls_runners(module: str) -> bool:
+    """Return whether an imported module calls what runs a text as Python; also where there is no source to read."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, KeyError, SyntaxError):
+        return True
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(getattr(call, "id", getattr(call, "attr", None)) in _RUN_TEXT for call in calls)
 
 
 def require_generated(data: str) -> None:

@@ -8,16 +8,13 @@ Questions, answers and scores are the package's own (https://github.com/open-tho
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.checks import choice, option_mapping
-from agent_envs.envs.foreign import SPLITS, require_generated, require_trust
+from agent_envs.envs.foreign import SPLITS, calls_runners, require_generated, require_trust
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
@@ -25,9 +22,7 @@ from agent_envs.text_env import Outcome
 
 __all__ = ["ReasoningGymEnv"]
 
-# A module that calls one of these may run the policy's text as Python when it scores it, and some do.
-_RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
-# Modules that call them on their own text alone, read in version 0.1.25.
+# Modules that run their own text alone, read in version 0.1.25.
 _READ = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio", "number_sorting", "propositional_logic"})
 
 
@@ -76,12 +71,7 @@ def _may_run_text(dataset: str) -> bool:
     registered = _registered()
     if dataset == "composite" or dataset not in registered:
         return dataset == "composite"
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[registered[dataset][0].__module__]))
-    except (OSError, TypeError, KeyError, SyntaxError):
-        return True
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(getattr(call, "id", getattr(call, "attr", None)) in _RUN_TEXT for call in calls)
+    return calls_runners(registered[dataset][0].__module__)
 
 
 def _registered() -> Mapping[str, Any]:

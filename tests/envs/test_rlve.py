@@ -1,0 +1,83 @@
+"""The problems of RLVE: the same as from the package rlve-gym, task by task.
+
+Behaviours pinned here:
+1. Problems and rewards are the package's own; its own answer wins.
+2. The contract of text environments holds; nobody's random numbers and environment variables change.
+3. What runs the policy's text as Python is refused unless it is trusted; a wrong name is one message.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import gymnasium as gym
+import pytest
+
+from agent_envs.errors import ConfigError
+from agent_envs.testing import check_text_env
+
+ENV_ID = "AgentR1/RLVE-v0"
+pytest.importorskip("Gym.environment", reason="needs the extra rlve: pip install 'agent-envs[rlve]'")
+
+
+NAMES = ("AdditionTable", "Axis_KCenter", "BezoutIdentity", "Sorting")
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_problems_are_those_of_the_package(name):
+    same_problems(name, range(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_200_problems_are_those_of_the_package(name):
+    same_problems(name, range(200))
+
+
+def same_problems(name: str, indices: range) -> None:
+    from Gym.environments import identifier2environment
+    from Gym.parameter_controllers import identifier2controller
+
+    controller = identifier2controller[name]()
+    controller.update()
+    (parameters,) = controller.get_parameter_list()
+    env = gym.make(ENV_ID, problem=name, level=1, split="test")
+    hashes = os.environ.get("PYTHONHASHSEED")
+    for index in indices:
+        state = random.getstate()
+        observation, _ = env.reset(options={"index": index})
+        assert random.getstate() == state and os.environ.get("PYTHONHASHSEED") == hashes
+        source = identifier2environment[name]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONHASHSEED", "0")  # which the package sets
+            assert source.generator(20_000_000 + index, dict(parameters))
+        assert observation == source.prompt_generator()
+        right = env.unwrapped.expert_action()
+        for text in (right, "<answer>1 2 3</answer>", "<answer></answer>", "no answer"):
+            if text is None:
+                continue
+            env.reset(options={"index": index})
+            _, reward, terminated, _, info = env.step(text)
+            wanted = source.verifier(text)
+            assert (reward, terminated, info["success"]) == (wanted["reward"], True, bool(wanted["accuracy"]))
+            assert text != right or info["success"]
+
+
+def test_it_keeps_the_contract():
+    check_text_env(ENV_ID, vectors=False)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"problem": "AdditionTables"}, "Did you mean 'AdditionTable'"),
+        ({"problem": "CountdownEqual"}, "trust=True"),
+        ({"level": -1}, "level"),
+        ({"data": "official"}, "generated"),
+        ({"split": "dev"}, "validation"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)
