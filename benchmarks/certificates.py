@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,11 @@ CASES = {
         {},
         why="The most frequent answer is that of 2.3 % of all 1,000 tasks; here 60 is drawn more often.",
     ),
-    "GSM8KCode": Case("AgentR1/GSM8KCode-v0", {}, 20, 0.0, _SANDBOX),
+    "GSM8KCode": Case(
+        "AgentR1/GSM8KCode-v0",
+        {},
+        why="The most frequent answer is that of 2.3 % of all 1,000 tasks; here 60 is drawn more often.",
+    ),
     "GSM8KTool": Case("AgentR1/GSM8KTool-v0", {}),
     "GSM8KTool-check_answer": Case(
         "AgentR1/GSM8KTool-v0", {"tool": "check_answer"}, why="Released: a tool that tells whether an answer is right."
@@ -68,6 +73,41 @@ CASES = {
     "WebShop": Case("AgentR1/WebShop-v0", {}),
 }
 
+# Environments of other packages: what is found is theirs.
+FOREIGN = {
+    "Gem-Mastermind": Case(
+        "AgentR1/Gem-v0",
+        {},
+        why="Each digit in its place is paid when first guessed, so that any guess may earn a part. The expert reads "
+        "the hidden code.",
+    ),
+    "Gem-GuessTheNumber": Case(
+        "AgentR1/Gem-v0",
+        {"env": "game:GuessTheNumber-v0-hard"},
+        50,
+        why="When the turns are over, a wrong number is paid by how near it is (1 - distance / range): one number, "
+        "said again and again, earns most of a solved game.",
+    ),
+    "RLVE-AdditionTable": Case(
+        "AgentR1/RLVE-v0",
+        {},
+        50,
+        why="At level 0 there are 6 problems, and all are in each split; `level` makes more.",
+    ),
+    "ReasoningGym-chain_sum": Case(
+        "AgentR1/ReasoningGym-v0",
+        {},
+        why="Seeds are drawn by themselves, and there are few short sums: some are in two splits.",
+    ),
+    "SkyRLGym-aime": Case("AgentR1/SkyRLGym-v0", {"env": "aime"}),
+    "SkyRLGym-gsm8k": Case("AgentR1/SkyRLGym-v0", {}),
+    "SkyRLGym-gsm8k_multi_turn": Case(
+        "AgentR1/SkyRLGym-v0",
+        {"env": "gsm8k_multi_turn"},
+        why="A wrong number after #### is paid in every turn, 0.2 over five turns; as its source says.",
+    ),
+}
+
 _HEAD = """\
 # Certificates
 
@@ -82,10 +122,23 @@ missing, and this page.
 """
 
 
+_FOREIGN_HEAD = """
+## Environments of other packages
+
+The same audit over [environments that other packages make](environments.md), with their own rewards. A finding is a
+fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one again:
+`agentr1 audit ID --env-kwargs '{"split": "test", ...}' --tasks N`.
+
+| environment | tasks | expert | silent | constant | copies | random | found |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
 def run(names: list[str]) -> None:
     """Audit the named cases, or those without a file."""
-    for name in names or [name for name in CASES if not (FOLDER / f"{name}.json").exists()]:
-        case = CASES[name]
+    cases = CASES | FOREIGN
+    for name in names or [name for name in cases if not (FOLDER / f"{name}.json").exists()]:
+        case = cases[name]
         found = audit(
             case.env, env_kwargs={"split": "test", **case.kwargs}, tasks=case.tasks, chance=case.chance, progress=True
         )
@@ -96,8 +149,12 @@ def run(names: list[str]) -> None:
 
 def page() -> str:
     """Return the page."""
+    return _HEAD + _table(CASES) + _FOREIGN_HEAD + _table(FOREIGN)
+
+
+def _table(cases: Mapping[str, Case]) -> str:
     rows, notes = [], []
-    for name, case in CASES.items():
+    for name, case in cases.items():
         file = FOLDER / f"{name}.json"
         arguments = ", ".join(f"{key}={value!r}" for key, value in case.kwargs.items())
         shown = f"`{case.env.partition('/')[2]}`" + (f" with `{arguments}`" if arguments else "")
@@ -117,7 +174,7 @@ def page() -> str:
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         if case.why:
             notes.append(f"- {shown}: {case.why}")
-    return _HEAD + "\n".join(rows) + "\n\n" + "\n".join(notes) + "\n"
+    return "\n".join(rows) + "\n\n" + "\n".join(notes) + "\n"
 
 
 def _share(attack: dict[str, Any] | None) -> str:
