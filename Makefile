@@ -24,7 +24,7 @@ VENV := .venv
 LUCENE := .venv-lucene
 BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
-EXTRAS := data,dev,docs,hf,mcp,monty,openai,openenv,reasoning,record,rlve,search,serve,skyrl,textarena,textworld,trl,verifiers,verl,wasm
+EXTRAS := data,dev,docs,hf,mcp,monty,openai,openenv,reasoning,record,rlve,search,serve,skyrl,textarena,trl,verifiers,verl,wasm
 OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
@@ -77,7 +77,8 @@ $(DOCS_STAMP): | $(BIN)/python
 $(STAMP): $(TRAIN_STAMP)
 	@echo "Adding to $(VENV) what the tests use: about 700 MB"
 	@$(PIP) --editable '.[$(EXTRAS)]'
-	@$(PIP) --no-deps gem-llm==0.1.0  # whose pins exclude releases that others here need
+	@# without its dependencies: its pins exclude releases that others here need
+	@$(PIP) --no-deps gem-llm==0.1.0 || echo "gem-llm does not install on this Python, so its games are not tested"
 	@$(MAKE) --no-print-directory original-alfworld
 	@$(COMPILE) -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # some packages have files of another Python
 	@rm -f $(VENV)/.setup-*
