@@ -95,12 +95,12 @@ def test_an_episode_is_that_of_textworld(game):
     ("kwargs", "count"),
     [
         ({"level": 1}, 6),
-        ({"challenge": "coin_collector", "level": 3}, 4),
-        ({"challenge": "simple"}, 3),
-        ({"challenge": "cooking"}, 3),
+        ({"challenge": "coin_collector", "level": 3}, 1),
+        ({"challenge": "simple"}, 2),
+        ({"challenge": "cooking"}, 2),
     ],
 )
-def test_200_episodes_are_those_of_textworld(games, kwargs, count):
+def test_many_episodes_are_those_of_textworld(games, kwargs, count):
     env = gym.make(ENV_ID, split="test", **kwargs)
     for index in range(count):
         for episode in range(13):
