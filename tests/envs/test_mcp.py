@@ -27,7 +27,6 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from agent_envs.audit import audit
 from agent_envs.errors import (
     BackendDownError,
     BackendReplyError,
@@ -125,12 +124,8 @@ def test_it_keeps_the_contract(tasks):
 
 
 @pytest.mark.slow
-def test_it_keeps_the_contract_in_vectors_and_the_audit_finds_nothing(tasks):
-    kwargs = {"command": command(), "data": tasks}
-    check_text_env(ENV_ID, env_kwargs=kwargs)
-    # with one answer in five right, a guess wins a fifth
-    found = audit(ENV_ID, env_kwargs=kwargs, tasks=10, chance=0.2)
-    assert found.expert == 1.0 and found.passed, found.table()
+def test_it_keeps_the_contract_in_vectors(tasks):
+    check_text_env(ENV_ID, env_kwargs={"command": command(), "data": tasks})
 
 
 def test_episodes_do_not_share_a_server_and_snapshots_are_played_again(make):
