@@ -159,9 +159,15 @@ def footprint(sandbox: ForkedSandbox, size: int = 0) -> tuple[int, int]:
         process = Path(f"/proc/{waiting.pop()}")
         with contextlib.suppress(OSError):
             waiting += map(int, (process / f"task/{process.name}/children").read_text().split())
-            own += int((process / "smaps_rollup").read_text().split("Pss_Anon:")[1].split()[0]) << 10
-            tables += int((process / "status").read_text().split("VmPTE:")[1].split()[0]) << 10
+            own += _kilobytes(process / "smaps_rollup", "Pss_Anon:") << 10
+            tables += _kilobytes(process / "status", "VmPTE:") << 10
     return own, tables
+
+
+def _kilobytes(path: Path, label: str) -> int:
+    """Return the number behind a label; 0 without one, as where a process has just ended."""
+    found = path.read_text().partition(label)[2].split()
+    return int(found[0]) if found else 0
 
 
 _CALLS = 5  # steps of an episode
