@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> str:
     with replacing(out) as whole, whole.open("w", encoding="ascii") as file, ExitStack() as stack:
         make: Callable[[], Any] = partial(_ScoreByReplay, given, arguments.trust)
         if arguments.reward is not None:
-            make = partial(partial, _score_by_function, arguments.reward)
+            make = partial(_scorer, arguments.reward)
         stored = _episodes(arguments, paths)
         if engine is not None:
             scored = engine.map(make, stored)
@@ -211,11 +211,16 @@ def _episodes(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[
                 bar.update()
 
 
-def _score_by_function(name: str, stored: _Stored) -> tuple[Episode, Episode]:
-    """Return an episode before and after, with the rewards of the function that `--reward` names."""
+def _scorer(name: str) -> Callable[[_Stored], tuple[Episode, Episode]]:
+    """Load the function that `--reward` names, and return what scores episodes with it."""
+    return partial(_score_by_function, name, _function(name))
+
+
+def _score_by_function(name: str, function: RewardFunction, stored: _Stored) -> tuple[Episode, Episode]:
+    """Return an episode before and after, with the rewards of a function."""
     before, _ = stored
     try:
-        return before, reward_by(_function(name), before, name)
+        return before, reward_by(function, before, name)
     except AgentEnvsError:
         raise
     except Exception as e:
@@ -245,7 +250,6 @@ class _ScoreByReplay(ExitStack):
         return before, replay(self._envs[key], before)
 
 
-@cache
 def _function(name: str) -> RewardFunction:
     """Load the function that `--reward` names; its module may lie in the current folder."""
     folder = os.getcwd()

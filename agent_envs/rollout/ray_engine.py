@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
+from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
-from agent_envs.rollout.slots import TextEnvLike, play_one, run_apart
+from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
 
 __all__ = ["RayEngine"]
 
 _LIVES = 4
 """Workers that one episode may lose before it is taken for the reason."""
 _DIED = f"lost its worker {_LIVES} times, or the cluster is gone"
-_PATIENCE = 2.0  # seconds for calls that nobody waits for any more
+_PATIENCE = 5.0  # seconds for a connection, and for calls that nobody waits for any more
+_HOST = re.compile(r"([^/]+):(\d+)")
 _AHEAD = 4
 """Calls that `RayEngine.map` makes before the first of them is taken, for each worker."""
 
@@ -79,27 +83,18 @@ class RayEngine:
 
         async def slot(worker: Any) -> None:
             for number, task in order:  # shared by all slots: whichever is free takes the next episode
-                policy = policies.get(id(task.policy))
-                if policy is None:
-                    policy = policies[id(task.policy)] = ray.put(task.policy)
+                if id(task.policy) not in policies:
+                    policies[id(task.policy)] = task.policy, ray.put(task.policy)
+                _, policy = policies[id(task.policy)]
                 rest = (task.seed, task.options, task.episode_id, task.group_id)
                 call = worker.play.remote([policy], rest, step_timeout, episode_timeout)
                 with _lost(f"episode {number if task.episode_id is None else task.episode_id} {_DIED}"):
                     episode, seconds = await call
                 take(number, episode, seconds)
 
-        async def play_all(workers: list[Any]) -> None:
-            slots = [asyncio.create_task(slot(worker)) for worker, _ in zip(cycle(workers), range(concurrency))]
-            try:
-                await asyncio.gather(*slots)
-            finally:
-                for waiting in slots:
-                    waiting.cancel()
-                await asyncio.gather(*slots, return_exceptions=True)
-
-        policies: dict[int, Any] = {}
+        policies: dict[int, tuple[Policy, Any]] = {}  # kept with what refers to it on the cluster, so that ids stay
         with self._started(make_env, most=concurrency, at_once=concurrency) as (ray, workers):
-            run_apart(play_all(workers))
+            run_slots(slot(worker) for worker in islice(cycle(workers), concurrency))
 
     def map(self, make: Callable[[], Callable[[Any], Any]], items: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a function for each item, in the order of the items; few are read ahead.
@@ -143,8 +138,10 @@ class RayEngine:
             try:
                 quiet = {"include_dashboard": False} if self.address is None else {}
                 where = self.address or "local"
+                if host := _HOST.fullmatch(where):  # Ray itself would wait for minutes
+                    socket.create_connection((host[1].strip("[]"), int(host[2])), timeout=_PATIENCE).close()
                 ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as e:
+            except (OSError, ValueError, RuntimeError, OverflowError) as e:
                 raise BackendError(f"Ray at {self.address or 'this machine'} cannot be reached: {first_line(e)}") from e
         elif self.address is not None and ray.get_runtime_context().gcs_address != self.address != "auto":
             raise ConfigError(

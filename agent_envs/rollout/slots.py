@@ -14,7 +14,7 @@ from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
 from agent_envs.rollout.one import supervise
 from agent_envs.threads import background_loop, is_responsive, run_in_thread
 
-__all__ = ["TextEnvLike", "play_one", "play_tasks", "run_apart"]
+__all__ = ["TextEnvLike", "play_one", "play_tasks", "run_slots"]
 
 TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
@@ -52,17 +52,22 @@ def play_tasks(
             closing = asyncio.wrap_future(run_in_thread(close_env, env))
             await asyncio.wait({closing}, timeout=step_timeout)
 
-    async def play_all() -> None:
-        envs = [first_env] + [None] * (concurrency - 1)
-        slots = [asyncio.create_task(slot(env)) for env in envs]
-        try:
-            await asyncio.gather(*slots)
-        finally:
-            for waiting in slots:
-                waiting.cancel()
-            await asyncio.gather(*slots, return_exceptions=True)
+    run_slots(slot(env) for env in [first_env] + [None] * (concurrency - 1))
 
-    run_apart(play_all())
+
+def run_slots(slots: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines side by side on a loop of their own; the first error cancels the others and is raised."""
+
+    async def run_all() -> None:
+        tasks = [asyncio.create_task(slot) for slot in slots]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for waiting in tasks:
+                waiting.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    _run_apart(run_all())
 
 
 async def play_one(
@@ -99,7 +104,7 @@ async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
     return not guilty
 
 
-def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a new loop in a daemon thread, which works where this thread already runs a loop.
 
     Time-outs stay exact when an async tool or policy blocks the background loop, which is another one. An interrupt of

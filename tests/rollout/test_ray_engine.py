@@ -13,6 +13,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -137,6 +138,18 @@ def test_the_page_on_scaling_runs(cluster: None, root: Path, capsys: pytest.Capt
     )
     exec(compile(block, "scaling.md", "exec"), {"__name__": "page"})
     assert capsys.readouterr().out == "20\n"
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_an_error() -> None:
+    """In a process of its own, which is connected to none."""
+    code = (
+        "import agent_envs; from agent_envs.policies import ExpertPolicy; "
+        "from agent_envs.rollout.ray_engine import RayEngine; "
+        f"agent_envs.run_episodes({ENV!r}, ExpertPolicy(), 2, engine=RayEngine('127.0.0.1:9'), progress=False)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "BackendError: Ray at 127.0.0.1:9 cannot be reached" in done.stderr
 
 
 def test_options_of_workers_need_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
