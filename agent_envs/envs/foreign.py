@@ -9,7 +9,7 @@ import io
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,36 @@ from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import IndexedTasks
 
-__all__ = ["SPLITS", "OwnDraws", "SeededTask", "SeededTasks", "calls_runners", "require_generated", "require_trust"]
+__all__ = [
+    "SPLITS",
+    "OwnDraws",
+    "PosedTask",
+    "SeededTask",
+    "SeededTasks",
+    "calls_runners",
+    "require_generated",
+    "require_trust",
+]
 
 SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
 """First seed and number of tasks of each split: the seeds of two splits lie further apart than a split is long."""
 
 
 _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
+
+
+@dataclass(frozen=True, slots=True)
+class PosedTask:
+    """A problem of another package, answered in one step."""
+
+    task_id: str
+    """Name of the task, unique within its environment."""
+    question: str
+    """What is asked."""
+    answer: str
+    """An answer that is right; empty where the package gives none."""
+    source: Mapping[str, Any]
+    """What the package scores an answer with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.checks import choice, option_mapping
-from agent_envs.envs.foreign import SPLITS, calls_runners, require_generated, require_trust
+from agent_envs.envs.foreign import SPLITS, PosedTask, calls_runners, require_generated, require_trust
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
@@ -26,15 +25,7 @@ __all__ = ["ReasoningGymEnv"]
 _READ = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio", "number_sorting", "propositional_logic"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    task_id: str
-    question: str
-    answer: str
-    entry: Mapping[str, Any]
-
-
-class _Entries(IndexedTasks[_Entry]):
+class _Entries(IndexedTasks[PosedTask]):
     def __init__(self, dataset: str, config: Mapping[str, Any], split: str) -> None:
         super().__init__("generated", choice("split", split, SPLITS), cache=16)
         self.dataset, self.config = dataset, dict(config)
@@ -43,11 +34,11 @@ class _Entries(IndexedTasks[_Entry]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def get(self, index: int) -> _Entry:
+    def get(self, index: int) -> PosedTask:
         entry = self.entries[index]
         answer = entry["answer"]
         task_id = f"{self.dataset}/{self.split}/{index}"
-        return _Entry(task_id, entry["question"], "" if answer is None else str(answer), entry)
+        return PosedTask(task_id, entry["question"], "" if answer is None else str(answer), entry)
 
     def content(self, index: int) -> Any:
         return [self[index].question, self[index].answer]
@@ -162,7 +153,7 @@ class ReasoningGymEnv(ProblemEnv):
         score = 0.0
         if answer is not None:
             try:
-                score = float(self.tasks.entries.score_answer(answer, task.entry))  # type: ignore[attr-defined]
+                score = float(self.tasks.entries.score_answer(answer, task.source))  # type: ignore[attr-defined]
             except Exception:  # noqa: BLE001  scorers are the package's, and some raise at what they cannot read
                 score = 0.0
         said = "There is no <answer>...</answer> in the text." if answer is None else f"The answer scores {score:g}."

@@ -13,11 +13,10 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.checks import choice, integer, shown
-from agent_envs.envs.foreign import SPLITS, OwnDraws, calls_runners, require_generated, require_trust
+from agent_envs.envs.foreign import SPLITS, OwnDraws, PosedTask, calls_runners, require_generated, require_trust
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
@@ -29,15 +28,7 @@ _LONGEST = 4096  # characters of an answer, since verifiers take time that grows
 _HASHES = "PYTHONHASHSEED"  # which the package sets for every process that is started later
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    task_id: str
-    question: str
-    answer: str
-    config: Mapping[str, Any]
-
-
-class _Problems(IndexedTasks[_Problem]):
+class _Problems(IndexedTasks[PosedTask]):
     def __init__(self, problem: str, level: int, split: str) -> None:
         super().__init__("generated", choice("split", split, SPLITS), cache=64)
         self.problem, self.level = problem, level
@@ -45,7 +36,7 @@ class _Problems(IndexedTasks[_Problem]):
     def __len__(self) -> int:
         return SPLITS[self.split][1]
 
-    def get(self, index: int) -> _Problem:
+    def get(self, index: int) -> PosedTask:
         seed = SPLITS[self.split][0] + index
         parameters = _parameters(self.problem, self.level)
         with _apart(seed):
@@ -55,7 +46,7 @@ class _Problems(IndexedTasks[_Problem]):
             question = env.prompt_generator()
         answer = env.parameter.get("reference_answer")
         written = "" if answer is None else str(answer)
-        return _Problem(f"{self.problem}/{self.level}/{self.split}/{index}", question, written, env.get_config())
+        return PosedTask(f"{self.problem}/{self.level}/{self.split}/{index}", question, written, env.get_config())
 
     def content(self, index: int) -> Any:
         return [self[index].question, self[index].answer]
@@ -171,7 +162,7 @@ class RLVEEnv(ProblemEnv):
             return Outcome(said, reward=-1.0, invalid_action=True, score=-1.0, components={"answer": -1.0})
         with _apart(0):
             env = _registered()[0][self.problem]()
-            env.set_config(task.config)
+            env.set_config(task.source)
             try:
                 verdict = env.verifier(text)
             except AssertionError:  # the package's check that a score is from -1 to 1

@@ -67,6 +67,20 @@ class Played(Protocol):
     def step(self, action: Any) -> tuple[str, float, bool]: ...
 
 
+class OfGymnasium:
+    """Has these two functions over a `gymnasium.Env`."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def reset(self, seed: int) -> str:
+        return self.env.reset(seed=seed)[0]
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, float(reward), terminated or truncated
+
+
 def calculator(expression: str) -> str:
     """Calculate a product or a sum of two whole numbers.
 

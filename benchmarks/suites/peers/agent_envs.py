@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-from probe import CALLS, PROMPT_TOKENS, QUESTION, RESPONSE_TOKENS, RESULT, RESULT_TOKENS, MissingError
+from probe import CALLS, PROMPT_TOKENS, QUESTION, RESPONSE_TOKENS, RESULT, RESULT_TOKENS, MissingError, OfGymnasium
 
 import agent_envs
 from agent_envs.adapters.batches import build_batch
@@ -47,33 +47,21 @@ class Loop(ToolEnv):
 gym.register("Suites/Loop-v0", Loop, max_episode_steps=CALLS + 1)
 
 
-class Played:
-    def __init__(self, env: gym.Env[str, str]) -> None:
-        self.env = env
-
-    def reset(self, seed: int) -> str:
-        return self.env.reset(seed=seed)[0]
-
-    def step(self, action: str) -> tuple[str, float, bool]:
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, float(reward), terminated or truncated
-
-
 def gymnasium_env() -> gym.Env[str, str]:
     return gym.make("AgentR1/GSM8KTool-v0")
 
 
-def task() -> Played:
-    return Played(gymnasium_env())
+def task() -> OfGymnasium:
+    return OfGymnasium(gymnasium_env())
 
 
 def action(number: int) -> str:
     return call("calculator", {"expression": f"{number}*7"})
 
 
-def loop(functions: dict[str, Any], limit: float | None) -> Played:
+def loop(functions: dict[str, Any], limit: float | None) -> OfGymnasium:
     tools = [function if limit is None else tool(function, timeout=limit) for function in functions.values()]
-    return Played(gym.make("Suites/Loop-v0", tools=tools))
+    return OfGymnasium(gym.make("Suites/Loop-v0", tools=tools))
 
 
 def call(name: str, arguments: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.spaces import Text
-from probe import CALLS, QUESTION, RESULT, calculator
+from probe import CALLS, QUESTION, RESULT, OfGymnasium, calculator
 
 IMPORT = "import gymnasium"
 TASK = "a question and a calculator, written by hand"
@@ -42,23 +42,11 @@ class Loop(gym.Env[str, str]):
 gym.register("Suites/Loop-v0", Loop, max_episode_steps=CALLS + 1)
 
 
-class Played:
-    def __init__(self, env: gym.Env[str, str]) -> None:
-        self.env = env
-
-    def reset(self, seed: int) -> str:
-        return self.env.reset(seed=seed)[0]
-
-    def step(self, action: str) -> tuple[str, float, bool]:
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, float(reward), terminated or truncated
+def loop(functions: dict[str, Any], limit: float | None) -> OfGymnasium:
+    return OfGymnasium(gym.make("Suites/Loop-v0", functions=functions))
 
 
-def loop(functions: dict[str, Any], limit: float | None) -> Played:
-    return Played(gym.make("Suites/Loop-v0", functions=functions))
-
-
-def task() -> Played:
+def task() -> OfGymnasium:
     return loop({"calculator": calculator}, None)
 
 
