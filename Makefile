@@ -105,7 +105,8 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene and not parity and not gpu'
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow --timeout 1800
+	@# runs with Ray are a group: they follow each other in one process, beside everything else in the other
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 1800 --durations 40
 
 test-base:
 	test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)

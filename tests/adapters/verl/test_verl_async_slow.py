@@ -25,7 +25,7 @@ from agent_envs.cli.main import main
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 STEPS = 5
 SMALL = (
