@@ -215,7 +215,14 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
     both = [a + b for t in timings for a, b in zip(t["generate_sequences"], t["tool_calls"], strict=False)]
     out |= summarise("agent_flow/step/total", both)
     out |= summarise("agent_flow/trajectory/total", [timing["total"] for timing in timings])
+    out |= summarise("env/queue_seconds", [timing["queued"] for timing in timings])
+    if waits := [x for timing in timings for x in timing["tool_calls"]]:
+        out |= {f"env/step_seconds/p{q}": float(np.percentile(waits, q)) for q in (50, 99)}
     if timings:
+        totals = [timing["total"] for timing in timings]
+        out["env/straggler_ratio"] = max(totals) / max(float(np.median(totals)), 1e-9)
+        limits = [timing["at_once"] for timing in timings if math.isfinite(timing["at_once"])]
+        out |= {"env/at_once": float(np.mean(limits))} if limits else {}
         slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
         out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}
         out["agent_flow/slowest/total"] = slowest["total"]

@@ -50,8 +50,8 @@ _DEFAULTS = {
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
 _ELSEWHERE = (
-    "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "mode", "phase_file", "poll_interval",
-    "request_seeds", "seed", "stall_timeout", "step_timeout", "trust",
+    "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes", "mode", "phase_file",
+    "poll_interval", "request_seeds", "seed", "stall_timeout", "step_latency", "step_timeout", "trust",
 )  # fmt: skip
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 MODES = ("sync", "colocate", "separate")
@@ -184,8 +184,10 @@ def _check_type(name: str, value: Any) -> None:
         boolean(full, value)
     elif isinstance(default, (int, float)):
         number(full, value)
-    elif name in ("stall_timeout", "step_timeout", "episode_timeout") and value is not None:
+    elif name in ("stall_timeout", "step_latency", "step_timeout", "episode_timeout") and value is not None:
         number(full, value, above=0)
+    elif name == "max_episodes" and value is not None:
+        integer(full, value, minimum=1)
     elif name == "process_rewards" and value is not None:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")

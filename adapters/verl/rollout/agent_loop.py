@@ -24,6 +24,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.config.rollout import SEEDED
+from agent_envs.adapters.verl.rollout.admission import Admission
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
@@ -72,7 +73,18 @@ class EnvPool:
             env.close()
 
 
+# One of each per process: verl makes an agent loop per episode.
 _pool = EnvPool()
+_admission = Admission()
+
+
+def _admitted_by(settings: Mapping[str, Any]) -> Admission:
+    """The process's admission, made anew if the settings are other ones."""
+    global _admission
+    most, latency = settings.get("max_episodes"), settings.get("step_latency")
+    if (_admission.most, _admission.latency) != (most, latency):
+        _admission = Admission(most, latency)
+    return _admission
 
 
 class RowOutput(AgentLoopOutput):
@@ -111,6 +123,7 @@ class EnvAgentLoop(AgentLoopBase):
         greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
         if greedy:
             sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
+        admission = _admitted_by(settings)
         name = f"{settings.get('seed', 0)}/{phase}/{step}/{kwargs['env_id']}/{extra.get('index')}/{session}"
         policy = ServerPolicy(
             self.server_manager,
@@ -122,19 +135,24 @@ class EnvAgentLoop(AgentLoopBase):
             seed=name if rollout.name in SEEDED and settings.get("request_seeds", True) else None,
             template_kwargs=dict(self.apply_chat_template_kwargs or {}),
             untimed=settings.get("mode", "sync") != "sync",
+            on_env_step=admission.note,
         )
         index, seed = extra.get("index"), extra.get("seed")
+        queued, at_once = await admission.enter(), admission.limit
         started = time.monotonic()
-        episode = await self._play(
-            kwargs,
-            policy,
-            seed=None if seed is None else int(seed),
-            options=None if index is None else {"index": int(index)},
-            step_timeout=settings.get("step_timeout"),
-            episode_timeout=settings.get("episode_timeout"),
-            episode_id=f"{uid}_{session}",
-            group_id=uid,
-        )
+        try:
+            episode = await self._play(
+                kwargs,
+                policy,
+                seed=None if seed is None else int(seed),
+                options=None if index is None else {"index": int(index)},
+                step_timeout=settings.get("step_timeout"),
+                episode_timeout=settings.get("episode_timeout"),
+                episode_id=f"{uid}_{session}",
+                group_id=uid,
+            )
+        finally:
+            admission.leave()
         total, actor = time.monotonic() - started, policy.actor
         if actor is not None:
             actor.note_env_time()
@@ -142,6 +160,8 @@ class EnvAgentLoop(AgentLoopBase):
             "generate_sequences": actor.generate_seconds if actor else [],
             "tool_calls": actor.env_seconds if actor else [],
             "total": total,
+            "queued": queued,
+            "at_once": at_once,
         }
         filler = self.tokenizer.eos_token_id
         rows = (

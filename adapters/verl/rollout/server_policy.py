@@ -13,7 +13,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -94,6 +94,7 @@ class ServerActor:
         """Record an environment step: the time from a response to the next request or to the episode's end."""
         if len(self.env_seconds) < len(self.generate_seconds):
             self.env_seconds.append(time.monotonic() - self.returned_at)
+            self.policy.on_env_step(self.env_seconds[-1])
 
 
 @dataclass(eq=False)
@@ -110,6 +111,7 @@ class ServerPolicy:
         seed: Makes the episode's samples reproducible; None leaves seeding to the server.
         template_kwargs: Further arguments of the chat template.
         untimed: Whether time-outs leave out the generation, which waits for new weights now and then.
+        on_env_step: Told the seconds of each step of the environment.
     """
 
     server: Any
@@ -121,6 +123,7 @@ class ServerPolicy:
     seed: str | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     untimed: bool = False
+    on_env_step: Callable[[float], None] = lambda seconds: None
     request_id: str = field(init=False, default_factory=lambda: uuid4().hex)
     actor: ServerActor | None = field(init=False, default=None)
     ends: frozenset[int] = field(init=False, default=frozenset())  # tokens that end a response
