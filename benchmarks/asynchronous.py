@@ -1,6 +1,6 @@
 """Episodes per minute of asynchronous training against synchronous training, where environments have a heavy tail.
 
-    python benchmarks/asynchronous.py [--episodes 32] [--steps 15] [--lookahead 0 1 3] [--out runs/asynchronous]
+    python benchmarks/asynchronous.py [--episodes 32] [--steps 40] [--lookahead 0 1 3] [--out runs/asynchronous]
 
 Every step of an environment sleeps for a time that is drawn by its task and step: 0.2 s in the median, 10 s in one of a
 hundred. Runs are `agentr1 train` on a CPU and differ in `agentr1.mode` and `agentr1.lookahead` alone; the first updates
@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -29,7 +30,9 @@ _LEFT_OUT = 3  # updates until as much is under way as later
 
 
 class Slow(PlacedWrapper):
-    """Sleeps at every step, for a time that is drawn by the task, the step and the number of the episode.
+    """Sleeps at every step, for a time drawn by the task, how often a worker has played it, and the step.
+
+    So every run, in whatever mode and order, sleeps for the same times.
 
     Args:
         env: The environment.
@@ -38,21 +41,22 @@ class Slow(PlacedWrapper):
     """
 
     place = Place.REWARD
+    _played: ClassVar[Counter[int]] = Counter()
 
     def __init__(self, env: gym.Env[str, str], median: float = 0.2, tail: float = 10.0) -> None:
         super().__init__(env, median=median, tail=tail)
-        self._median, self._tail, self._steps, self._resets = median, tail, 0, 0
+        self._median, self._tail = median, tail
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        self._task, self._steps, self._resets = int(info["index"]), 0, self._resets + 1
+        task = int(info["index"])
+        self._rng = np.random.default_rng([task, self._played[task]])
+        self._played[task] += 1
         return observation, {**info, "slow": False}
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        rng = np.random.default_rng([self._task, self._resets, self._steps])
-        self._steps += 1
-        slow = rng.random() < 0.01
-        time.sleep(self._tail if slow else self._median * float(np.exp(rng.normal(0.0, 0.3))))
+        slow = self._rng.random() < 0.01
+        time.sleep(self._tail if slow else self._median * float(np.exp(self._rng.normal(0.0, 0.3))))
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, reward, terminated, truncated, {**info, "slow": bool(slow)}
 
@@ -88,7 +92,7 @@ def measure(out: Path, episodes: int, steps: int, lookahead: int | None) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=32, help="episodes of a batch, a multiple of 8 (default: 32)")
-    parser.add_argument("--steps", type=int, default=15, help="updates (default: 15)")
+    parser.add_argument("--steps", type=int, default=40, help="updates (default: 40)")
     parser.add_argument("--lookahead", type=int, nargs="+", default=[1, 3], help="batches ahead (default: 1 3)")
     parser.add_argument("--out", type=Path, default=Path("runs/asynchronous"), help="folder of the runs")
     options = parser.parse_args()
