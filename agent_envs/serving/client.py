@@ -88,7 +88,7 @@ class Connection:
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         _check_websockets()
-        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
         from websockets.sync.client import connect
 
         self.where = url.partition("?")[0]
@@ -119,7 +119,7 @@ class Connection:
             raise BackendReplyError(f"{self.where} is not a server of environments: {e}") from e
         except TimeoutError as e:
             raise BackendSlowError(f"{self.where} did not answer in {timeout:g} seconds") from e
-        except OSError as e:
+        except (OSError, ConnectionClosed) as e:
             raise BackendDownError(f"cannot reach {self.where}: {e}; is `agentr1 serve` running there?") from e
         try:
             self.description = self._greet(timeout)

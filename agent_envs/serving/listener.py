@@ -55,8 +55,7 @@ class _Connection(asyncio.Protocol):
         """Bytes of answers that the client has not read, at the last look."""
         self.unsent_since = 0.0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: Any) -> None:  # uvloop's is no asyncio.Transport
         self.transport = transport
         self.accepted = self._listener.has_room_for(self)
         if self.accepted:

@@ -156,6 +156,14 @@ def test_blocking_steps_keep_nobody_waiting():
             env.close()
 
 
+def test_it_runs_on_another_event_loop(monkeypatch):
+    uvloop = pytest.importorskip("uvloop")  # Ray's processes use it where it is installed
+    monkeypatch.setattr(asyncio, "new_event_loop", uvloop.new_event_loop)
+    with serving() as server, contextlib.closing(RemoteEnv(server.url)) as env:
+        env.reset(seed=0)
+        assert asked(server, "/health")[0] == 200
+
+
 def test_a_step_that_takes_too_long_ends_its_episode():
     with serving("Test/Slow-v0", step_timeout=0.2, max_episodes=2) as server:
         env, other = RemoteEnv(server.url), RemoteEnv(server.url)

@@ -34,7 +34,7 @@ from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_co
 from agent_envs.adapters.losses.variants import dro
 from agent_envs.adapters.verl.config.rollout import check_log_probs
 from agent_envs.checks import boolean, choice, integer, number, shown
-from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.errors import ConfigError, check_release, did_you_mean
 
 __all__ = ["SETTINGS", "Objective", "check_config", "choose_layout", "lookahead", "read_objective"]
 
@@ -50,8 +50,8 @@ _DEFAULTS = {
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
 _ELSEWHERE = (
-    "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes", "mode", "phase_file",
-    "poll_interval", "request_seeds", "seed", "stall_timeout", "step_latency", "step_timeout", "trust",
+    "env_workers", "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes", "mode",
+    "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout", "step_latency", "step_timeout", "trust",
 )  # fmt: skip
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 MODES = ("sync", "colocate", "separate")
@@ -186,8 +186,11 @@ def _check_type(name: str, value: Any) -> None:
         number(full, value)
     elif name in ("stall_timeout", "step_latency", "step_timeout", "episode_timeout") and value is not None:
         number(full, value, above=0)
-    elif name == "max_episodes" and value is not None:
+    elif name in ("env_workers", "max_episodes") and value is not None:
         integer(full, value, minimum=1)
+        if name == "env_workers":
+            check_release("aiohttp", "3.11", "4", "serve")
+            check_release("websockets", "15", "18", "remote")
     elif name == "process_rewards" and value is not None:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")

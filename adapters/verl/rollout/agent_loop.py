@@ -8,69 +8,32 @@ A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) a
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
-import threading
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import gymnasium as gym
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.config.rollout import SEEDED
 from agent_envs.adapters.verl.rollout.admission import Admission
+from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.rollout.one import arun_episode
 from agent_envs.wrapping.recorded import recorded_env
-from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "EnvPool", "RowOutput"]
+__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput"]
 
 AGENT_LOOP_NAME = "agentr1_env"
 """Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
-
-
-class EnvPool:
-    """Environments that are made once and reused, one per concurrent episode."""
-
-    def __init__(self) -> None:
-        self._free: dict[str, list[gym.Env[Any, str]]] = defaultdict(list)
-        self._lock = threading.Lock()
-        atexit.register(self.close)
-
-    async def acquire(
-        self, env_id: str, kwargs: Mapping[str, Any], wrappers: Sequence[str]
-    ) -> tuple[str, gym.Env[Any, str]]:
-        """Return a free environment, or a new one made in a thread, and the key to release it with."""
-        import agent_envs  # noqa: F401  registers the ids, which this process may not have imported yet
-
-        key = json.dumps([env_id, kwargs, wrappers], sort_keys=True)
-        with self._lock:
-            if self._free[key]:
-                return key, self._free[key].pop()
-        return key, await asyncio.to_thread(make_text_env, env_id, kwargs, wrappers, reader="training with verl")
-
-    def release(self, key: str, env: gym.Env[Any, str]) -> None:
-        """Return an environment to the pool."""
-        with self._lock:
-            self._free[key].append(env)
-
-    def close(self) -> None:
-        """Close every free environment."""
-        with self._lock:
-            envs = [env for free in self._free.values() for env in free]
-            self._free.clear()
-        for env in envs:
-            env.close()
 
 
 # One of each per process: verl makes an agent loop per episode.
@@ -183,11 +146,13 @@ class EnvAgentLoop(AgentLoopBase):
 
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
         """Play the episode; if the environment cannot be made, return one that failed before its first step."""
-        env_id = row["env_id"]
-        trust = bool((self.config.get("agentr1") or {}).get("trust", False))
+        env_id, settings = row["env_id"], self.config.get("agentr1") or {}
+        trust, workers = bool(settings.get("trust", False)), settings.get("env_workers")
+        servers = EnvServers(workers, settings.get("step_timeout")) if workers else None
         try:
             parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
-            key, env = await _pool.acquire(*recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust))
+            known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust)
+            key, env = await _pool.acquire(*known, servers)
         except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
             return Episode(
                 env_id=env_id,
@@ -204,9 +169,14 @@ class EnvAgentLoop(AgentLoopBase):
                 error=traceback.format_exc(),
             )
         episode = await arun_episode(env, policy, **how)
+        if servers:  # the environment played is not its client
+            episode = replace(episode, env_id=env_id.rpartition(":")[2])
         if not episode.stop_reason.broken:
             _pool.release(key, env)
-        elif episode.stop_reason is StopReason.ERROR:  # after a time-out the abandoned thread closes it
+            return episode
+        if servers:  # the others may be of a server that is gone
+            await asyncio.to_thread(_pool.close, key)
+        if episode.stop_reason is StopReason.ERROR:  # after a time-out the abandoned thread closes it
             await asyncio.to_thread(env.close)
         return episode
 

@@ -1,13 +1,19 @@
-"""How many episodes an agent-loop worker plays at once.
+"""Heavy environments on servers of their node, and how many episodes an agent-loop worker plays at once.
 
-The limit follows the time of environment steps up and down; nobody waits for ever, whoever is cancelled.
+1. Episodes on a node's server are those in this process; all workers and splits share the server, which has a token.
+2. A server that dies costs the episodes that were being played on it; the next ones find it again.
+3. The limit on episodes follows the time of environment steps up and down; nobody waits for ever, whoever is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +22,16 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
 
+import agent_envs
 from agent_envs.adapters.verl.config.compose import compose_run
+from agent_envs.adapters.verl.rollout import env_pool
 from agent_envs.adapters.verl.rollout.admission import Admission
-from agent_envs.errors import ConfigError
+from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
+from agent_envs.errors import BackendDownError, ConfigError
+from agent_envs.policies import ExpertPolicy
+from agent_envs.serving import RemoteEnv
+
+ENV = "AgentR1/GSM8KTool-v0"
 
 
 def windows_of(admission: Admission, capacity: int, waiting: int) -> list[float]:
@@ -67,11 +80,55 @@ def test_whoever_is_cancelled_keeps_nobody_waiting() -> None:
     asyncio.run(play())
 
 
-def test_a_limit_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="agentr1.max_episodes must be"):
+@pytest.mark.parametrize("setting", ["env_workers", "max_episodes"])
+def test_a_limit_of_nothing_is_refused(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"agentr1.{setting} must be"):
         compose_run(
-            env="AgentR1/GSM8KTool-v0",
-            algo=None, preset="cpu-tiny", steps=None, data=None, split="train", env_kwargs=None, wrappers=[],
+            env=ENV, algo=None, preset="cpu-tiny", steps=None, data=None, split="train", env_kwargs=None, wrappers=[],
             out=str(tmp_path), model=None, seed=0, warm_start=None, demo_noise=None, val_fraction=0.1,
-            overrides=["+agentr1.max_episodes=0"],
+            overrides=[f"+agentr1.{setting}=0"],
         )  # fmt: skip
+
+
+def played(env: Any, index: int) -> dict[str, Any]:
+    episode = agent_envs.run_episode(env, ExpertPolicy(), options={"index": index})
+    return {k: v for k, v in episode.to_dict().items() if k not in ("episode_id", "env_id")}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_a_node_has_one_server_which_is_found_again_when_it_died() -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+    async def play() -> None:
+        servers, pools = EnvServers(workers=1), [EnvPool() for _ in range(2)]
+        _, here = await pools[0].acquire(ENV, {"split": "test", "level": 2}, ["FormatReward"])
+        there = [
+            (await pool.acquire(ENV, {"split": split, "level": 2}, ["FormatReward"], servers))[1]
+            for pool in pools
+            for split in ("test", "train")
+        ]
+        (actor,) = env_pool._actors.values()
+        assert len({env.unwrapped._url.partition("?")[0] for env in there}) == 1
+        assert played(there[0], 3) == played(there[2], 3) == played(here, 3)
+        with pytest.raises(ConfigError, match="does not take 'levle'"):
+            await pools[0].acquire(ENV, {"levle": 1}, [], servers)
+        with pytest.raises(ConfigError, match="token"):
+            RemoteEnv(there[0].unwrapped._url.partition("/ws")[0].replace("ws:", "http:"))
+
+        there[0].reset(seed=0)
+        os.kill(await actor.__ray_call__.remote(lambda self: os.getpid()), signal.SIGKILL)
+        with pytest.raises(BackendDownError):
+            there[0].step("x")
+        _, again = await pools[0].acquire(ENV, {"split": "test", "level": 2}, ["FormatReward"], servers)
+        assert played(again, 3) == played(here, 3)
+        for env in [*there, again, here]:
+            env.close()
+
+    try:
+        asyncio.run(play())
+    finally:
+        env_pool._actors.clear()
+        ray.shutdown()
