@@ -80,16 +80,17 @@ def sort_rows(ids: np.ndarray, offsets: np.ndarray) -> SortedRows:
     ids = np.ascontiguousarray(ids, dtype="<i8")
     bounds = offsets.tolist()
     packed = [ids[a:b].tobytes() for a, b in pairwise(bounds)]  # compares like one word of memory
-    order = sorted(range(len(packed)), key=packed.__getitem__)
-    shared = np.zeros(len(order), dtype=np.int64)
-    for place in range(1, len(order)):
-        a, b = bounds[order[place - 1]], bounds[order[place]]
-        most = min(bounds[order[place - 1] + 1] - a, bounds[order[place] + 1] - b)
+    rows = np.array(sorted(range(len(packed)), key=packed.__getitem__), dtype=np.int64)
+    starts, lengths = offsets[rows], np.diff(offsets)[rows].astype(np.int64)
+    shared = np.zeros(len(rows), dtype=np.int64)
+    filled = int(np.count_nonzero(lengths == 0))  # empty rows come first
+    begins = ids[starts[filled:]]
+    for place in (filled + 1 + np.flatnonzero(begins[1:] == begins[:-1])).tolist():
+        a, b, most = starts[place - 1], starts[place], int(lengths[place - 1 : place + 1].min())
         differ = ids[a : a + most] != ids[b : b + most]
-        first = int(differ.argmax()) if most else 0
-        shared[place] = first if most and differ[first] else most
-    rows = np.array(order, dtype=np.int64)
-    return SortedRows(rows, np.diff(offsets)[rows].astype(np.int64), shared)
+        first = int(differ.argmax())
+        shared[place] = first if differ[first] else most
+    return SortedRows(rows, lengths, shared)
 
 
 @dataclass(frozen=True)
@@ -138,20 +139,20 @@ def pack_tree(ids: np.ndarray, offsets: np.ndarray, rows: SortedRows) -> PackedT
 
     ``ids`` and ``offsets`` are those that ``rows`` were sorted from.
     """
-    nodes = rows.nodes
-    input_ids, position_ids = np.empty(nodes, dtype=np.int64), np.empty(nodes, dtype=np.int64)
-    end, path = np.empty(nodes, dtype=np.int64), np.empty(rows.tokens, dtype=np.int64)
-    current = np.empty(int(rows.lengths.max(initial=0)), dtype=np.int64)  # the node at each depth of the row's path
-    count = at = previous = 0
-    for row, length, shared in zip(rows.rows.tolist(), rows.lengths.tolist(), rows.shared.tolist(), strict=True):
-        begin, stop, own = int(offsets[row]), int(offsets[row]) + length, length - shared
-        end[current[shared:previous]] = count
-        current[shared:length] = np.arange(count, count + own)
-        input_ids[count : count + own] = ids[begin + shared : stop]
-        position_ids[count : count + own] = np.arange(shared, length)
-        path[at : at + length] = current[:length]
-        count, at, previous = count + own, at + length, length
-    end[current[:previous]] = count
+    shared, own = rows.shared, rows.lengths - rows.shared
+    stops, starts = np.cumsum(own), np.cumsum(rows.lengths) - rows.lengths  # among nodes, and in the path
+    nodes = np.arange(rows.nodes)
+    position_ids = nodes - np.repeat(stops - own - shared, own)
+    input_ids = ids[np.repeat(offsets[rows.rows], own) + position_ids]
+    path = np.empty(rows.tokens, dtype=np.int64)
+    path[np.repeat(starts, own) + position_ids] = nodes
+    end = np.repeat(stops, own)  # right for nodes that the next row does not share
+    for place in np.flatnonzero(shared).tolist():
+        at, before, count = starts[place], starts[place - 1], shared[place]
+        path[at : at + count] = path[before : before + count]
+    for place in np.flatnonzero(shared > np.append(shared[1:], 0)).tolist():  # the last row to share some of its nodes
+        at, kept = starts[place], shared[place + 1] if place + 1 < len(rows) else 0
+        end[path[at + kept : at + shared[place]]] = stops[place]
     return PackedTree(input_ids, position_ids, end, rows, path)
 
 
