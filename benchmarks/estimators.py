@@ -40,7 +40,9 @@ def batch(rows: int, tokens: int, seed: int = 0) -> StepRows:
         truncated=last & (torch.rand(rows, generator=g) < 0.2),
         values=torch.rand(rows, generator=g),
         final_values=torch.where(last, torch.rand(rows, generator=g), torch.nan),
-        tokens=TokenRows(step_row, values=torch.rand(len(step_row), generator=g)),
+        tokens=TokenRows(
+            step_row, values=torch.rand(len(step_row), generator=g), score_norms=torch.rand(len(step_row), generator=g)
+        ),
         baseline=torch.rand(int(group.max()) + 1, generator=g)[group],
         anchor=group * 8 + torch.randint(0, 8, (rows,), generator=g),
         anchor_texts=None,
@@ -51,17 +53,23 @@ def shuffled(rows: StepRows, seed: int = 1) -> StepRows:
     """The steps in another order, their tokens with them, as a trainer's balancing leaves them."""
     order = torch.randperm(len(rows.rewards), generator=torch.Generator().manual_seed(seed))
     tokens = rows.tokens
-    if tokens is None or tokens.values is None:
+    if tokens is None or tokens.values is None or tokens.score_norms is None:
         raise SystemExit("the batch has no tokens")
     moved = {
         field.name: getattr(rows, field.name)[order]
         for field in fields(rows)
         if isinstance(getattr(rows, field.name), torch.Tensor)
     }
-    parts = tokens.values.split(torch.bincount(tokens.step_row).tolist())
-    values = torch.cat([parts[i] for i in order.tolist()])
+    lengths = torch.bincount(tokens.step_row).tolist()
+
+    def same(x: torch.Tensor) -> torch.Tensor:
+        parts = x.split(lengths)
+        return torch.cat([parts[i] for i in order.tolist()])
+
     step_row = torch.repeat_interleave(torch.arange(len(order)), torch.bincount(tokens.step_row)[order])
-    return replace(rows, **moved, tokens=TokenRows(step_row, values=values))
+    return replace(
+        rows, **moved, tokens=TokenRows(step_row, values=same(tokens.values), score_norms=same(tokens.score_norms))
+    )
 
 
 def with_texts(rows: StepRows, seed: int = 2) -> StepRows:

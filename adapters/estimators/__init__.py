@@ -22,6 +22,8 @@ name                       advantage of    formula, for trajectory i, step t, to
 ``gdpo``                   trajectories    sum over the reward's components of w_k (S_ik - mean_gk) / (std_gk + 1e-6),
                                            whitened over tokens
 ``gigpo``                  steps           grpo + w (G_t compared among steps from the same state)
+two token baselines        tokens          ``optimal_token_baseline``, ``tir_optimal_token_baseline``: see the module
+others                     trajectories    ``gpg``, ``grpo_passk``, ``opo``: see ``groups``
 =========================  ==============  ===========================================================================
 
 Each function's docstring has its paper, a worked example and its differences from the released code. For all of
@@ -54,13 +56,15 @@ from agent_envs.adapters.estimators.registry import ESTIMATORS, Estimator, get_e
 from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows
 from agent_envs.adapters.estimators.segments import masked_whiten, whiten
+from agent_envs.adapters.estimators.token_baselines import score_norms
 
 __all__ = [
     "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "GroupsSeen", "ProcessRewards", "RewardScale",
     "StepRows", "TokenRows", "bi_level_gae", "check_episodes", "check_log_probs", "check_rows",
     "component_table", "gae", "get_estimator",
     "gigpo", "grpo", "masked_whiten", "prime_normalised", "process_rewards", "reinforce", "reinforce_pp",
-    "reinforce_pp_baseline", "remax", "rloo", "say_once", "token_gae", "whiten",
+    "reinforce_pp_baseline", "remax", "rloo", "say_once", "score_norms", "token_gae",
+    "whiten",
 ]  # fmt: skip
 
 

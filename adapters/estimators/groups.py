@@ -23,7 +23,9 @@ from agent_envs.adapters.estimators.segments import (
 )
 from agent_envs.errors import ConfigError
 
-__all__ = ["gdpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "remax", "rloo"]
+__all__ = [
+    "gdpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "relative_scores", "remax", "rloo",
+]  # fmt: skip
 
 _ROUND_OFF = 1e-6
 
@@ -36,7 +38,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071; Dr.GRPO: +-1/2.
     """
     steps = lay_out(rows)
-    a, metrics = _centred(steps, rows, by_std=options.norm_by_std)
+    a, metrics = relative_scores(steps, rows, by_std=options.norm_by_std)
     return _from_trajectories(steps, a[steps.trajectory], metrics)
 
 
@@ -46,7 +48,7 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2.
     """
     steps = lay_out(rows)
-    a, metrics = _centred(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=False)
     group, groups = steps.groups(rows)
     n = torch.bincount(group, minlength=groups)[group].double()
     a = a * n / (n - 1).clamp(min=1)
@@ -67,7 +69,7 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
     """
     steps = lay_out(rows)
     counts = lay_out_tokens(rows, steps, "reinforce_pp_baseline").counts.double()
-    a, metrics = _centred(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=False)
     group, groups = steps.groups(rows)
     compared = (torch.bincount(group, minlength=groups)[group] > 1)[steps.trajectory]
     a = a[steps.trajectory]
@@ -91,7 +93,7 @@ def opo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     group, groups = steps.groups(rows)
     length = segment_sums(counts, steps.trajectory, len(group))
     scores = steps.scores(rows)
-    centred, metrics = _centred(steps, rows, by_std=False)
+    centred, metrics = relative_scores(steps, rows, by_std=False)
     baseline = segment_sums(length * scores, group, groups) / segment_sums(length, group, groups).clamp(min=1.0)
     equal = segment_sums(centred.abs(), group, groups) == 0  # a group of one, or all scores are the same
     a = torch.where(equal[group], 0.0, scores - baseline[group])
@@ -106,7 +108,7 @@ def gpg(rows: StepRows, options: EstimatorOptions) -> Advantages:
     Scores 1 and 0: N / M = 2, A = 1 and -1.
     """
     steps = lay_out(rows)
-    a, metrics = _centred(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=False)
     scores = steps.scores(rows)
     return _from_trajectories(steps, (a * len(scores) / max(1, int(scores.count_nonzero())))[steps.trajectory], metrics)
 
@@ -122,7 +124,7 @@ def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
     steps = lay_out(rows)
     scores = steps.scores(rows)
     group, groups = steps.groups(rows)
-    centred, metrics = _centred(steps, rows, by_std=False)
+    centred, metrics = relative_scores(steps, rows, by_std=False)
     order = torch.argsort(scores, descending=True, stable=True)
     order = order[torch.argsort(group[order], stable=True)]  # by group, the best first
     first = torch.ones_like(order, dtype=torch.bool)
@@ -166,7 +168,7 @@ def gdpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
         score = segment_sums(steps.take(parts[:, k]), steps.trajectory, len(group))
         a, _, _ = group_centred(score, group, groups, by_std=options.norm_by_std)
         total += float(options.gdpo_weights.get(name, 1.0)) * a
-    _, metrics = _centred(steps, rows, by_std=False)
+    _, metrics = relative_scores(steps, rows, by_std=False)
     compared = (torch.bincount(group, minlength=groups)[group] > 1)[steps.trajectory]
     a = total[steps.trajectory]
     a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
@@ -201,8 +203,8 @@ def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
     return _from_trajectories(steps, a, {"baselines_missing": float(len(lacking))})
 
 
-def _centred(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.Tensor, dict[str, float]]:
-    """Each trajectory's score relative to its group, shape [trajectories], and counts."""
+def relative_scores(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return each trajectory's score relative to its group, shape [trajectories], and counts of groups."""
     group, groups = steps.groups(rows)
     a, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
     return a, {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}

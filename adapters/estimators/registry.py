@@ -11,9 +11,10 @@ from agent_envs.adapters.estimators.gigpo import gigpo
 from agent_envs.adapters.estimators.groups import gdpo, gpg, grpo, grpo_passk, opo, reinforce_pp_baseline, remax, rloo
 from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
+from agent_envs.adapters.estimators.token_baselines import optimal_token_baseline, tir_optimal_token_baseline
 from agent_envs.checks import choice, load_function
 
-__all__ = ["ESTIMATORS", "Estimator", "get_estimator"]
+__all__ = ["ESTIMATORS", "VERL_NAMES", "Estimator", "get_estimator"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Estimator:
     """Whether each group also plays a greedy episode, whose return the rows carry."""
     needs_anchors: bool = False
     """Whether rows must carry the states before acting."""
+    needs_score_norms: bool = False
+    """Whether rows must carry what the whole distribution of each token says: ``TokenRows.score_norms``."""
     compares_groups: bool = False
     """Whether trajectories are compared within their group: groups of one teach nothing."""
 
@@ -60,29 +63,44 @@ ESTIMATORS: dict[str, Estimator] = {
         Estimator("gpg", gpg, compares_groups=True),
         Estimator("grpo", grpo, compares_groups=True),
         Estimator("grpo_passk", grpo_passk, compares_groups=True),
+        Estimator(
+            "optimal_token_baseline", optimal_token_baseline, needs_tokens=True, needs_score_norms=True,
+            compares_groups=True,
+        ),
         Estimator("opo", opo, needs_tokens=True, compares_groups=True),
         Estimator("reinforce", reinforce),
         Estimator("reinforce_pp", reinforce_pp, needs_tokens=True),
         Estimator("reinforce_pp_baseline", reinforce_pp_baseline, needs_tokens=True, compares_groups=True),
         Estimator("remax", remax, needs_baseline=True),
         Estimator("rloo", rloo, compares_groups=True),
+        Estimator(
+            "tir_optimal_token_baseline", tir_optimal_token_baseline, needs_tokens=True, needs_score_norms=True,
+            compares_groups=True,
+        ),
         Estimator("token_gae", token_gae, needs_critic=True, needs_tokens=True),
     )
-}
+}  # fmt: skip
 """Estimators by name."""
+
+VERL_NAMES = {
+    "grpo_vectorized": "grpo", "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline", "rloo_vectorized": "rloo",
+}  # fmt: skip
+"""verl's names of estimators that have another one here; each is understood too. verl's ``gae`` is ``token_gae``."""
 
 
 def get_estimator(name: str) -> Estimator:
     """Return an estimator by name.
 
     Args:
-        name: One of ``ESTIMATORS``, or ``module:name`` of your own: an ``Estimator``, or a function of ``StepRows`` and
-            ``EstimatorOptions`` that needs no critic. The module is imported.
+        name: One of ``ESTIMATORS`` or ``VERL_NAMES``, or ``module:name`` of your own: an ``Estimator``, or a function
+            of ``StepRows`` and ``EstimatorOptions`` that needs no critic. The module is imported.
 
     Raises:
         ConfigError: There is no such estimator; lists the names.
     """
     if ":" not in name:
+        name = VERL_NAMES.get(name, name)
         return ESTIMATORS[choice("the advantage estimator", name, ESTIMATORS)]
     found = load_function(name, "the advantage estimator")
     return replace(found, name=name) if isinstance(found, Estimator) else Estimator(name, found)

@@ -28,6 +28,8 @@ class TokenRows:
     """Reward at the token, float; None puts each step's reward on its last token. They add up to the steps' rewards."""
     values: torch.Tensor | None = None
     """V before the token was written, float; None without a critic."""
+    score_norms: torch.Tensor | None = None
+    """Token baselines: squared norm of the gradient of the token's log-probability by the logits, float."""
 
     @cached_property
     def runs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -50,6 +50,7 @@ from agent_envs.adapters.losses.terms import (
     weighted_sum,
 )
 from agent_envs.checks import choice, load_function
+from agent_envs.errors import ConfigError
 
 __all__ = [
     "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "gspo", "loss_preset", "policy_loss",
@@ -157,6 +158,11 @@ def policy_loss(name: str) -> PolicyLoss:
     """
     if ":" in name:
         return load_function(name, "the policy loss")
+    if name == "bypass_mode":
+        raise ConfigError(
+            "'bypass_mode' is no loss but verl's choice between vanilla and reinforce with corrected weights: name one "
+            "of them, and set algorithm.rollout_correction.bypass_mode"
+        )
     return POLICY_LOSSES[choice("the policy loss", name, POLICY_LOSSES)]
 
 

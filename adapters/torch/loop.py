@@ -33,8 +33,10 @@ from torch.nn.utils.rnn import pad_sequence
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, with_last_state
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, component_table, get_estimator
+from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.metrics_log import Record
+from agent_envs.adapters.torch.outputs import Outputs, token_log_probs, token_squares, token_values
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.trees import SortedRows, sort_rows
@@ -148,15 +150,6 @@ def assemble(
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
 
 
-class Outputs(NamedTuple):
-    """A model's outputs one position before some tokens, on the model's device."""
-
-    all: torch.Tensor
-    """Logits, or the values of a critic, shape [outputs, vocabulary] or [outputs, 1]."""
-    at: torch.Tensor | None = None
-    """Which of them is each token's, int64, shape [tokens]; None if there is one for each. Rows share outputs."""
-
-
 def forward(
     model: Any, batch: Batch, wanted: torch.Tensor, config: LoopConfig
 ) -> Iterator[tuple[torch.Tensor, Outputs]]:
@@ -186,22 +179,6 @@ def forward(
         yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, Outputs(outputs)
 
 
-def token_log_probs(outputs: Outputs, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
-    log_p, ids = torch.log_softmax(outputs.all / config.temperature, dim=-1), ids.to(outputs.all.device)
-    p = log_p if config.entropy_coef else log_p.detach()  # the gradient of the entropy doubles the memory
-    entropy = -(p.exp() * p).sum(1)
-    if outputs.at is None:
-        return log_p.gather(1, ids[:, None]).squeeze(1).cpu(), entropy.cpu()
-    return log_p[outputs.at, ids].cpu(), entropy[outputs.at].cpu()
-
-
-def token_values(outputs: Outputs) -> torch.Tensor:
-    """Return a critic's value before each token, shape [tokens]."""
-    values = outputs.all.squeeze(1)
-    return (values if outputs.at is None else values[outputs.at]).cpu()
-
-
 class Scores(NamedTuple):
     """The models' outputs for a batch before it is trained on, each of shape [tokens]."""
 
@@ -211,15 +188,20 @@ class Scores(NamedTuple):
     """Log-probabilities under the reference, if there is one."""
     values: torch.Tensor | None = None
     """The critic's value of the state before each token, if there is a critic."""
+    squares: torch.Tensor | None = None
+    """Sum of the squared probabilities that each token was drawn from, if the estimator needs it."""
 
 
 @torch.no_grad()
-def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False) -> torch.Tensor:
-    """Return each written token's log-probability, or a critic's value before it; 0 elsewhere, shape [tokens]."""
+def score(model: Any, batch: Batch, config: LoopConfig, *, of: str = "log_probs") -> torch.Tensor:
+    """Return each written token's ``log_probs``, ``values`` or ``squares``; 0 elsewhere, shape [tokens]."""
     out, wanted = torch.zeros(len(batch.ids)), batch.step >= 0
     wanted[batch.start] = True  # and the states after truncated episodes
     for indices, outputs in forward(model, batch, wanted, config):
-        out[indices] = token_values(outputs) if critic else token_log_probs(outputs, batch.ids[indices], config)[0]
+        if of == "log_probs":
+            out[indices] = token_log_probs(outputs, batch.ids[indices], config)[0]
+        else:
+            out[indices] = token_values(outputs) if of == "values" else token_squares(outputs, config)
     return out
 
 
@@ -229,11 +211,12 @@ def score(model: Any, batch: Batch, config: LoopConfig, *, critic: bool = False)
 def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
     """Return every token's advantage and target of the critic, both of shape [tokens], and counts worth logging."""
     steps, counts = batch.steps, dict[str, float]()
+    norms = None if scores.squares is None else score_norms(scores.old, scores.squares)
+    steps = replace(steps, tokens=TokenRows(batch.step, values=scores.values, score_norms=norms))
     if scores.values is not None:  # the state after a truncated episode follows its last step, and is not valid
         values = scores.values[batch.start]
         final = values.roll(-1).where(~steps.valid.roll(-1), math.nan)
-        tokens = TokenRows(batch.step, values=scores.values)
-        steps = replace(steps, values=values, final_values=final, tokens=tokens)
+        steps = replace(steps, values=values, final_values=final)
     if config.kl == "reward" and scores.ref is not None:
         penalty, counts["reward_kl"] = losses.kl_in_reward(
             scores.old, scores.ref, batch.step, config.kl_kind, config.kl_coef
@@ -328,8 +311,9 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     config, models, optimizers, seed = run.config, run.models, run.optimizers, (run.config.seed, number)
     old = score(models["model"], batch, config)
     ref = score(models["reference"], batch, config) if "reference" in models else None
-    values = score(models["critic"], batch, config, critic=True) if "critic" in models else None
-    scores = Scores(old, ref, values)
+    values = score(models["critic"], batch, config, of="values") if "critic" in models else None
+    squares = score(models["model"], batch, config, of="squares") if run.estimator.needs_score_norms else None
+    scores = Scores(old, ref, values, squares)
     advantages, returns, record = credit(batch, config, scores)
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)

@@ -41,6 +41,7 @@ from agent_envs.adapters.estimators import (  # noqa: E402
     remax,
     rloo,
     say_once,
+    score_norms,
     token_gae,
 )
 from agent_envs.adapters.estimators.gigpo import similar_anchors  # noqa: E402
@@ -74,7 +75,11 @@ def build(lengths, rewards, *, groups=None, tokens=None, seed=0):
         truncated=truncated,
         values=torch.randn(n, generator=g),
         final_values=final,
-        tokens=TokenRows(step_row, values=torch.randn(len(step_row), generator=g)),
+        tokens=TokenRows(
+            step_row,
+            values=torch.randn(len(step_row), generator=g),
+            score_norms=torch.rand(len(step_row), generator=torch.Generator().manual_seed(seed + 1)),
+        ),
         baseline=torch.randn(16, generator=g)[groups][trajectory],
         anchor=torch.randint(0, 3, (n,), generator=g),
         anchor_texts=("a room with a door", "a room with a doors", "the garden"),
@@ -234,7 +239,8 @@ def test_order_and_padding_change_nothing(rows, name, seed):
     moved_rows = replace(
         moved_rows,
         tokens=TokenRows(torch.cat([gap, flat.step_row[token_order]]),
-                         values=torch.cat([torch.full((2,), NAN), flat.values[token_order]])),
+                         values=torch.cat([torch.full((2,), NAN), flat.values[token_order]]),
+                         score_norms=torch.cat([torch.full((2,), NAN), flat.score_norms[token_order]])),
     )  # fmt: skip
     moved = get_estimator(name)(moved_rows, OPTIONS)
     back = torch.tensor([int(np.flatnonzero(order == i)[0]) for i in range(n)])
@@ -294,10 +300,11 @@ def test_what_an_estimator_needs_is_said(name):
 
 def test_every_estimator_is_registered_under_its_name():
     critic = ["bi_level_gae", "gae", "token_gae"]
-    groups = ["gdpo", "gigpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "rloo"]
+    groups = ["gdpo", "gigpo", "gpg", "grpo", "grpo_passk", "opo", "optimal_token_baseline", "reinforce_pp_baseline",
+              "rloo", "tir_optimal_token_baseline"]  # fmt: skip
     assert sorted([*critic, *groups, "reinforce", "reinforce_pp", "remax"]) == NAMES
     assert [n for n in NAMES if ESTIMATORS[n].needs_critic] == critic
-    assert [n for n in NAMES if ESTIMATORS[n].compares_groups] == groups
+    assert sorted(n for n in NAMES if ESTIMATORS[n].compares_groups) == sorted(groups)
     with pytest.raises(ConfigError, match=r"'bi_level_gae'.*'token_gae'.*Did you mean 'gigpo'"):
         get_estimator("gigop")
     for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}):
@@ -480,11 +487,79 @@ def test_gdpo_equals_verl_component_by_component(seed):
     )
     out = get_estimator("gdpo")(rows, EstimatorOptions(gdpo_weights={"format": 0.25}))
     ours = out.on_tokens(rows.tokens.step_row)[0]
-    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-5)  # verl sums in float32
+    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
     plain_reward = replace(rows, components=None, component_names=())
     theirs, _ = core.compute_gdpo_outcome_advantage(scores * 0 + _at_end(mask, parts.sum(1)), mask, index)
     ours = get_estimator("gdpo")(plain_reward, EstimatorOptions()).on_tokens(rows.tokens.step_row)[0]
-    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.filterwarnings("ignore")
+def test_token_baselines_equal_verl_where_a_row_is_a_step(seed):
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    rows, mask, _, _ = one_step(seed, groups=6)  # of four rows, of different lengths
+    kept, g = mask.bool(), torch.Generator().manual_seed(seed)
+    rewards, old = torch.randn(mask.shape, generator=g) * mask, -torch.rand(mask.shape, generator=g)
+    squares = old.exp().square() + (1 - old.exp()).square() * torch.rand(mask.shape, generator=g)  # of a distribution
+    factors = torch.rand(mask.shape, generator=g) + 0.5
+    tokens = replace(rows.tokens, rewards=rewards[kept], score_norms=score_norms(old, squares)[kept])
+    given = mask, rows.group.numpy(), old, squares
+    for factor in (None, factors):
+        if factor is not None:
+            tokens = replace(tokens, score_norms=tokens.score_norms * factor[kept] ** 2)
+        ours = replace(rows, rewards=rewards.sum(1), tokens=tokens)
+        for name, function in (
+            ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
+            ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
+        ):
+            theirs = function(rewards, *given, rollout_is_weights=factor)
+            out = get_estimator(name)(ours, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
+            for mine, yours in zip(out, theirs, strict=True):
+                torch.testing.assert_close(mine, yours[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_token_baseline_equals_verl_on_stream_rows():
+    """Episodes of several steps as verl's one row each, with what the environment said masked between them."""
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    rows = plain(build([2, 3, 1, 2], torch.randn(8, generator=torch.Generator().manual_seed(3)), groups=[0, 0, 1, 1]))
+    places, width = [], 40
+    for t in range(4):
+        column = 0
+        for i in (rows.trajectory == t).nonzero().squeeze(1).tolist():
+            column += 1 + i % 3  # what the environment said
+            for token in (rows.tokens.step_row == i).nonzero().squeeze(1).tolist():
+                places.append((token, t, column))
+                column += 1
+    token, row, column = (torch.tensor(x) for x in zip(*sorted(places), strict=True))
+    mask, rewards, old, squares = (torch.zeros(4, width) for _ in range(4))
+    mask[row, column], old[row, column] = 1.0, -torch.rand(len(token), generator=torch.Generator().manual_seed(1))
+    squares[row, column] = torch.rand(len(token), generator=torch.Generator().manual_seed(2))
+    last = torch.cat([rows.tokens.step_row[1:] != rows.tokens.step_row[:-1], torch.tensor([True])])
+    rewards[row[last], column[last]] = rows.rewards[rows.tokens.step_row[last]]
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=score_norms(old, squares)[row, column]))
+    index = rows.group[rows.step == 0].numpy()
+    theirs, _ = core.compute_multi_turn_optimal_token_baseline_advantage(rewards, mask, index, old, squares)
+    tir = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions())
+    torch.testing.assert_close(tir.token_advantages, theirs[row, column], rtol=0, atol=1e-6)
+    # the other one compares within the same step: only the first steps are compared as one-step episodes are
+    apart = get_estimator("optimal_token_baseline")(rows, EstimatorOptions()).token_advantages
+    assert not torch.allclose(apart, tir.token_advantages)
+
+
+def test_token_baselines_by_hand():
+    # two trajectories of (2, 1) and (1, 2) tokens, every w = 1: W = 1, 2, 3; rewards 0 1 and 1 0 at the steps' ends
+    rows = build([2, 2], [0.0, 1.0, 1.0, 0.0], tokens=[2, 1, 1, 2])
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=torch.ones(6)))
+    # G = 1, 1, 1 and 1, 0, 0; places (0, 0), (0, 1) alone, (1, 0) with W = 3 and 2, (1, 1) alone
+    out = get_estimator("optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5)).token_advantages
+    assert out.tolist() == pytest.approx([0.0, 1.0, 1 - 3 / 5, 0.0, -3 / 5, 0.0], abs=1e-6)
+    # by the number of the token: G = 1 and 1, 1 and 0, 1 and 0
+    out = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5)).token_advantages
+    assert out.tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, -0.5, -0.5], abs=1e-6)
+    with pytest.raises(ConfigError, match="sums of squared probabilities"):
+        get_estimator("optimal_token_baseline")(replace(rows, tokens=TokenRows(rows.tokens.step_row)), OPTIONS)
 
 
 def _at_end(mask, rewards):
@@ -513,18 +588,14 @@ def test_gdpo_by_hand():
 
 def test_everything_that_verl_registers_is_known():
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
-    from agent_envs.adapters.losses import POLICY_LOSSES
+    from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
 
-    ours = {
-        "gae": "token_gae", "grpo_vectorized": "grpo", "reinforce_plus_plus": "reinforce_pp",
-        "reinforce_plus_plus_baseline": "reinforce_pp_baseline", "rloo_vectorized": "rloo",
-    }  # fmt: skip
-    # verl's own v1 trainer does not give them the sums of squared probabilities that they need
-    without = {"optimal_token_baseline", "tir_optimal_token_baseline"}
-    registered = set(core.ADV_ESTIMATOR_REGISTRY)
-    assert {name for name in registered if ours.get(name, name) not in ESTIMATORS} == without
-    # not a loss but a choice between two others, which rollout_correction makes here
+    assert len(core.ADV_ESTIMATOR_REGISTRY) == 14 and len(core.POLICY_LOSS_REGISTRY) == 12
+    assert all(get_estimator(name) for name in core.ADV_ESTIMATOR_REGISTRY)
+    # not a loss but a choice between two others
     assert set(core.POLICY_LOSS_REGISTRY) - set(POLICY_LOSSES) == {"bypass_mode"}
+    with pytest.raises(ConfigError, match=r"'bypass_mode' is no loss.*algorithm\.rollout_correction\.bypass_mode"):
+        policy_loss("bypass_mode")
 
 
 def test_new_group_estimators_by_hand():

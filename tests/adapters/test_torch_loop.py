@@ -244,11 +244,18 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     assert torch.allclose(old[order], given["old_log_probs"][table.tokens], atol=2e-5)
     values = None
     if needs.needs_critic:
-        values = score(verl.models["critic"], ours, c, critic=True)
+        values = score(verl.models["critic"], ours, c, of="values")
         assert torch.allclose(values[order], given["values"][table.tokens], atol=2e-5)
         values[order] += 10 * noise(len(order), 3)  # so that the clip of values acts
         given["values"][table.tokens] += 10 * noise(len(order), 3)
 
+    squares = None
+    if needs.needs_score_norms:
+        squares, given["sum_pi_squared"] = (
+            score(verl.models["actor"], ours, c, of="squares"),
+            theirs.infer(verl.actor, "sum_pi_squared"),
+        )
+        assert torch.allclose(squares[order], given["sum_pi_squared"][table.tokens], atol=2e-5)
     moved = noise(len(order), 1)
     ref = old.clone()
     given["ref_log_prob"] = given["old_log_probs"].clone()
@@ -260,7 +267,7 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     only = dict(given) if kl == "reward" else {k: v for k, v in given.items() if k != "ref_log_prob"}
     result = theirs.columns(only, verl.objective(c), baselines=baselines)
     columns = {**given, **result.columns}
-    scores = Scores(old, ref if kl != "none" else None, values)
+    scores = Scores(old, ref if kl != "none" else None, values, squares)
     advantages, returns, _ = credit(ours, c, scores)
     assert torch.allclose(advantages[order].float(), columns["advantages"][table.tokens], atol=1e-5)
     assert float(advantages[order].abs().mean()) > 0.05

@@ -141,13 +141,14 @@ class Laid:
         groups = [group for group, _ in episodes]
         self.batch = assemble([e for _, e in episodes], groups, [0.1 * g for g in groups], layout)
         self.old = score(self.model, self.batch, c)
-        self.values = score(self.critic, self.batch, c, critic=True) if critic else None
+        self.squares = score(self.model, self.batch, c, of="squares")
+        self.values = score(self.critic, self.batch, c, of="values") if critic else None
 
     def trained(self, c, at_start):
         """Losses, metrics and gradients of policy and critic."""
         batch, scores = self.batch, Scores(
             self.old + drawn(self.batch, 1), self.old + drawn(self.batch, 2),
-            None if self.values is None else self.values + drawn(self.batch, 3),
+            None if self.values is None else self.values + drawn(self.batch, 3), self.squares,
         )  # fmt: skip
         advantages, returns, _ = credit(batch, c, scores)
         of_actor = partial(actor_loss, batch, c, scores, advantages)

@@ -20,9 +20,10 @@ from agent_envs.adapters.estimators import (
     component_table,
     process_rewards,
     say_once,
+    score_norms,
 )
 from agent_envs.adapters.losses import kl_in_reward, step_weights
-from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, STEP_NUMBERS, VALUE_WEIGHTS
+from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, STEP_NUMBERS, TOKEN_WEIGHTS, VALUE_WEIGHTS
 from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.errors import DataError
@@ -53,8 +54,8 @@ def step_columns(
     """Return the columns that a batch is trained with.
 
     Args:
-        given: ``old_log_probs``, and optionally ``rollout_log_probs``, ``ref_log_prob`` and ``values``, each over all
-            response tokens of the batch, shape [size].
+        given: ``old_log_probs``, and optionally ``rollout_log_probs``, ``ref_log_prob``, ``values`` and
+            ``sum_pi_squared``, each over all response tokens of the batch, shape [size].
         size: Number of response tokens.
         actor_batch: Mini-batch of each row in the actor's update, int64, shape [rows].
         critic_batch: The same for the critic's.
@@ -89,18 +90,23 @@ def step_columns(
         objective.kl.update(kl, len(table.names))
         rows = rows.with_token_rewards(penalty)
     kept = torch.ones(len(table.tokens), dtype=torch.bool)
+    norms = score_norms(own["old_log_probs"], own["sum_pi_squared"]) if "sum_pi_squared" in own else None
     columns: dict[str, torch.Tensor] = {}
     if objective.correction is not None and len(table) and "rollout_log_probs" in own:
         kept, factors, correction_metrics = _correct(own, table, objective.correction)
         metrics |= correction_metrics
         if factors is not None:
             columns["rollout_is_weights"] = table.spread(factors, size)
+            norms = None if norms is None else norms * factors.square()
+    if norms is not None and rows.tokens is not None:
+        rows = replace(rows, tokens=replace(rows.tokens, score_norms=norms))
 
     result = objective.estimator(rows, objective.options)
     metrics |= {f"env/{name}": value for name, value in result.metrics.items()}
     advantages, returns = result.on_tokens(table.step_of)
     lengths = torch.bincount(table.step_of[kept], minlength=len(table))
-    weights = step_weights(objective.weighting, lengths, table.trajectory, actor_batch[table.row])
+    weighting = "row" if objective.row_loss is not None else objective.weighting
+    weights = step_weights(weighting, lengths, table.trajectory, actor_batch[table.row])
     at_start = objective.estimator.critic_at_action_start
     learned = torch.ones_like(table.length) if at_start else table.length
     value_weights = step_weights(objective.weighting, learned, table.trajectory, critic_batch[table.row])[table.step_of]
@@ -117,6 +123,9 @@ def step_columns(
         VALUE_WEIGHTS: table.spread(value_weights, size),
         STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
+    if objective.row_loss is not None:
+        same = step_weights("token", lengths, table.trajectory, actor_batch[table.row])
+        columns[TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
     return StepColumns(columns, rows.rewards.double(), metrics)
 
 

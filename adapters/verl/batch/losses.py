@@ -9,23 +9,31 @@ Metrics travel as totals with their counts (``collect`` divides).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.losses import ppo_loss
 
 from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
 from agent_envs.adapters.verl.batch.table import flat, response_index, row_offsets
 
-__all__ = ["POLICY_WEIGHTS", "STEP_NUMBERS", "VALUE_WEIGHTS", "actor_loss", "collect", "critic_loss", "loss_options"]
+__all__ = [
+    "POLICY_WEIGHTS", "STEP_NUMBERS", "TOKEN_WEIGHTS", "VALUE_WEIGHTS", "actor_loss", "collect", "critic_loss",
+    "loss_options", "row_actor_loss",
+]  # fmt: skip
 
 STEP_NUMBERS = "step_numbers"
 """Column: the step of the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
 POLICY_WEIGHTS = "policy_weights"
 """Column: weight of each response token in the policy's loss; jagged [rows, tokens]."""
+TOKEN_WEIGHTS = "token_weights"
+"""Column of losses for rows: weight of each token if all trained tokens of the mini-batch weigh the same; jagged."""
 VALUE_WEIGHTS = "value_weights"
 """Column: weight of each response token in the critic's loss; jagged [rows, tokens]."""
 
@@ -78,6 +86,36 @@ def actor_loss(
         metrics |= tallies
         loss = loss + config.kl_loss_coef * sums["kl_loss"]
     return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
+
+
+def row_actor_loss(
+    config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None, *, function: Callable[..., Any]
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return verl's own ``ppo_loss`` with a policy loss that was written for its rows, and its metrics.
+
+    What is not trained (padding, broken episodes, rejected tokens) is masked, and counts neither as a token nor as a
+    row of the mini-batch. Arguments are those of ``actor_loss``; the rows are steps, and the weights in
+    ``POLICY_WEIGHTS`` those of means over rows.
+    """
+    weights, weights_of_tokens = flat(data[POLICY_WEIGHTS]), flat(data[TOKEN_WEIGHTS])
+    trained = weights != 0
+    if not bool(trained.any()):
+        return 0.0 * flat(model_output["log_probs"]).sum(), {}
+    offsets = row_offsets(data["responses"]).to(weights.device)
+    row = torch.arange(len(offsets) - 1, device=weights.device).repeat_interleave(offsets.diff())
+    counts = torch.bincount(row[trained], minlength=len(offsets) - 1)  # [rows] trained tokens of each
+    given = data.copy()
+    longest = int(offsets.diff().max())  # without it a column is padded to the number of all its tokens
+    given["response_mask"] = torch.nested.nested_tensor_from_jagged(trained.long(), offsets, max_seqlen=longest)
+    first = int(trained.nonzero()[0])
+    tu.assign_non_tensor(
+        given,
+        batch_num_tokens=round(1.0 / float(weights_of_tokens[first])),
+        global_batch_size=round(1.0 / float(weights[first] * counts[row[first]])),
+    )
+    POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode] = function
+    loss, metrics = ppo_loss(config, model_output, given, dp_group)
+    return loss, metrics
 
 
 def critic_loss(

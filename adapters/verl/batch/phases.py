@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.workers.utils.padding import response_from_nested
 
 from agent_envs.adapters.verl.batch import rows
 from agent_envs.adapters.verl.run.phase import PhaseFile
@@ -20,6 +22,9 @@ __all__ = ["PhasedTrainer"]
 
 class PhasedTrainer(PPOTrainer):
     """A phase and small requests, before one of verl's trainers in the order of bases."""
+
+    squares = False
+    """Whether the sums of squared probabilities are wanted with the old log-probabilities."""
 
     def __init__(self, config: Any) -> None:
         self.settings = dict(config.get("agentr1") or {})
@@ -55,7 +60,15 @@ class PhasedTrainer(PPOTrainer):
         super().on_step_end()
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        super()._compute_old_log_prob(rows.with_fields(batch), metrics)
+        asked = rows.with_fields(batch)
+        if self.squares:
+            asked.extra_info["calculate_sum_pi_squared"] = True
+        super()._compute_old_log_prob(asked, metrics)
+        if self.squares:
+            names = ["sum_pi_squared", "response_mask"]
+            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+            data["sum_pi_squared"] = response_from_nested(data["sum_pi_squared"], data["response_mask"])
+            tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data.select("sum_pi_squared"))
         self.phase.progress()
         return batch
 

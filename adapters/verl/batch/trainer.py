@@ -39,7 +39,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.estimators import GroupsSeen
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
-from agent_envs.adapters.losses import RatioWatch, policy_loss
+from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import step_columns
@@ -48,6 +48,7 @@ from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_me
 from agent_envs.adapters.verl.batch.phases import PhasedTrainer
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.objective import lookahead, read_objective
+from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
@@ -90,8 +91,10 @@ class StepTraining(PhasedTrainer):
             raise ConfigError("training over steps does not support distillation; use trainer.v1.trainer_mode=sync")
         if self.objective.estimator.needs_critic and config.critic.enable is False:
             raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
+        self.squares = self.objective.estimator.needs_score_norms
         self.loss = str(actor.policy_loss.loss_mode)
-        policy_loss(self.loss)
+        if self.objective.row_loss is not None:
+            logger.warning(row_loss_notice(self.loss))
         self.loss_options = losses.loss_options(actor)
         self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
         self.seen = GroupsSeen()
@@ -128,7 +131,11 @@ class StepTraining(PhasedTrainer):
     def _setup(self) -> None:
         super()._setup()
         actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
+        if self.objective.row_loss is None:
+            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
+        else:
+            of_rows = partial(losses.row_actor_loss, config=actor, function=self.objective.row_loss)
+            self.actor_rollout_wg.set_loss_fn(of_rows)
         if self.use_critic:
             self.critic_wg.set_loss_fn(partial(losses.critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
 
@@ -210,7 +217,7 @@ class StepTraining(PhasedTrainer):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         assert self.layout is not None
-        columns = ["rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy"]
+        columns = ["rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared"]
         names = ["response_mask", *columns, "extra_fields", "uid"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         extra = [rows.plain(fields) for fields in data.pop("extra_fields").tolist()]
@@ -285,6 +292,8 @@ class StepTraining(PhasedTrainer):
             columns.append("ref_log_prob")
         if self.writes_weights:
             columns.append("rollout_is_weights")
+        if self.objective.row_loss is not None:
+            columns.append(losses.TOKEN_WEIGHTS)
         output = self.actor_rollout_wg.update_actor(rows.with_fields(batch, *columns))
         metrics.update(losses.collect(output["metrics"], "actor"))
         if "actor/ratio/moved" in metrics and (notice := self.watch.update(metrics["actor/ratio/moved"])):

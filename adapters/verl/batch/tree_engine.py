@@ -113,6 +113,8 @@ class TreeActor(_Trees, FSDPEngineWithLMHead):
         out = {"log_probs": self._to_rows(log_p[at, labels], tree, micro_batch)}
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             out["entropy"] = self._to_rows(-(log_p.exp() * log_p).sum(1)[at], tree, micro_batch)
+        if tu.get_non_tensor_data(data=micro_batch, key="calculate_sum_pi_squared", default=False):
+            out["sum_pi_squared"] = self._to_rows((2 * log_p).exp().sum(1)[at], tree, micro_batch)
         return out
 
 

@@ -19,7 +19,9 @@ from typing import Any
 
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
+from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.objective import check_config, lookahead
+from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
@@ -35,8 +37,8 @@ _PARTS = ("model", "task", "algorithm", "hardware")
 # What the command itself decides; another value would leave a run that cannot be finished or resumed. verl's means over
 # rows would be read by nobody: the losses have weights of their own.
 _WEIGHTING = "+agentr1.weighting (row, token or trajectory)"
+_MEAN = "actor_rollout_ref.actor.loss_agg_mode"  # read by losses that were written for verl's rows
 _FIXED = {
-    "actor_rollout_ref.actor.loss_agg_mode": _WEIGHTING,
     "algorithm.adv_estimator": "--algo",
     "critic.loss_agg_mode": _WEIGHTING,
     "data.train_files": "--data",
@@ -167,6 +169,7 @@ def compose_run(
     """
     parts, preset_algo = _parts_of(preset)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
+    algo = VERL_NAMES.get(algo, algo)
     if ":" not in algo:
         checks.choice("--algo", algo, algorithms())
     if algo in group_names("algorithm"):
@@ -225,7 +228,9 @@ def compose_run(
     _complete(config, overridden)
     composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, _differences(config, run), config)
     with _verl_errors():
-        check_config(composed.verl())
+        check_config(verl := composed.verl())
+    if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
+        raise ConfigError(f"{_MEAN} follows from {_WEIGHTING}; set that instead")
     return composed
 
 

@@ -25,14 +25,15 @@ every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
-from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller, policy_loss
+from agent_envs.adapters.losses import KL_KINDS, POLICY_LOSSES, WEIGHTINGS, KLController, kl_controller
 from agent_envs.adapters.losses.variants import dro
 from agent_envs.adapters.verl.config.rollout import check_log_probs
+from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
@@ -78,6 +79,8 @@ class Objective:
     """Estimate of that KL."""
     correction: Mapping[str, Any] | None = None
     """verl's ``algorithm.rollout_correction``, unless it is bypassed; None for none."""
+    row_loss: Callable[..., Any] | None = None
+    """The policy loss if it was written for verl's rows; None if it is one of this package's kind."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: the KL's coefficient and the scale of the rewards."""
@@ -142,6 +145,7 @@ def read_objective(config: Any) -> Objective:
         kl=kl,
         kl_kind=str(algorithm.kl_penalty),
         correction=_correction(algorithm.get("rollout_correction", None)),
+        row_loss=find_row_loss(config.actor_rollout_ref),
     )
 
 
@@ -212,7 +216,8 @@ def check_config(config: Any) -> None:
     _check_mini_batch("actor_rollout_ref.actor", actor, config)
     _check_loggers(config.trainer.logger)
     check_log_probs(config)
-    estimator = read_objective(config).estimator
+    objective = read_objective(config)
+    estimator = objective.estimator
     if estimator.needs_critic:
         if critic.enable is not True:
             raise ConfigError(
@@ -226,9 +231,25 @@ def check_config(config: Any) -> None:
                 "actor and critic need the same number of data-parallel ranks, but their "
                 f"ulysses_sequence_parallel_size is {sizes[0]} and {sizes[1]}: set both to the same"
             )
-    if policy_loss(str(actor.policy_loss.loss_mode)) is dro and actor.policy_loss.get("dro_beta") is None:
+    if estimator.needs_score_norms:
+        for name, value, expected in (
+            ("algorithm.rollout_correction.bypass_mode", objective.correction is None, False),
+            ("actor_rollout_ref.model.use_fused_kernels", config.actor_rollout_ref.model.use_fused_kernels, False),
+        ):
+            if value is not expected:
+                raise ConfigError(
+                    f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor "
+                    f"computes with the old log-probabilities: {name} must be {expected}"
+                )
+    layout = (config.get("agentr1") or {}).get("layout")
+    if objective.row_loss is not None and layout not in (None, "steps"):
+        raise ConfigError(
+            f"the policy loss {actor.policy_loss.loss_mode} was written for verl's rows, each of which is a step: "
+            f"agentr1.layout must be steps, got {layout}"
+        )
+    if POLICY_LOSSES.get(actor.policy_loss.loss_mode) is dro and actor.policy_loss.get("dro_beta") is None:
         raise ConfigError("the loss dro needs actor_rollout_ref.actor.policy_loss.dro_beta, a number above 0")
-    if (config.get("agentr1") or {}).get("layout") == "tree":
+    if layout == "tree":
         _check_trees(config)
 
 
@@ -241,6 +262,8 @@ def choose_layout(config: Any, *, cpu: bool) -> str:
     settings, model = config.get("agentr1") or {}, config.actor_rollout_ref.model
     if given := settings.get("layout"):
         return str(given)
+    if find_row_loss(config.actor_rollout_ref) is not None:
+        return "steps"
     measured = cpu and settings.get("mode", "sync") == "sync"
     if not measured or model.get("lora_rank", 0) or model.get("lora_adapter_path"):
         return "merged"
@@ -265,12 +288,8 @@ def _check_trees(config: Any) -> None:
         size = part.get("ulysses_sequence_parallel_size", 1)
         if size != 1:
             raise ConfigError(f"agentr1.layout=tree needs {name}.ulysses_sequence_parallel_size=1, got {size}")
-    for name, value in (
-        ("actor_rollout_ref.model.use_fused_kernels", model.get("use_fused_kernels", False)),
-        ("actor_rollout_ref.actor.calculate_sum_pi_squared", actor.get("calculate_sum_pi_squared", False)),
-    ):
-        if value:
-            raise ConfigError(f"agentr1.layout=tree needs {name}=False, got {value}")
+    if model.get("use_fused_kernels", False):
+        raise ConfigError("agentr1.layout=tree needs actor_rollout_ref.model.use_fused_kernels=False, got True")
 
 
 def _check_mini_batch(name: str, model: Any, config: Any) -> None:

@@ -13,6 +13,7 @@ from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.rollout import check_context
+from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
 from agent_envs.adapters.verl.run.checkpoints import check_pickles
 from agent_envs.adapters.verl.run.curve import draw_curve
 from agent_envs.adapters.verl.run.folder import RunFolder
@@ -44,6 +45,8 @@ def describe(composed: Composed) -> str:
         if run.data != "official":
             raise
         lines.append(f"# before it can run: {e}")
+    if find_row_loss(verl.actor_rollout_ref) is not None:
+        lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
     for d in composed.differences:
         published = "none" if d.published is None else d.published
         lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")

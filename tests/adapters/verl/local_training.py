@@ -25,7 +25,7 @@ from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401  registers its engines
 from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.losses import actor_loss, collect, critic_loss, loss_options
+from agent_envs.adapters.verl.batch.losses import actor_loss, collect, critic_loss, loss_options, row_actor_loss
 from agent_envs.adapters.verl.batch.rows import nest
 from agent_envs.adapters.verl.batch.table import StepTable, flat, response_index, step_table
 from agent_envs.adapters.verl.config.objective import Objective
@@ -126,11 +126,10 @@ class LocalBatch:
         return step_table(self.extra, self.uids, self.offsets, order)
 
     def infer(self, worker: TrainingWorker, output: str, rank: int = 0) -> torch.Tensor:
-        """A worker's ``log_probs`` or ``values`` of its rank's rows, over their response tokens."""
-        rows = self._rows(rank)
-        result = worker.infer_batch(
-            self._tensors(rows, {}, temperature=1.0, compute_loss=False, calculate_entropy=False)
-        )
+        """A worker's ``log_probs``, ``sum_pi_squared`` or ``values`` of its rank's rows, over their response tokens."""
+        rows, squares = self._rows(rank), output == "sum_pi_squared"
+        asked = {"calculate_entropy": False, "calculate_sum_pi_squared": squares}
+        result = worker.infer_batch(self._tensors(rows, {}, temperature=1.0, compute_loss=False, **asked))
         of = [len(self.prompts[i]) + len(self.responses[i]) for i in rows]
         lengths = torch.tensor([len(self.responses[i]) for i in rows])
         return flat(result[output])[response_index(torch.tensor([0, *of]).cumsum(0), lengths)].clone()
@@ -158,6 +157,7 @@ class LocalBatch:
         *,
         mini_batches: int = 1,
         rank: int = 0,
+        row_loss: Any = None,
     ) -> dict[str, float]:
         """One pass of updates over the mini-batches; its metrics.
 
@@ -168,8 +168,11 @@ class LocalBatch:
             config: verl's configuration of it.
             mini_batches: Updates.
             rank: Whose rows.
+            row_loss: The actor's loss if it was written for verl's rows.
         """
         loss = partial(actor_loss, config=config, options=loss_options(config)) if role == "actor" else None
+        if row_loss is not None:
+            loss = partial(row_actor_loss, config=config, function=row_loss)
         worker.set_loss_fn(loss or partial(critic_loss, config=config))
         rows = len(self.prompts) // math.gcd(mini_batches, self.layout.mini_batches)
         output = worker.train_mini_batch(

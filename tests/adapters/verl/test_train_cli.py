@@ -122,6 +122,11 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
             ["+agentr1.layout=tree", "actor_rollout_ref.model.use_fused_kernels=True"],
             "use_fused_kernels=False, got True",
         ),
+        (
+            ["--algo", "optimal_token_baseline", "algorithm.rollout_correction.bypass_mode=True"],
+            "computes with the old log-probabilities: algorithm.rollout_correction.bypass_mode must be False",
+        ),
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode"], "'bypass_mode' is no loss"),
         (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma must be a number, got 'high'"),
         (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight must be a number, got"),
         (["+agentr1.step_timeout=0"], "agentr1.step_timeout must be a number above 0, got 0"),

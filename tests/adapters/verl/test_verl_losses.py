@@ -189,7 +189,9 @@ def critic_config():
     )  # fmt: skip
 
 
-def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None, rank=0):
+def gradients(
+    worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None, rank=0, row_loss=None
+):
     """Gradients of every update, none of them applied, and the metrics of all."""
     updates = []
 
@@ -208,7 +210,7 @@ def gradients(worker, batch, columns, role, config, *, mini_batches=1, micro=Non
         if micro_tokens:
             changed["max_token_len_per_gpu"] = micro_tokens
         patch.setattr(worker, "engine_config", Settings(engine, changed))
-        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches, rank=rank)
+        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches, rank=rank, row_loss=row_loss)
     return updates, {name: value for name, value in metrics.items() if "perf" not in name}
 
 
@@ -233,6 +235,7 @@ class Made:
             "old_log_probs": now + noise(self.batch, 2, 0.1),
             "ref_log_prob": now + noise(self.batch, 3, 0.1),
         }
+        self.squares = self.infer(actor, "sum_pi_squared", rank)
         if critic is not None:
             self.given["values"] = self.infer(critic, "values", rank)
 
@@ -246,6 +249,8 @@ class Made:
         given = dict(self.given)
         if objective.kl is None:
             del given["ref_log_prob"]
+        if objective.estimator.needs_score_norms:
+            given["sum_pi_squared"] = self.squares
         baselines = {f"g{i}": 0.25 * i for i in range(3)} if objective.estimator.needs_baseline else None
         result = self.batch.columns(given, objective, baselines=baselines, **batches)
         return {**self.given, **result.columns}, result
