@@ -159,6 +159,8 @@ def test_two_steps(made, tmp_path, algo):
         assert len(rows) == 6  # three steps each, merged
         batch = local_batch(rows, filler_id=2, mini_batches=batches, seed=step)
         given = {"old_log_probs": batch.sampled}
+        if objective.estimator.needs_score_norms:
+            given["sum_pi_squared"] = batch.infer(actor, "sum_pi_squared")
         if objective.estimator.needs_critic:
             given["values"] = batch.infer(critic, "values")
             assert (batch.table().final >= 0).sum() == 3  # prompt 1 is cut by the limit
