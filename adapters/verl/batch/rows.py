@@ -52,9 +52,14 @@ class LogThen:
         return getattr(self.logger, name)
 
 
-def mini_batches(name: str, config: Any, run: Any) -> int:
-    """Return the mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories."""
+def mini_batches(name: str, config: Any, run: Any, rows: int | None = None) -> int:
+    """Return the mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories.
+
+    With ``rows``, the number of the batch's rows, a mini-batch is as many rows as it would have trajectories.
+    """
     size, total = int(config.ppo_mini_batch_size), int(run.data.train_batch_size)
+    if rows is not None:
+        return max(1, math.ceil(rows / (size * int(run.actor_rollout_ref.rollout.n))))
     if size < 1 or total % size:
         raise ConfigError(f"{name}.ppo_mini_batch_size must divide data.train_batch_size ({total} prompts), got {size}")
     return total // size

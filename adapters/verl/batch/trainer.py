@@ -98,13 +98,12 @@ class StepTraining(PhasedTrainer):
         self.loss_options = losses.loss_options(actor)
         self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
         self.seen = GroupsSeen()
-        self.actor_mini_batches = rows.mini_batches("actor_rollout_ref.actor", actor, config)
+        self.counts_rows = bool(self.settings.get("mini_batches_of_rows", False))
+        self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(config, 0 if self.counts_rows else None)
         anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
-        self.watch = RatioWatch(self.loss, updates=self.actor_mini_batches * actor.ppo_epochs if anew else None)
-        self.critic_mini_batches = 1
+        updates = self.actor_mini_batches * actor.ppo_epochs if anew and not self.counts_rows else None
+        self.watch = RatioWatch(self.loss, updates=updates)
         super().__init__(config)
-        if self.use_critic:
-            self.critic_mini_batches = rows.mini_batches("critic", config.critic, config)
         self.layout: Layout | None = None
         self.writes_weights = False  # whether rollout correction adds weights to the batch
         self.lookahead = lookahead(self.settings)
@@ -172,14 +171,16 @@ class StepTraining(PhasedTrainer):
         self.order = {uid: i for i, uid in enumerate(sorted(uids, key=lambda uid: self.prompts.pop(uid)))}
         batch.reorder(rows.by_submission(batch.keys, self.order))
         ranks = max(self._dispatch_info()) + 1
+        if self.counts_rows:
+            self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(self.config, len(batch))
         self.layout = plan_layout(
-            [key.rsplit("_", 1)[0] for key in batch.keys],
+            batch.keys if self.counts_rows else [key.rsplit("_", 1)[0] for key in batch.keys],
             [tag["seq_len"] for tag in batch.tags],
             mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
             ranks=ranks,
             row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
             seed=self.global_steps,
-            groups=[key.rsplit("_", 2)[0] for key in batch.keys],
+            groups=None if self.counts_rows else [key.rsplit("_", 2)[0] for key in batch.keys],
             trees=self._shared(batch) if self.settings.get("layout") == "tree" else None,
         )
         missing = sum(row is None for row in self.layout.order)
@@ -191,6 +192,12 @@ class StepTraining(PhasedTrainer):
         partitions = [part.tolist() for part in torch.arange(len(order)).chunk(ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
         return out
+
+    def _mini_batches(self, config: Any, count: int | None) -> tuple[int, int]:
+        """How many updates of actor and critic a batch is divided into, of so many rows if rows are counted."""
+        actor = rows.mini_batches("actor_rollout_ref.actor", config.actor_rollout_ref.actor, config, count)
+        with_critic = self.objective.estimator.needs_critic or config.critic.enable
+        return actor, rows.mini_batches("critic", config.critic, config, count) if with_critic else 1
 
     def _shared(self, batch: KVBatchMeta) -> SortedRows:
         """What the rows of a batch share."""

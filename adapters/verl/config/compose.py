@@ -2,6 +2,7 @@
 
     run.yaml                              what every run sets; its defaults list is the order of precedence
     preset/                               cpu-tiny, gpu-8 and published, on top of cpu.yaml or gpu.yaml
+    released.py                           where a preset differs from published settings; these themselves
     task/ algorithm/ model/ hardware/     --preset MODEL/TASK/ALGORITHM/HARDWARE takes one of each; --algo an algorithm
 
 Every estimator is an algorithm of its own name; the files in ``algorithm/`` are pairs published under another one.
@@ -21,6 +22,7 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.objective import check_config, lookahead
+from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -93,20 +95,6 @@ class RunConfig:
         return {name: value for name, value in asdict(self).items() if name not in ("steps", "out")}
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A setting whose value is not the published one."""
-
-    key: str
-    """verl's name of it, ``env.ARGUMENT``, or a setting of the run."""
-    published: Any
-    """The published value; None where there was none."""
-    ours: Any
-    """The preset's value."""
-    why: str
-    """The reason."""
-
-
 @dataclass(frozen=True)
 class Composed:
     """A run with all its settings, checked."""
@@ -167,7 +155,8 @@ def compose_run(
         ConfigError: A name that does not exist, or values that do not fit.
         MissingExtraError: verl is not installed.
     """
-    parts, preset_algo = _parts_of(preset)
+    named = preset.removesuffix(EXACT)
+    parts, preset_algo = _parts_of(named)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
     algo = VERL_NAMES.get(algo, algo)
     if ":" not in algo:
@@ -201,6 +190,9 @@ def compose_run(
     preset_run.update({k: v for k, v in preset_run.for_env.get(env, {}).items() if f"run.{k}" not in overridden})
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
+    if named != preset:
+        use_released(config, preset, overridden | {f"env.{name}" for name in arguments})
+        demo_kwargs = {**demo_kwargs, **preset_run.env_kwargs.get(env, {}), **arguments}
     run = RunConfig(
         env=env,
         algo=algo,
@@ -226,7 +218,7 @@ def compose_run(
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
     preset_run.model_path = run.model or str(folder / "model")
     _complete(config, overridden)
-    composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, _differences(config, run), config)
+    composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, differences(config, run.env_kwargs), config)
     with _verl_errors():
         check_config(verl := composed.verl())
     if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
@@ -238,13 +230,16 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
     """The group choices that a preset's name stands for, and the algorithm it is for."""
     if "/" not in preset:
         names = [name for name in group_names("preset") if name != "published"]
-        checks.choice("--preset", preset, [*names, "MODEL/TASK/ALGORITHM[/HARDWARE]"])
+        checks.choice("--preset", preset, [*names, f"MODEL/TASK/ALGORITHM[/HARDWARE][{EXACT}]"])
         return [f"preset={preset}"], None
     words = preset.split("/")
     if len(words) == len(_PARTS) - 1:
         words.append(DEFAULT_HARDWARE)
     if len(words) != len(_PARTS):
-        raise ConfigError(f"a preset is written MODEL/TASK/ALGORITHM or {'/'.join(_PARTS).upper()}, got {preset!r}")
+        raise ConfigError(
+            f"a preset is written MODEL/TASK/ALGORITHM or {'/'.join(_PARTS).upper()}, and either may end in {EXACT}; "
+            f"got {preset!r}"
+        )
     model, task, algo, hardware = words
     models = model.split("+")
     for group, word in (*(("model", name) for name in models), ("task", task), ("hardware", hardware)):
@@ -373,18 +368,3 @@ def _separate(config: Any, overridden: Collection[str]) -> None:
     for key, value in settings.items():
         if key not in overridden:
             OmegaConf.update(config, key, value, force_add=True)
-
-
-def _differences(config: Any, run: RunConfig) -> tuple[Difference, ...]:
-    from omegaconf import OmegaConf
-
-    def ours(key: str) -> Any:
-        if key.startswith("env."):
-            return run.env_kwargs[key.removeprefix("env.")]
-        return OmegaConf.select(config, key.removeprefix("+") if "." in key else f"run.{key}")
-
-    return tuple(
-        Difference(key, entry.value, ours(key), entry.get("why", "set on the command line"))
-        for key, entry in config.published.items()
-        if "value" in entry and entry.value != ours(key)
-    )

@@ -14,6 +14,7 @@ have are under ``agentr1``:
 ``mode``                       ``sync``, or the next batches are played while one is trained: on the same devices with
                                ``colocate``, on others with ``separate``
 ``lookahead``                  batches under way besides the one that is trained next; 0, or 1 if not ``sync``
+``mini_batches_of_rows``       whether ``ppo_mini_batch_size`` times ``rollout.n`` counts steps, as in verl; False
 ``scale_rewards``              ``batch`` or ``running``: divide rewards by the deviation of returns; null
 ``stall_timeout``              seconds that a phase of a run may stand still before the run is stopped; 3600
 ``request_seeds``              whether each request of generation has a seed, so that episodes repeat; True
@@ -43,6 +44,7 @@ _FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
 _OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
 _DEFAULTS = {
     **{name: getattr(EstimatorOptions(), name) for name in _OPTIONS},
+    "mini_batches_of_rows": False,
     "poll_interval": 0.05,
     "process_reward_weight": 1.0,
     "request_seeds": True,
@@ -51,8 +53,9 @@ _DEFAULTS = {
 }
 _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
 _ELSEWHERE = (
-    "env_workers", "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes", "mode",
-    "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout", "step_latency", "step_timeout", "trust",
+    "env_workers", "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes",
+    "mini_batches_of_rows", "mode", "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout",
+    "step_latency", "step_timeout", "trust",
 )  # fmt: skip
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 MODES = ("sync", "colocate", "separate")
@@ -242,11 +245,11 @@ def check_config(config: Any) -> None:
                     f"computes with the old log-probabilities: {name} must be {expected}"
                 )
     layout = (config.get("agentr1") or {}).get("layout")
-    if objective.row_loss is not None and layout not in (None, "steps"):
-        raise ConfigError(
-            f"the policy loss {actor.policy_loss.loss_mode} was written for verl's rows, each of which is a step: "
-            f"agentr1.layout must be steps, got {layout}"
-        )
+    own = config.get("agentr1") or {}
+    if own.get("mini_batches_of_rows") and own.get("mode", "sync") != "sync":
+        raise ConfigError(f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {own['mode']}")
+    if (reason := _needs_steps(config)) and layout not in (None, "steps"):
+        raise ConfigError(f"{reason}: agentr1.layout must be steps, got {layout}")
     if POLICY_LOSSES.get(actor.policy_loss.loss_mode) is dro and actor.policy_loss.get("dro_beta") is None:
         raise ConfigError("the loss dro needs actor_rollout_ref.actor.policy_loss.dro_beta, a number above 0")
     if layout == "tree":
@@ -262,7 +265,7 @@ def choose_layout(config: Any, *, cpu: bool) -> str:
     settings, model = config.get("agentr1") or {}, config.actor_rollout_ref.model
     if given := settings.get("layout"):
         return str(given)
-    if find_row_loss(config.actor_rollout_ref) is not None:
+    if _needs_steps(config):
         return "steps"
     measured = cpu and settings.get("mode", "sync") == "sync"
     if not measured or model.get("lora_rank", 0) or model.get("lora_adapter_path"):
@@ -278,6 +281,16 @@ def choose_layout(config: Any, *, cpu: bool) -> str:
     except (ConfigError, OSError, ValueError):  # verl itself says what is wrong with a model
         return "merged"
     return "tree"
+
+
+def _needs_steps(config: Any) -> str | None:
+    """Why each step must be a row of its own; None if it need not."""
+    if (config.get("agentr1") or {}).get("mini_batches_of_rows"):
+        return "agentr1.mini_batches_of_rows counts steps, each of which must be a row"
+    if find_row_loss(config.actor_rollout_ref) is not None:
+        name = config.actor_rollout_ref.actor.policy_loss.loss_mode
+        return f"the policy loss {name} was written for verl's rows, each of which is a step"
+    return None
 
 
 def _check_trees(config: Any) -> None:
@@ -297,7 +310,7 @@ def _check_mini_batch(name: str, model: Any, config: Any) -> None:
         integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1),
         config.data.train_batch_size,
     )
-    if total % size:
+    if total % size and not (config.get("agentr1") or {}).get("mini_batches_of_rows"):
         raise ConfigError(f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}")
 
 

@@ -164,6 +164,8 @@ def test_two_steps(made, tmp_path, algo):
         if objective.estimator.needs_critic:
             given["values"] = batch.infer(critic, "values")
             assert (batch.table().final >= 0).sum() == 3  # prompt 1 is cut by the limit
+        if objective.estimator.needs_score_norms:
+            given["sum_pi_squared"] = batch.infer(actor, "sum_pi_squared")
         result = batch.columns(given, objective, actor_batches=batches, critic_batches=batches, baselines=greedy)
         metrics = dict(result.metrics)
         columns = {**given, **result.columns}
