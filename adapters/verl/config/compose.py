@@ -1,7 +1,7 @@
 """A run's configuration: the YAML groups of this folder, composed by Hydra with verl's own and the command line.
 
     run.yaml                              what every run sets; its defaults list is the order of precedence
-    preset/                               cpu-tiny, gpu-8 and published, on top of cpu.yaml or gpu.yaml
+    preset/                               cpu-tiny, cpu-vllm, gpu-8 and published, on top of cpu.yaml or gpu.yaml
     released.py                           where a preset differs from published settings; these themselves
     task/ algorithm/ model/ hardware/     --preset MODEL/TASK/ALGORITHM/HARDWARE takes one of each; --algo an algorithm
 

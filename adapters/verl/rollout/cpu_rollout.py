@@ -76,7 +76,12 @@ class CPURolloutServer:
             log_probs=done.log_probs,
             stop_reason=done.stop_reason,
             num_preempted=0,
-            extra_fields={"global_steps": last, "min_global_steps": first, "max_global_steps": last},
+            extra_fields={
+                "global_steps": last,
+                "min_global_steps": first,
+                "max_global_steps": last,
+                "num_cached_tokens": done.cached_tokens,
+            },
         )
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:

@@ -23,8 +23,11 @@ from agent_envs.adapters.verl.run.version import check_version
 check_version()
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    # before any part of verl asks for the current platform
+    # before any part of verl asks for the current platform, or for vLLM
+    from agent_envs.adapters.verl.rollout.vllm_cpu_name import answer_for_vllm
     from agent_envs.adapters.verl.run import cpu_platform  # noqa: F401
+
+    answer_for_vllm()
 
 _Patch = Callable[[Any], None]
 

@@ -58,6 +58,7 @@ def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
             # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
             "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 8)),
             "TQ_NUM_THREADS": "1",  # TransferQueue moves kilobytes, and warns at every move of more threads than cores
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else vLLM's threads keep to cores that the other processes use
         }
     return out
 

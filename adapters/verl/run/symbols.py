@@ -72,6 +72,7 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("workers/rollout/base.py", "_ROLLOUT_REGISTRY", "generation on a CPU by name"),
     Symbol("workers/rollout/replica.py", "RolloutReplica", "the server of generation on a CPU"),
     Symbol("workers/rollout/replica.py", "RolloutReplicaRegistry.register", "generation on a CPU by name"),
+    Symbol("workers/rollout/vllm_rollout/utils.py", "vLLMColocateWorkerExtension", "weights for vLLM on a CPU"),
     Symbol("workers/rollout/replica.py", "TokenOutput", "a response"),
     Symbol("workers/rollout/utils.py", "ensure_async_iterator", "weights as they come"),
     Symbol("workers/rollout/llm_server.py", "LLMServerClient.generate", "requests"),

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--preset",
         default="cpu-tiny",
-        help="size and machine: cpu-tiny, gpu-8, or MODEL/TASK/ALGORITHM[/HARDWARE] such as "
+        help="size and machine: cpu-tiny, cpu-vllm, gpu-8, or MODEL/TASK/ALGORITHM[/HARDWARE] such as "
         "qwen3-4b/alfworld/steppo/h100-8 (default: cpu-tiny)",
     )
     add("--steps", type=int, help="training steps (default: the preset's)")
@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace) -> str:
     if os.getcwd() not in sys.path:  # module:name may be beside the user, as with `python -m`
         sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
+    from agent_envs.adapters.verl.config.rollout import check_engine
     from agent_envs.adapters.verl.run.training import check_model, describe, train
 
     names = (
@@ -87,4 +88,7 @@ def run(arguments: argparse.Namespace) -> str:
     composed = compose_run(**{name: getattr(arguments, name) for name in names}, wrappers=arguments.wrapper)
     if composed.run.model is not None:
         check_model(composed.run.model, composed.verl(), fetch=not arguments.dry_run)
-    return describe(composed) if arguments.dry_run else train(composed, trust=arguments.trust)
+    if arguments.dry_run:
+        return describe(composed)
+    check_engine(composed.verl(), cpu=composed.cpu)
+    return train(composed, trust=arguments.trust)

@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError, version_numbers
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.threads import LoopThread
 
 __all__ = ["VLLMPolicy"]
 
 _CLOSE_SECONDS = 10.0
+_NO_SEEDS_ON_A_CPU = [0, 28]  # from this release on
 
 
 class VLLMPolicy(TokenPolicy):
@@ -28,10 +29,10 @@ class VLLMPolicy(TokenPolicy):
     The engine runs as long as the policy, on an event loop of its own, and batches the requests of all episodes.
     Log-probabilities are vLLM's ``processed_logprobs``: after the temperature, ``top_k`` and ``top_p``.
 
-    On a GPU, the n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; see vLLM's
-    "reproducibility" page for how far the tokens are the same. vLLM on a CPU has no seeds per request (0.32 fails with
-    "CPU Generator does not use offset"); there ``seed`` is the engine's, and runs are the same if their requests come
-    in the same order.
+    The n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; see vLLM's
+    "reproducibility" page for how far the tokens are the same. On a CPU, releases after 0.27 get no seeds per request
+    (0.32 fails with "CPU Generator does not use offset"): ``seed`` is then the engine's, and runs are the same if
+    their requests come in the same order.
 
     Args:
         model: A Hugging Face folder or name.
@@ -82,7 +83,7 @@ class VLLMPolicy(TokenPolicy):
             raise ConfigError(f"vLLM rejects these settings: {e}") from e
         output = {"logprobs": 0, "detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
         self._settings = {**settings, **output}  # log-probabilities only of the sampled token
-        self._seeds = not current_platform.is_cpu()
+        self._seeds = not current_platform.is_cpu() or version_numbers(vllm.__version__) < _NO_SEEDS_ON_A_CPU
         self._ids = itertools.count()
         self._thread = LoopThread("agent_envs-vllm")
         try:

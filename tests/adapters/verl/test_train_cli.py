@@ -84,6 +84,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["--algo", "grop"], "Did you mean 'grpo'?"),
         (["--preset", "cpu-tin"], "Did you mean 'cpu-tiny'?"),
         (["--preset", "gpu-8"], "preset 'gpu-8' needs a model to train: add --model"),
+        (["--preset", "cpu-vllm"], "which `make setup-vllm` puts into .venv-vllm"),
         (["--split", "trian"], "trian"),
         (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
         (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
@@ -221,10 +222,11 @@ def test_swapping_the_preset_changes_nothing_else(
     save_model(build_model(tokenizer, context_length=16_384), tokenizer, tmp_path / "model")
     command = ["train", "--env", ENV, "--algo", algo, "--model", str(tmp_path / "model"), "--dry-run"]
     configs = {}
-    for preset in ("cpu-tiny", "gpu-8"):
+    for preset in ("cpu-tiny", "cpu-vllm", "gpu-8"):
         assert main([*command, "--preset", preset, "--out", str(tmp_path / "run")]) == 0
         configs[preset] = OmegaConf.create(capsys.readouterr().out)
-    assert configs["gpu-8"].actor_rollout_ref.rollout.name == "vllm"
+    assert {configs[name].actor_rollout_ref.rollout.name for name in ("cpu-vllm", "gpu-8")} == {"vllm"}
+    assert configs["cpu-vllm"].algorithm.rollout_correction == configs["gpu-8"].algorithm.rollout_correction
     assert configs["gpu-8"].trainer.n_gpus_per_node == 8
     for config in configs.values():
         assert config.algorithm.adv_estimator == algo

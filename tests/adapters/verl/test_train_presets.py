@@ -81,6 +81,7 @@ def test_every_setting_in_the_files_is_one_of_verls() -> None:
         r"(run|published|agentr1|ray_kwargs\.ray_init|data\.apply_chat_template_kwargs)\."
         r"|.*\.(override_config|mixed_precision)\."
         r"|algorithm\.rollout_correction\."
+        r"|actor_rollout_ref\.rollout\.(engine_kwargs\.vllm\.|enable_sleep_mode$)"
     )
     for path in Path(compose.__file__).parent.rglob("*.yaml"):
         values = yaml.safe_load(path.read_text())

@@ -1,11 +1,12 @@
 """What the plugin changes in verl, and when: (1) a patch runs once, before whoever imports the module goes on; (2) a
 module that does not exist stays missing; (3) importing verl loads no engine and no trainer; (4) one server needs no
-process that balances the load.
+process that balances the load; (5) vllm-cpu answers for vllm where that is not installed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("verl")
 
 from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
+from agent_envs.adapters.verl.rollout.vllm_cpu_name import answer_for_vllm
 from agent_envs.adapters.verl.run.plugin import _AfterImport
 
 
@@ -68,3 +70,29 @@ def test_the_only_server_answers_as_a_load_balancer_does() -> None:
         return out
 
     assert asyncio.run(acquire()) == ("address", "handle")
+
+
+@pytest.mark.parametrize(
+    ("installed", "answer"),
+    [
+        ({"vllm-cpu": "0.27.1"}, "0.27.1+cpu"),
+        ({"vllm-cpu": "0.27.1", "vllm": "0.24.0"}, "0.24.0"),  # the real one is not hidden
+        ({}, None),
+    ],
+)
+def test_vllm_on_a_cpu_answers_for_vllm(
+    installed: dict[str, str], answer: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(distribution_name: str) -> str:
+        if distribution_name not in installed:
+            raise importlib.metadata.PackageNotFoundError(distribution_name)
+        return installed[distribution_name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    answer_for_vllm()
+    for name, expected in (("vllm", answer), ("vllm-cpu", installed.get("vllm-cpu")), ("sglang", None)):
+        if expected is None:
+            with pytest.raises(importlib.metadata.PackageNotFoundError):
+                importlib.metadata.version(name)
+        else:
+            assert importlib.metadata.version(name) == expected

@@ -1,0 +1,238 @@
+"""What half an hour on one GPU is good for: speed, precision and memory of generation and training, as one JSON.
+
+    python benchmarks/gpu.py --out runs/gpu.json [--model Qwen/Qwen3-0.6B] [--minutes 30]
+    python benchmarks/gpu.py --out runs/gpu-toy.json --toy                                     # a minute, on a CPU
+
+Each part runs in a process of its own, so that it has the memory to itself; one that fails or is not installed leaves
+its reason, and the file is written after each.
+
+    transformers, vllm   tokens per second of `TransformersPolicy` and `VLLMPolicy` on the same prompts, a quarter of
+                         which each response's prompt shares with all others
+    precision            log-probabilities of both in bfloat16 beside those of plain transformers in bfloat16 (what a
+                         trainer computes) and in float32: largest, 99th percentile and mean of the differences (nats)
+    steps, merged, tree  an update of the PyTorch loop over the same episodes of 16 growing steps: rows of a step each,
+                         merged rows, prefix trees; the peer of each is the first
+    train                two steps of `agentr1 train --preset gpu-8` on one GPU: seconds of each phase, and how far the
+                         sampler's probabilities are from the trainer's
+
+Without `--model` one with random weights is made. Memory is the most that PyTorch had allocated in the part's process,
+of vllm what it held of the GPU, and on a CPU the largest resident set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from merging import record
+
+from agent_envs.files import write_text
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+DTYPE = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed."""
+
+    shape: dict[str, int]
+    """Of the model that is made."""
+    prompts: int
+    prompt_tokens: int
+    response_tokens: int
+    episodes: int
+    """Of an update."""
+    concurrency: int
+
+
+FULL = Size({"hidden_size": 1024, "layers": 24, "heads": 16, "intermediate_size": 4096}, 512, 512, 256, 64, 256)
+TOY = Size({"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128}, 8, 32, 8, 2, 8)
+CONTEXT = 2048
+
+
+def asked(size: Size, vocabulary: int) -> list[list[int]]:
+    """Prompts, shape [prompts][prompt tokens]."""
+    rng = np.random.default_rng(0)
+    common = rng.integers(7, vocabulary, size.prompt_tokens // 4).tolist()
+    own = rng.integers(7, vocabulary, (size.prompts, size.prompt_tokens - len(common)))
+    return [common + row.tolist() for row in own]
+
+
+def memory(held: bool = False) -> float:
+    """GB; with ``held`` what all processes hold of the GPU."""
+    if CUDA:
+        free, total = torch.cuda.mem_get_info()
+        return round((total - free if held else torch.cuda.max_memory_allocated()) / 1e9, 3)
+    return round(resource.getrusage(resource.RUSAGE_CHILDREN if held else resource.RUSAGE_SELF).ru_maxrss / 1e6, 3)
+
+
+def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = function()
+    if CUDA:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, result
+
+
+def generate(engine: str, model: str, size: Size, work: Path) -> dict[str, Any]:
+    """Answer all prompts at once, after a few that warm the engine up; the responses go to a file."""
+    from agent_envs.policies import TransformersPolicy, VLLMPolicy
+
+    limits = {"max_tokens": size.response_tokens, "context_length": CONTEXT}
+    if engine == "vllm":
+        share = {"gpu_memory_utilization": 0.6} if CUDA else {"kv_cache_memory_bytes": 1 << 26, "enforce_eager": True}
+        policy: Any = VLLMPolicy(model, **limits, engine={"dtype": DTYPE, **share})
+    else:
+        policy = TransformersPolicy(model, **limits, device=DEVICE, dtype=DTYPE, concurrency=size.concurrency)
+    prompts = asked(size, min(250, policy.tokenizer.vocab_size))
+
+    async def answer(some: list[list[int]]) -> list[Any]:
+        return await asyncio.gather(*(policy.sample(p, size.response_tokens, seed) for seed, p in enumerate(some)))
+
+    asyncio.run(answer([prompt[::-1] for prompt in prompts[:4]]))
+    taken, answers = seconds(lambda: asyncio.run(answer(prompts)))
+    rows = [
+        {"prompt": prompt, "response": list(out.token_ids), "log_probs": list(out.log_probs)}
+        for prompt, out in zip(prompts, answers, strict=True)
+    ]
+    write_text(work / f"{engine}.json", json.dumps(rows))
+    held = memory(held=engine == "vllm")
+    policy.close()
+    tokens = sum(len(row["response"]) for row in rows)
+    return {"tokens": tokens, "seconds": round(taken, 2), "tokens_per_second": round(tokens / taken), "memory_gb": held}
+
+
+@torch.no_grad()
+def precision(model: str, size: Size, work: Path) -> dict[str, Any]:
+    """Compare what the engines said with one forward pass over each response."""
+    from transformers import AutoModelForCausalLM
+
+    out: dict[str, Any] = {}
+    for dtype in (DTYPE, "float32"):
+        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(DEVICE).eval()
+        for engine in ("transformers", "vllm"):
+            if not (path := work / f"{engine}.json").exists():
+                continue
+            far = []
+            for row in json.loads(path.read_text())[:128]:
+                ids = torch.tensor([row["prompt"] + row["response"]], device=DEVICE)
+                logits = loaded(ids).logits[0, len(row["prompt"]) - 1 : -1].float()
+                own = logits.log_softmax(-1).gather(1, ids[0, len(row["prompt"]) :, None])[:, 0]
+                far += (own.cpu() - torch.tensor(row["log_probs"])).abs().tolist()
+            found = {"max": max(far), "p99": float(np.quantile(far, 0.99)), "mean": float(np.mean(far))}
+            out[f"{engine} beside {dtype}"] = {name: round(value, 6) for name, value in found.items()}
+    return out
+
+
+def update(layout: str, model: str, size: Size, work: Path) -> dict[str, Any]:
+    """An update over recorded episodes, the second one timed."""
+    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, assemble, credit
+    from agent_envs.adapters.torch.loop import update as step
+    from agent_envs.policies.local.loading import load_model
+
+    loaded: Any = load_model(model, dtype=torch.float32, device=DEVICE)
+    optimizer = torch.optim.AdamW(loaded.parameters(), lr=0.0)
+    config = LoopConfig(env="x", out="y", mini_batches=1, estimator="reinforce", dtype=DTYPE)
+    episodes = record("grow", size.episodes, steps=16, first=200, said=16, response=64, high=250)
+    batch = assemble(episodes, [i // 4 for i in range(len(episodes))], layout=layout)
+    scores = Scores(batch.sampled)
+    loss = partial(actor_loss, batch, config, scores, credit(batch, config, scores)[0])
+    times = [seconds(lambda: step(loaded, optimizer, batch, config, loss))[0] for _ in range(2)]
+    nodes = len(batch.ids) if batch.trees is None else batch.trees.nodes
+    trained = int((batch.step >= 0).sum())
+    return {"tokens": nodes, "trained_tokens": trained, "seconds": round(times[1], 3), "memory_gb": memory()}
+
+
+def train(model: str, size: Size, work: Path) -> dict[str, Any]:
+    """Two steps with verl and vLLM."""
+    out = work / "run"
+    settings = [
+        "trainer.n_gpus_per_node=1", "data.train_batch_size=16", "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.4", "data.max_prompt_length=1024",
+        "data.max_response_length=128", "trainer.val_before_train=False", "trainer.test_freq=-1",
+    ]  # fmt: skip
+    command = ["train", "--env", "AgentR1/GSM8KTool-v0", "--preset", "gpu-8", "--model", model, "--steps", "2"]
+    subprocess.run([sys.executable, "-m", "agent_envs.cli", *command, "--out", str(out), *settings], check=True)
+    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    kept = ("timing_s/", "training/rollout_probs_diff", "rollout_corr/", "perf/", "env/prefix_cache_hits")
+    return {name: value for name, value in last.items() if name.startswith(kept)}
+
+
+PARTS: dict[str, Callable[[str, Size, Path], dict[str, Any]]] = {
+    "transformers": partial(generate, "transformers"),
+    "vllm": partial(generate, "vllm"),
+    "precision": precision,
+    **{layout: partial(update, layout) for layout in ("steps", "merged", "tree")},
+    "train": train,
+}
+
+
+def missing(part: str) -> str | None:
+    """Why a part cannot be run here."""
+    if part in ("vllm", "train") and importlib.util.find_spec("vllm") is None:
+        return "vllm is not installed"
+    return "it needs a GPU" if part == "train" and not CUDA else None
+
+
+def make_model(folder: Path, size: Size) -> str:
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["some words"])
+    save_model(build_model(tokenizer, context_length=CONTEXT, **size.shape), tokenizer, folder)
+    return str(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the JSON; files in between go beside it")
+    parser.add_argument("--model", help="Hugging Face folder or name (default: one with random weights)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="for all parts (default: %(default)s)")
+    parser.add_argument("--toy", action="store_true", help="a small model and few tokens, to try the script")
+    parser.add_argument("--part", choices=PARTS, help="only this one; its result is the last line that is printed")
+    options = parser.parse_args()
+    size, work = TOY if options.toy else FULL, options.out.resolve().with_suffix(".files")
+    if options.part:
+        print(json.dumps(PARTS[options.part](options.model, size, work)))
+        return
+    end = time.monotonic() + 60 * options.minutes
+    work.mkdir(parents=True, exist_ok=True)
+    model = options.model or make_model(work / "model", size)
+    device = torch.cuda.get_device_name() if CUDA else "CPU"
+    found: dict[str, Any] = {"device": device, "dtype": DTYPE, "model": options.model, "size": asdict(size)}
+    command = [sys.executable, __file__, "--out", str(options.out), "--model", model]
+    command += ["--toy"] if options.toy else []
+    for part in PARTS:
+        found[part] = {"skipped": missing(part)} if missing(part) else run([*command, "--part", part], end)
+        write_text(options.out, json.dumps(found, indent=1) + "\n")
+        print(part, json.dumps(found[part]), flush=True)
+
+
+def run(command: list[str], end: float) -> dict[str, Any]:
+    """A part's result, or why there is none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return {"failed": "out of time (--minutes)"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["without a word"])[-1]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    main()
