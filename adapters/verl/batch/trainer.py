@@ -29,7 +29,7 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.distillation import is_distillation_enabled
+from verl.trainer.distillation.losses import is_distillation_enabled
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync

@@ -21,6 +21,7 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
+from agent_envs.adapters.verl.config.engines import ENGINES, fit_engine
 from agent_envs.adapters.verl.config.objective import check_config, lookahead
 from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
@@ -217,6 +218,7 @@ def compose_run(
     folder = run.out.resolve()
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
     preset_run.model_path = run.model or str(folder / "model")
+    fit_engine(config)
     _complete(config, overridden)
     composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, differences(config, run.env_kwargs), config)
     with _verl_errors():
@@ -284,6 +286,8 @@ def _override(override: str) -> str:
         raise ConfigError(f"expected a verl setting as key=value, got {override!r}")
     if name in _FIXED:
         raise ConfigError(f"{name} follows from {_FIXED[name]}; set that instead")
+    if name == "model_engine":
+        checks.choice(name, override.partition("=")[2], ENGINES)
     # A preset may hold the same setting already, where a plain "+" would be refused.
     return f"++{name}={value}" if name.startswith("agentr1.") and not key.startswith("~") else override
 

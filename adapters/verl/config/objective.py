@@ -33,6 +33,7 @@ from typing import Any
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, POLICY_LOSSES, WEIGHTINGS, KLController, kl_controller
 from agent_envs.adapters.losses.variants import dro
+from agent_envs.adapters.verl.config.engines import check_engines
 from agent_envs.adapters.verl.config.rollout import check_log_probs
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.checks import boolean, choice, integer, number, shown
@@ -212,7 +213,6 @@ def check_config(config: Any) -> None:
         ConfigError: A value that does not fit.
     """
     actor, critic = config.actor_rollout_ref.actor, config.critic
-    choice("model_engine", config.model_engine, ["dp"])
     for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
         integer(f"data.{name}", config.data[name], minimum=1)
     integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)
@@ -227,13 +227,7 @@ def check_config(config: Any) -> None:
                 f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}"
             )
         _check_mini_batch("critic", critic, config)
-        sizes = [_sequence_parallel(actor, "fsdp_config"), _sequence_parallel(critic, "fsdp")]
-        if sizes[0] != sizes[1]:
-            # the rows are laid out for one number of data-parallel ranks, and each mini-batch must be the same on both
-            raise ConfigError(
-                "actor and critic need the same number of data-parallel ranks, but their "
-                f"ulysses_sequence_parallel_size is {sizes[0]} and {sizes[1]}: set both to the same"
-            )
+    check_engines(config, needs_critic=estimator.needs_critic)
     if estimator.needs_score_norms:
         for name, value, expected in (
             ("algorithm.rollout_correction.bypass_mode", objective.correction is None, False),
@@ -244,8 +238,8 @@ def check_config(config: Any) -> None:
                     f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor "
                     f"computes with the old log-probabilities: {name} must be {expected}"
                 )
-    layout = (config.get("agentr1") or {}).get("layout")
     own = config.get("agentr1") or {}
+    layout = own.get("layout")
     if own.get("mini_batches_of_rows") and own.get("mode", "sync") != "sync":
         raise ConfigError(f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {own['mode']}")
     if (reason := _needs_steps(config)) and layout not in (None, "steps"):
@@ -295,6 +289,8 @@ def _needs_steps(config: Any) -> str | None:
 
 def _check_trees(config: Any) -> None:
     """Check that verl's engines need nothing that is not computed on trees."""
+    if config.model_engine != "dp":
+        raise ConfigError(f"agentr1.layout=tree needs model_engine=dp, got {config.model_engine}")
     actor, critic, model = config.actor_rollout_ref.actor, config.critic, config.actor_rollout_ref.model
     parts = {"actor_rollout_ref.actor": actor, "critic": critic, "actor_rollout_ref.ref": config.actor_rollout_ref.ref}
     for name, part in parts.items():
@@ -312,12 +308,6 @@ def _check_mini_batch(name: str, model: Any, config: Any) -> None:
     )
     if total % size and not (config.get("agentr1") or {}).get("mini_batches_of_rows"):
         raise ConfigError(f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}")
-
-
-def _sequence_parallel(model: Any, engine: str) -> int:
-    """The devices that share a sequence; verl reads it at either place."""
-    inner = (model.get(engine) or {}).get("ulysses_sequence_parallel_size", 1)
-    return max(int(model.get("ulysses_sequence_parallel_size", 1)), int(inner or 1))
 
 
 def _check_loggers(loggers: Any) -> None:

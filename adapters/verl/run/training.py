@@ -11,6 +11,7 @@ from typing import Any
 
 from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
+from agent_envs.adapters.verl.config.engines import missing_engine
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.rollout import check_context
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
@@ -33,6 +34,7 @@ def describe(composed: Composed) -> str:
     from omegaconf import OmegaConf
 
     run, verl = composed.run, composed.verl()
+    missing = missing_engine(verl)
     lines = [
         f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "
         f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}"
@@ -45,6 +47,8 @@ def describe(composed: Composed) -> str:
         if run.data != "official":
             raise
         lines.append(f"# before it can run: {e}")
+    if missing is not None:
+        lines.append(f"# before it can run: {missing}")
     if find_row_loss(verl.actor_rollout_ref) is not None:
         lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
     for d in composed.differences:
@@ -94,6 +98,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         AgentEnvsError: The folder holds another run, or training failed; the message says what to do.
     """
     run, config = composed.run, composed.verl()
+    if (missing := missing_engine(config)) is not None:
+        raise ConfigError(missing)
     tasks = choose_tasks(run, tasks_per_step=config.data.train_batch_size, validation_tasks=composed.validation_tasks)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):

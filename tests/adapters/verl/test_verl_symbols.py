@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import inspect
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -33,11 +37,65 @@ def test_what_has_moved_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         version.check_version()
 
 
+ADAPTER = Path(agent_envs.adapters.verl.__file__).parent
+VERL = Path(next(iter(importlib.util.find_spec("verl").submodule_search_locations)))  # type: ignore[union-attr,arg-type]
+
+
 def test_what_is_imported_of_verl_is_listed() -> None:
-    listed = {symbol.name.partition(".")[0] for symbol in SYMBOLS}
-    modules = {"tensordict_utils", "transformer_impl"}  # imported whole
-    for path in Path(agent_envs.adapters.verl.__file__).parent.rglob("*.py"):
+    """Each name under the file it is imported from, and each module that is waited for or patched."""
+    listed = {(symbol.file, symbol.name.partition(".")[0]) for symbol in SYMBOLS}
+    files = {symbol.file for symbol in SYMBOLS}
+    for path in ADAPTER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "verl":
-                missing = {alias.name for alias in node.names} - listed - modules
-                assert not missing, (path.name, node.module, missing)
+                for alias in node.names:
+                    whole = file_of(f"{node.module}.{alias.name}")  # a module that is imported whole
+                    found = whole in files if whole else (file_of(node.module or ""), alias.name) in listed
+                    assert found, (path.name, node.module, alias.name)
+            elif isinstance(node, ast.Import):
+                assert not [a.name for a in node.names if a.name.startswith("verl.")], path.name
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
+                run = node.value.partition(".")[2].replace(".", "/") + "/__main__.py"  # as python -m
+                assert node.value in GROUPS or files & {file_of(node.value), run}, (path.name, node.value)
+
+
+MODULE = re.compile(r"verl(\.\w+)+")
+GROUPS = ("verl.plugins",)  # of entry points
+
+
+def file_of(module: str) -> str | None:
+    """The file of a module within verl; None if there is no such module."""
+    path = Path(*module.split(".")[1:])
+    for found in (path.with_suffix(".py"), path / "__init__.py"):
+        if (VERL / found).is_file():
+            return found.as_posix()
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_methods_of_verl_that_are_overridden_or_called_are_listed() -> None:
+    from agent_envs.adapters.verl.batch import asynchronous, phases, trainer, tree_engine
+    from agent_envs.adapters.verl.rollout import agent_loop, cpu_rollout, ray_weights
+
+    listed = {symbol.name for symbol in SYMBOLS}
+    for module in (asynchronous, phases, trainer, tree_engine, agent_loop, cpu_rollout, ray_weights):
+        for ours in vars(module).values():
+            if not isinstance(ours, type) or ours.__module__ != module.__name__:
+                continue
+            theirs = [c for c in ours.__mro__ if c.__module__.startswith("verl.")]
+            used = {name for name, value in vars(ours).items() if inspect.isroutine(value)} | called(ours)
+            for name in (name for name in used if not name.startswith("__")):
+                at = [c.__name__ for c in theirs if inspect.isroutine(vars(c).get(name))]
+                if at and (name.startswith("_") or "PPOTrainer" in at):
+                    assert listed & {f"{c.__name__}.{name}" for c in theirs}, (ours.__name__, name, at)
+
+
+def called(cls: type) -> set[str]:
+    """The names that a class asks itself or its bases for."""
+    out = set()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls)))):
+        if isinstance(node, ast.Attribute):
+            of = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if isinstance(of, ast.Name) and of.id in ("self", "super"):
+                out.add(node.attr)
+    return out

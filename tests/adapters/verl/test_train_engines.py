@@ -1,0 +1,88 @@
+"""Training and rollout engines of verl 0.9.1: those it has compose, and what cannot run is refused by name.
+
+1. every engine's settings are those that verl's own configuration takes; `--dry-run` says what is not installed
+2. actor, reference and critic with different numbers of data-parallel ranks are refused before anything starts
+3. what an engine cannot do is refused, and every engine that verl registers is known
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli.main import main
+
+pytest.importorskip("torch")
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+
+from agent_envs.adapters.tiny import base
+from agent_envs.adapters.verl.config.compose import compose_run
+from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, missing_engine
+
+MODEL = str(Path(base.__file__).parent / "base")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("engine", "algo"), [("megatron", "steppo"), ("torchtitan", "grpo"), ("veomni", "steppo")])
+def test_verl_takes_the_settings_of_every_engine(engine: str, algo: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from verl.utils.config import omega_conf_to_dataclass
+
+    options = dict.fromkeys(("env", "algo", "steps", "data", "env_kwargs", "out", "warm_start", "demo_noise"))
+    verl = compose_run(
+        preset=f"any/alfworld/{algo}", model=MODEL, split="train", wrappers=[], seed=0, val_fraction=0.1,
+        overrides=[f"model_engine={engine}"], **options,  # type: ignore[arg-type]
+    ).verl()  # fmt: skip
+    for part in (verl.actor_rollout_ref.actor, verl.critic):
+        made = omega_conf_to_dataclass(part)
+        assert made.strategy == engine and made.optim.clip_grad == 1.0
+        assert OmegaConf.select(part, f"{engine}.param_offload") in (True, None)
+    assert verl.actor_rollout_ref.actor.optim.lr == 1e-6
+    assert (missing_engine(verl) or "").startswith(f"model_engine={engine} needs the package {engine}")
+
+
+def test_a_dry_run_composes_and_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "--preset", "any/gsm8k/grpo", "--model", MODEL, "--data", "generated"]
+    settings = ["model_engine=megatron", "actor_rollout_ref.rollout.name=sglang"]
+    assert main([*words, "--dry-run", *settings]) == 0
+    assert "# before it can run: model_engine=megatron needs the package megatron" in capsys.readouterr().out
+    assert main([*words, *settings]) == 2
+    assert "model_engine=megatron needs the package megatron" in capsys.readouterr().err
+
+
+RANKS = "need the same number of data-parallel ranks"
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "message"),
+    [
+        ("any/gsm8k/steppo", ["critic.ulysses_sequence_parallel_size=2"], RANKS),
+        ("any/gsm8k/steppo", ["critic.fsdp.ulysses_sequence_parallel_size=2"], "critic 2 (each of 2 devices)"),
+        ("any/gsm8k/grpo", ["actor_rollout_ref.ref.ulysses_sequence_parallel_size=2"], RANKS),
+        ("any/gsm8k/steppo", ["model_engine=megatron", "critic.megatron.tensor_model_parallel_size=2"], RANKS),
+        ("any/gsm8k/grpo", ["actor_rollout_ref.actor.ulysses_sequence_parallel_size=3"], "over 3 devices, but there"),
+        ("any/gsm8k/steppo", ["model_engine=torchtitan"], "model_engine=torchtitan has no critic in verl 0.9.1"),
+        ("any/gsm8k/grpo", ["actor_rollout_ref.rollout.name=tensorrt"], "rollout.name must be one of 'agentr1_cpu'"),
+        ("any/gsm8k/grpo", ["model_engine=megatron", "+agentr1.layout=tree"], "layout=tree needs model_engine=dp"),
+        ("cpu-tiny", ["model_engine=megatron"], "model_engine=megatron needs GPUs"),
+        ("cpu-tiny", ["actor_rollout_ref.actor.strategy=fsdp"], "strategy=fsdp needs GPUs"),
+    ],
+)
+def test_what_cannot_run_is_refused(
+    preset: str, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = ["--env", "AgentR1/GSM8KTool-v0"] if preset == "cpu-tiny" else ["--data", "generated"]
+    assert main(["train", "--preset", preset, "--model", MODEL, "--dry-run", *env, *settings]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_engine_of_verl_is_known() -> None:
+    import verl.trainer.config
+    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
+
+    folder = Path(next(iter(verl.trainer.config.__path__))) / "model_engine"
+    assert {path.stem for path in folder.glob("*.yaml")} == set(ENGINES)
+    assert {name for name, _ in _ROLLOUT_REGISTRY} | {"agentr1_cpu"} == set(ROLLOUTS)
