@@ -1,15 +1,27 @@
-"""Ten thousand episodes at once on one machine, through `agentr1 serve`.
+"""Ten thousand episodes at once on one machine, through `agentr1 serve` and through Ray; a cluster, and kills.
 
-Every client has a connection and an episode of its own, all at the same time: they begin, and when the last
+    python benchmarks/scale.py serve [--episodes 10000] [--think 20] [--workers 2] [--env AgentR1/ALFWorld-v0 ...]
+    python benchmarks/scale.py ray   [the same]
+    python benchmarks/scale.py nodes [--nodes 1 2 4] [--env AgentR1/GSM8KTool-v0]
+    python benchmarks/scale.py kills [--kills 20] [--seed 0] [--workers 4] [--episodes 400] [--think 0.1]
+
+serve: every client has a connection and an episode of its own, all at the same time: they begin, and when the last
 has begun, the memory of the server is read. Then each plays the actions of an expert to their end. Between an answer
 and the next message a client thinks, as a policy's model does, for a random time (exponential, with the mean
-`--think`). The time of a step is from its message to its answer; every episode has to end with success.
+`--think`). The time of a step is from its message to its answer; every episode has to end with success. The rate has a
+table of its own: `--clients` clients that do not think, and beside them as many processes as the server has workers,
+each of which plays the same episodes by itself, in turn. The clients take processor time too: on a machine of few cores
+that is a good part of it.
 
-The rate has a table of its own: `--clients` clients that do not think, and beside them as many processes as the server
-has workers, each of which plays the same episodes by itself, in turn. The clients take processor time too: on a machine
-of few cores that is a good part of it.
+ray: the same with `run_episodes(engine="ray")`. The time of a step is from the moment its action is due to the next
+observation; none goes on before all of its worker's have begun; the memory is that of all of Ray's processes, more than
+with one episode on each worker. The rate is that of workers that play 32 episodes each at a time, without thinking.
 
-    python benchmarks/scale.py [--episodes 10000] [--think 20] [--workers 2] [--env AgentR1/ALFWorld-v0 ...]
+nodes: the rate on a cluster of nodes with one processor each, on this machine.
+
+kills: evaluations on such a cluster. At random moments a worker, a node with all its processes, or the client is ended
+by SIGKILL; a node is replaced by another, the client started again. At the end every episode has to be in the file
+once, and the same as one process plays it.
 """
 
 from __future__ import annotations
@@ -25,10 +37,13 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from serving import Client, frame, processes, resident, started
+from scale_cluster import measure_kills, measure_nodes, play_as_client
+from scale_ray import measure_many
+from serving import Client, cpu_seconds, frame, processes, resident, started
 
 import agent_envs  # noqa: F401  registers the ids
 from agent_envs.files import allow_open_files
@@ -103,17 +118,20 @@ async def play_all(port: int, pid: int, episodes: int, scripts: list[list[bytes]
         players += some
     began = time.perf_counter()
     memory = (resident(pid) - before) / episodes
+    server, client = cpu_seconds(pid), time.process_time()
     for player in players:
         player.go_on_later()
     rewards = await asyncio.gather(*(player.done for player in players))
     seconds = time.perf_counter() - began
+    server, client = cpu_seconds(pid) - server, time.process_time() - client
     times = sorted(t for player in players for t in player.times)
     for player in players:
         player.transport.close()
     return {
         "begin_s": began - begin, "memory_kb": memory, "steps": len(times), "seconds": seconds,
         "solved": sum(reward > 0 for reward in rewards), "p50": times[len(times) // 2],
-        "p99": times[int(0.99 * len(times))], "most": times[-1],
+        "p99": times[int(0.99 * len(times))], "most": times[-1], "server_us": 1e6 * server / len(times),
+        "client_us": 1e6 * client / len(times),
     }  # fmt: skip
 
 
@@ -193,8 +211,9 @@ def measure(env_id: str, options: argparse.Namespace) -> None:
             f"{env_id}: {told['solved']} of {options.episodes} episodes solved, all at once, {told['steps']} steps in "
             f"{told['seconds']:.0f} s ({told['steps'] / told['seconds']:.0f}/s; all begun in {told['begin_s']:.0f} s)\n"
             f"  a step: p50 {1e3 * told['p50']:.1f} ms, p99 {1e3 * told['p99']:.0f} ms, longest "
-            f"{1e3 * told['most']:.0f} ms; {told['memory_kb']:.1f} kB per episode in {len(processes(process.pid))} "
-            "processes",
+            f"{1e3 * told['most']:.0f} ms; {told['server_us']:.0f} us of the server's processor time, "
+            f"{told['client_us']:.0f} of the clients'; {told['memory_kb']:.1f} kB per episode in "
+            f"{len(processes(process.pid))} processes",
             flush=True,
         )
         ratios, rates = [], []
@@ -215,17 +234,37 @@ def measure(env_id: str, options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("serve", "ray", "nodes", "kills", "client"), help="client is of kills")
     parser.add_argument("--env", nargs="+", default=ENVS)
-    parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument("--think", type=float, default=20.0, metavar="SECONDS")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--think", type=float, metavar="SECONDS")
+    parser.add_argument("--workers", type=int)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--address", help="of client")
+    parser.add_argument("--out", help="of client")
     options = parser.parse_args(arguments)
+    for name, many, few in (("episodes", 10_000, 400), ("think", 20.0, 0.1), ("workers", 2, 4)):
+        if getattr(options, name) is None:
+            setattr(options, name, few if options.what in ("kills", "client") else many)
     allow_open_files()
-    cores = len(os.sched_getaffinity(0))
-    print(f"{cores} cores, load {os.getloadavg()[0]:.1f}; clients think {options.think:g} s on average\n")
-    for env_id in options.env:
-        measure(env_id, options)
+    here = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )  # for Ray's workers
+    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} before\n", flush=True)
+    if options.what == "nodes":
+        measure_nodes(options)
+    elif options.what == "kills":
+        measure_kills(options)
+    elif options.what == "client":
+        play_as_client(options)
+    else:
+        for env_id in options.env:
+            (measure if options.what == "serve" else measure_many)(env_id, options)
+    print(f"load {os.getloadavg()[0]:.1f} after")
 
 
 if __name__ == "__main__":

@@ -203,21 +203,32 @@ async def hold(port: int, count: int, actions: list[bytes], pid: int) -> float:
 
 
 def processes(pid: int) -> list[int]:
-    """A process and those that it started."""
-    children = [
-        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
+    """A process and those that it started, as far as they have not ended meanwhile."""
+    children: list[str] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += (task / "children").read_text().split()
     return [pid, *(found for child in children for found in processes(int(child)))]
 
 
+def of_all(pid: int, file: str) -> list[list[str]]:
+    """The fields of a file in /proc, behind the name of the command if there is one, of a process and its children."""
+    found = []
+    for each in processes(pid):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{each}/{file}").read_text().rpartition(")")[2].split())
+    return found
+
+
 def resident(pid: int) -> float:
-    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in processes(pid))
-    return pages * resource.getpagesize() / 1024
+    """Kilobytes of memory of a process and its children."""
+    return sum(int(fields[1]) for fields in of_all(pid, "statm")) * resource.getpagesize() / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes(pid)]
-    return sum(int(of_one[11]) + int(of_one[12]) for of_one in fields) / os.sysconf("SC_CLK_TCK")
+    """Seconds of processor time of a process and its children."""
+    return sum(int(fields[11]) + int(fields[12]) for fields in of_all(pid, "stat")) / os.sysconf("SC_CLK_TCK")
 
 
 def spread(values: Sequence[float], unit: float, digits: int) -> str:

@@ -105,6 +105,8 @@ def run(arguments: argparse.Namespace) -> str:
         for signum in signals:  # loading an index may take minutes
             loop.add_signal_handler(signum, opening.cancel)
         await opening
+        if server.pool.limits.workers:  # environments leave their garbage elsewhere
+            server.listener.collect_garbage()
         for signum in signals:
             loop.add_signal_handler(signum, stop.set)
         print(f"serving {', '.join(server.pool.envs)} at {server.url}", flush=True)

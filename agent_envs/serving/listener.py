@@ -7,8 +7,11 @@ checked (see `access`), and a malformed one is refused without a traceback.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -23,6 +26,8 @@ __all__ = ["BackgroundServer", "Listener", "read_body", "read_object"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.5  # seconds between looks at all connections
+_COLLECT_AFTER = 1000  # closed connections, and as many as are open
+_COLLECT_SECONDS = 600.0  # at most between two full collections of garbage
 _SPARE_FILES = 64  # open files that are no connections
 _OPEN_TO_ALL = ("/health", "/ready")  # load balancers have no token
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -85,6 +90,7 @@ class _Connection(asyncio.Protocol):
         self.answered()
         if self.accepted:
             self.accepted = False
+            self._listener.closed += 1
             del self._listener.connections[self.handler]
             self.handler.connection_lost(exc)
 
@@ -151,6 +157,7 @@ class Listener:
         self.loop: asyncio.AbstractEventLoop
         self.connections: dict[object, _Connection] = {}
         self.unanswered, self.max_unanswered = 0, max(max_unanswered, 2 * max_body)
+        self.closed, self._collected = 0, math.inf  # since the last full collection of garbage, and when that was
         self._token, self._token_header, self._refusal, self._max_body = token, token_header, refusal, max_body
         self._max_connections, self._head_seconds, self._stalled_seconds = (
             max_connections, head_seconds, stalled_seconds,
@@ -233,8 +240,26 @@ class Listener:
         largest.answered()
         largest.transport.abort()
 
+    def collect_garbage(self) -> None:
+        """Say from now on when this process collects garbage in full, in a process that is the server's alone.
+
+        Python does whenever there are a quarter more objects, which holds up everybody: with 10,000 connections for
+        0.7 seconds of processor time. It is done here when as many connections have closed as are open, so that the
+        memory of what is over stays below that of what goes on.
+        """
+        gc.set_threshold(*gc.get_threshold()[:2], 1 << 30)
+        self._collected = time.monotonic()
+
+    def _collect_when_due(self) -> None:
+        now = time.monotonic()
+        if self.closed > max(_COLLECT_AFTER, len(self.connections)) or now - self._collected > _COLLECT_SECONDS:
+            gc.collect()
+            self.closed, self._collected = 0, now
+
     def _watch(self) -> None:
         now = self.loop.time()
+        if self._collected < math.inf:
+            self._collect_when_due()
         for connection in list(self.connections.values()):
             if not connection.began:
                 if now - connection.since > self._head_seconds:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import json
 import os
 import re
@@ -162,6 +163,43 @@ def test_it_runs_on_another_event_loop(monkeypatch):
     with serving() as server, contextlib.closing(RemoteEnv(server.url)) as env:
         env.reset(seed=0)
         assert asked(server, "/health")[0] == 200
+
+
+def test_garbage_is_collected_when_connections_have_closed(monkeypatch):
+    monkeypatch.setattr("agent_envs.serving.listener._COLLECT_AFTER", 2)
+    before, collected = gc.get_threshold(), []
+
+    def note(phase, info):
+        if phase == "stop" and info["generation"] == 2:
+            collected.append(info)
+
+    gc.callbacks.append(note)
+    try:
+        with serving() as server:
+            server.listener.collect_garbage()
+            for number in range(3):
+                assert not collected, number
+                with socket_to(server):
+                    pass
+            assert until(lambda: collected, seconds=30), "nobody collects it"
+            assert until(lambda: server.listener.closed == 0, seconds=30)
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+
+
+def test_a_server_that_stood_still_does_not_take_its_workers_for_silent():
+    async def stand_still(pool):
+        (worker,) = pool.workers
+        worker.asked = asyncio.get_running_loop().time()  # its answer comes while nobody reads
+        time.sleep(1.5)
+        await asyncio.sleep(0.3)  # the limits are looked at
+        starting, worker.asked = pool._starting, None
+        return starting
+
+    with serving(workers=1) as server:
+        asked = asyncio.run_coroutine_threadsafe(stand_still(server.pool), server.listener.loop)
+        assert asked.result(30) == 0
 
 
 def test_a_step_that_takes_too_long_ends_its_episode():

@@ -52,6 +52,7 @@ class Pool:
         self._setup = Setup(tuple(envs.values()), limits.max_episodes, limits.max_message, secrets.token_bytes(32))
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._last = 0  # session's number
         self._starting = 0
         self._next_start = 0.0
@@ -73,7 +74,7 @@ class Pool:
         if errors:
             await self.close()
             raise self._explained(errors[0])
-        self._timer = self._loop.call_later(_TICK, self._watch)
+        self._watch_later()
 
     async def drain(self, seconds: float) -> None:
         """Begin no further episodes, and wait up to ``seconds`` for those that are being played."""
@@ -300,6 +301,7 @@ class Pool:
     def _watch(self) -> None:
         """Enforce the limits, now and from now on."""
         now, limits = self._loop.time(), self.limits
+        late = now - self._due  # signs of life may have come meanwhile, which nobody has read yet
         for session in list(self.open):
             waited = now - session.since
             if session.running and waited > session.limit:
@@ -314,6 +316,8 @@ class Pool:
             worker.overdue = longest > limits.step_timeout
             if worker.process is None:
                 continue
+            if worker.asked is not None:
+                worker.asked += late
             if not self._responds(worker) and self._responds(best := self._best_worker()):
                 for session in running:
                     if session.first and session in self.open:
@@ -329,6 +333,10 @@ class Pool:
                 worker.send(Frame(0, Kind.PING))
         if limits.workers:
             self._balance(now)
+        self._watch_later()
+
+    def _watch_later(self) -> None:
+        self._due = self._loop.time() + _TICK
         self._timer = self._loop.call_later(_TICK, self._watch)
 
     def _balance(self, now: float) -> None:

@@ -1,0 +1,189 @@
+"""The part of scale.py that plays many episodes at once on the workers of Ray."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import statistics
+import threading
+import time
+from typing import Any
+
+import gymnasium as gym
+from serving import cpu_seconds, processes, resident
+
+import agent_envs
+from agent_envs.episodes.record import Episode
+from agent_envs.policies import ExpertPolicy
+from agent_envs.policies.policy import Response
+from agent_envs.rollout.episode_run import EpisodeTask
+from agent_envs.rollout.ray_engine import RayEngine
+from agent_envs.wrapping.specs import env_maker
+
+SECONDS = 5.0  # of each measurement of the rate
+REPEATS = 3
+
+
+class ThinkingPolicy:
+    """An expert that thinks before each action, as a model would.
+
+    Args:
+        think: Seconds on average, exponentially distributed.
+        wait_for: Episodes of a worker that have to have begun before the first of them goes on.
+    """
+
+    def __init__(self, think: float, wait_for: int = 0) -> None:
+        self.think, self.wait_for = think, wait_for
+        self.begun = 0
+        self.all_begun: asyncio.Event | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"think": self.think, "wait_for": self.wait_for}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def start(self, env: gym.Env[str, str]) -> ThinkingActor:
+        with self._lock:
+            self.begun += 1
+        return ThinkingActor(self, env)
+
+
+class ThinkingActor:
+    """Notes, with each action, the microseconds from when the last one was due to when its answer was there."""
+
+    def __init__(self, policy: ThinkingPolicy, env: gym.Env[str, str]) -> None:
+        self._policy, self._env, self._due = policy, env, 0.0
+
+    async def act(self, observation: Any, info: dict[str, Any]) -> Response:
+        policy, now = self._policy, time.monotonic()
+        usage = {"answer_us": int(1e6 * (now - self._due))} if self._due else None
+        if not self._due and policy.wait_for:
+            if policy.all_begun is None:
+                policy.all_begun = asyncio.Event()
+            if policy.begun >= policy.wait_for:
+                policy.all_begun.set()
+            await policy.all_begun.wait()
+            now = time.monotonic()
+        text = self._env.get_wrapper_attr("expert_action")()
+        self._due = now + random.expovariate(1 / policy.think)
+        await asyncio.sleep(self._due - now)
+        return Response(text, usage=usage)
+
+
+class MostMemory:
+    """The most memory that this process and those that it started take while it is open, in kB."""
+
+    def __enter__(self) -> MostMemory:
+        self.most, self._ended = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.5):
+            self.most = max(self.most, resident(os.getpid()))
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def play_at_once(env_id: str, episodes: int, workers: int, think: float) -> tuple[list[Episode], float, float]:
+    """Play so many episodes at once; return them, the seconds that took and the most memory, in kB."""
+    policy = ThinkingPolicy(think, wait_for=episodes // workers)
+    with MostMemory() as memory:
+        begin = time.perf_counter()
+        played = agent_envs.run_episodes(
+            env_id, policy, episodes, concurrency=episodes, engine=RayEngine(workers=workers), progress=False,
+            options=[{"index": number % 50} for number in range(episodes)],
+        )  # fmt: skip
+        return played, time.perf_counter() - begin, memory.most
+
+
+def measure_many(env_id: str, options: argparse.Namespace) -> None:
+    """Print how so many episodes at once went."""
+    import ray
+
+    ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        few = play_at_once(env_id, options.workers, options.workers, 2.0)[2]
+        used = cpu_seconds(os.getpid())
+        played, seconds, most = play_at_once(env_id, options.episodes, options.workers, options.think)
+        used = cpu_seconds(os.getpid()) - used
+        times = sorted(step.usage["answer_us"] for episode in played for step in episode.steps if step.usage)
+        steps = sum(len(episode.steps) for episode in played)
+        print(
+            f"{env_id} through Ray: {sum(episode.success for episode in played)} of {options.episodes} episodes "
+            f"solved, all at once, {steps} steps in {seconds:.0f} s\n"
+            f"  a step: p50 {times[len(times) // 2] / 1e3:.1f} ms, p99 {times[int(0.99 * len(times))] / 1e3:.0f} ms, "
+            f"longest {times[-1] / 1e3:.0f} ms; {1e6 * used / steps:.0f} us of processor time per step; "
+            f"{(most - few) / options.episodes:.1f} kB per episode in {len(processes(os.getpid()))} processes",
+            flush=True,
+        )
+        show_rate(env_id, options.workers, RayEngine(workers=options.workers))
+    finally:
+        ray.shutdown()
+
+
+def rate(env_id: str, engine: RayEngine, episodes: int) -> float:
+    """Steps per second of episodes on the workers, which are there before the first."""
+    began = ended = 0.0
+    steps = 0
+
+    def take(number: int, episode: Episode, seconds: float) -> None:
+        nonlocal began, ended, steps
+        ended = time.perf_counter()
+        if not began:
+            began = ended
+        else:
+            steps += len(episode.steps)
+
+    policy = ExpertPolicy()
+    tasks = (EpisodeTask(policy, options={"index": number % 50}) for number in range(episodes))
+    engine.play_tasks(env_maker(env_id, {}, ()), tasks, take, concurrency=32 * (engine.workers or 1))
+    return steps / (ended - began)
+
+
+def play_alone(env_id: str, ready: Any, results: Any) -> None:
+    """Play episodes in turn in this process, and put the steps per second."""
+    env, policy = gym.make(env_id), ExpertPolicy()
+    agent_envs.run_episode(env, policy, options={"index": 0})
+    ready.wait()
+    steps, begin = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - begin) < SECONDS:
+        for index in range(50):
+            steps += len(agent_envs.run_episode(env, policy, options={"index": index}).steps)
+    results.put(steps / seconds)
+
+
+def alone(env_id: str, number: int) -> float:
+    """Steps per second of so many processes, each of which plays by itself."""
+    context = multiprocessing.get_context("spawn")
+    ready, results = context.Barrier(number), context.Queue()
+    workers = [context.Process(target=play_alone, args=(env_id, ready, results)) for _ in range(number)]
+    for worker in workers:
+        worker.start()
+    total = sum(results.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return total
+
+
+def show_rate(env_id: str, workers: int, engine: RayEngine) -> None:
+    """Print steps per second on the workers beside those of as many processes, taking turns."""
+    ours, theirs = [], []
+    for _ in range(REPEATS):
+        theirs.append(alone(env_id, workers))
+        ours.append(rate(env_id, engine, max(200, int(theirs[-1] * SECONDS / 8))))
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    print(
+        f"  {env_id}, {workers} workers: {statistics.median(ours):.0f} steps/s, as many processes by themselves "
+        f"{statistics.median(theirs):.0f}: {statistics.median(ratios):.2f} times "
+        f"({min(ratios):.2f}, {max(ratios):.2f})",
+        flush=True,
+    )

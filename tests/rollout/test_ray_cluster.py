@@ -1,0 +1,23 @@
+"""A cluster of several nodes, of which some are killed while an evaluation is played."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_nothing_is_lost_or_doubled_by_killing_nodes_workers_and_clients(root: Path) -> None:
+    pytest.importorskip("ray")
+    command = [sys.executable, str(root / "benchmarks" / "scale.py"), "kills", "--kills", "3", "--episodes", "200"]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing lost, nothing twice, every episode as played alone" in done.stdout
+    assert done.stdout.count("killed a") == 3
