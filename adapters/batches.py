@@ -15,6 +15,7 @@ import numpy as np
 from agent_envs.adapters.merging import pack, plan_packed
 from agent_envs.checks import choice
 from agent_envs.episodes.record import Episode, Step
+from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 
@@ -49,6 +50,8 @@ class TokenBatch:
     """Index of each step's episode, int64, shape [steps]."""
     rewards: np.ndarray
     """Reward of each step, float64, shape [steps]."""
+    pictures: tuple[tuple[Picture, ...], ...] = ()
+    """The pictures of each row, in the order of their tokens; empty if no row has any."""
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
@@ -65,7 +68,8 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
         first = len(steps)
         own = [step for step in episode.steps if step.prompt_ids and step.response_ids]
         packed = [(pack(step.prompt_ids or ()), pack(step.response_ids or ())) for step in own]
-        rows = plan_packed(packed) if layout == "merged" else [[i] for i in range(len(own))]
+        seen = [step.prompt_pictures for step in own] if any(step.prompt_pictures for step in own) else None
+        rows = plan_packed(packed, seen) if layout == "merged" else [[i] for i in range(len(own))]
         # a row ends with its last step, whose prompt is everything before
         plan += [([first + i for i in row], *packed[row[-1]]) for row in rows]
         steps += own
@@ -145,7 +149,9 @@ def _fill(
                 logprobs[at : at + n] = np.nan if step.response_logprobs is None else step.response_logprobs
             row_of[i], start[i], length[i] = number, at, n
         begin = end
+    pictures = tuple(steps[row[-1]].prompt_pictures for row, _, _ in plan)  # as its prompt, the last step's has all
     return TokenBatch(
         input_ids, position_ids, step_ids, logprobs, offsets, row_of, start, length,
         np.array(owner, dtype=np.int64), np.array([step.reward for step in steps], dtype=np.float64),
+        pictures if any(pictures) else (),
     )  # fmt: skip

@@ -11,6 +11,9 @@ has in its own step's row. A prompt that was rebuilt or truncated opens a new ro
 ``stream``  one row per episode, for trainers that support nothing else; an error if a prompt does not extend the row
 ==========  =========================================================================================================
 
+The pictures of a row are those of its last prompt, in order. A prompt joins a row only if it shows the same pictures:
+two of one size have the same tokens.
+
 A row's prompt is the first step's, and everything after it is the response. ``step_ids`` gives the step that wrote each
 response token, -1 for what the policy did not write. The value of the state before step t is read at the position
 before the first token of step t, which is the same state in every layout.
@@ -26,6 +29,7 @@ from functools import lru_cache
 
 from agent_envs.checks import choice
 from agent_envs.errors import DataError
+from agent_envs.pictures.picture import Picture
 
 __all__ = ["LAYOUTS", "StepTokens", "TokenRow", "merge_steps", "pack", "plan_packed", "plan_rows"]
 
@@ -47,6 +51,8 @@ class StepTokens:
     """Log-probability of each response token when it was sampled (nats), shape [response tokens]; None if unknown."""
     trained: bool = True
     """False if the response must not be trained: its tokens then have the step id -1."""
+    pictures: Sequence[Picture] = ()
+    """The pictures of the prompt, in the order of their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class TokenRow:
     """Log-probability of each response token when it was sampled, NaN if unknown, 0 for what is not trained."""
     spans: tuple[tuple[int, int, int], ...]
     """For each step in order: its index, and where its response begins and ends in ``response_ids``."""
+    pictures: tuple[Picture, ...] = ()
+    """The pictures of all its prompts, in the order of their tokens."""
 
     @property
     def response_mask(self) -> list[int]:
@@ -89,7 +97,8 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
     _check(steps)
     plan = [[i] for i in range(len(steps))]
     if layout != "steps":
-        plan = plan_rows([(step.prompt_ids, step.response_ids) for step in steps])
+        pictures = [step.pictures for step in steps] if any(step.pictures for step in steps) else None
+        plan = plan_rows([(step.prompt_ids, step.response_ids) for step in steps], pictures)
     if layout == "stream" and len(plan) > 1:
         raise DataError(
             f"the prompt of step {steps[plan[1][0]].index} does not extend the prompt and response before it, so one "
@@ -98,10 +107,13 @@ def merge_steps(steps: Sequence[StepTokens], layout: str = "merged") -> list[Tok
     return [_fill([steps[i] for i in row]) for row in plan]
 
 
-def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[int]]:
+def plan_rows(
+    steps: Sequence[tuple[Sequence[int], Sequence[int]]], pictures: Sequence[Sequence[Picture]] | None = None
+) -> list[list[int]]:
     """Return which steps share a row, row by row in the order of their first steps.
 
-    Each of the steps, (prompt, response) tokens in order, joins the open row that is the longest prefix of its prompt.
+    Each of the steps, (prompt, response) tokens in order, joins the open row that is the longest prefix of its prompt,
+    and of the ``pictures`` of its prompt, if there are any.
 
     Raises:
         DataError: A token is not an integer.
@@ -109,10 +121,12 @@ def plan_rows(steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list
     >>> plan_rows([([1], [2]), ([1, 2, 3], [4]), ([7], [8]), ([1, 2, 3, 4], [5])])
     [[0, 1, 3], [2]]
     """
-    return plan_packed([(pack(prompt), pack(response)) for prompt, response in steps])
+    return plan_packed([(pack(prompt), pack(response)) for prompt, response in steps], pictures)
 
 
-def plan_packed(steps: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
+def plan_packed(
+    steps: Sequence[tuple[bytes, bytes]], pictures: Sequence[Sequence[Picture]] | None = None
+) -> list[list[int]]:
     """``plan_rows`` on packed tokens, where a prefix is one comparison of memory.
 
     The previous step's row is tried first, so an episode that only grows costs one pass over its prompts. Other
@@ -121,13 +135,21 @@ def plan_packed(steps: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
     rows: list[list[int]] = []
     whole: list[bytes] = []  # [rows] the tokens of each
     latest = -1  # the previous step's row
+
+    def sees(step: int, row: int) -> bool:
+        """Return whether a step's prompt begins with the pictures of a row, which are those of the row's last step."""
+        if pictures is None:
+            return True
+        before = pictures[rows[row][-1]]
+        return list(pictures[step][: len(before)]) == list(before)
+
     for i, (prompt, response) in enumerate(steps):
-        home = latest if latest >= 0 and prompt.startswith(whole[latest]) else -1
+        home = latest if latest >= 0 and prompt.startswith(whole[latest]) and sees(i, latest) else -1
         if len(rows) > 1:
             found = (len(whole[home]), rows[home][-1]) if home >= 0 else (0, -1)
             for row, tokens in enumerate(whole):
                 # of equal rows, the last one used
-                if found < (len(tokens), rows[row][-1]) and prompt.startswith(tokens):
+                if found < (len(tokens), rows[row][-1]) and prompt.startswith(tokens) and sees(i, row):
                     home, found = row, (len(tokens), rows[row][-1])
         if home < 0:
             home = len(rows)
@@ -191,4 +213,4 @@ def _fill(steps: Sequence[StepTokens]) -> TokenRow:
         unknown = math.nan if step.trained else 0.0
         logprobs += step.logprobs if step.logprobs is not None else [unknown] * count
         spans.append((step.index, start, start + count))
-    return TokenRow(prompt, response, step_ids, logprobs, tuple(spans))
+    return TokenRow(prompt, response, step_ids, logprobs, tuple(spans), tuple(steps[-1].pictures))

@@ -11,8 +11,10 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.layers import available_actions, prompt_state
+from agent_envs.pictures.marks import PictureMarks
+from agent_envs.pictures.picture import ImageObservation
 from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, history_prompt, shown_action
-from agent_envs.spaces import UnicodeText, kept_action
+from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -27,7 +29,8 @@ class RebuildPrompt(PlacedWrapper):
     """Show the whole state at each step instead of what is new, as the released recipes do: prompts stay short.
 
     ``info["rebuilt"]`` is True, so that an actor drops the conversation and starts again from this observation. The
-    instructions stay where they are.
+    instructions stay where they are. Pictures stand where the texts that have them do: what a template leaves out
+    loses its pictures too.
 
     Args:
         template: The name of one of the environment's ``prompt_templates``, or ``"history"`` (the steps so far, for any
@@ -36,6 +39,7 @@ class RebuildPrompt(PlacedWrapper):
             `agent_envs.prompts.templates.PromptView`; or the name of such a function, ``"module:function"``.
         history: Number of steps that the history shows; None for all.
         max_length: Maximum length of a prompt in characters. A longer one loses its oldest steps first, then its end.
+        max_images: Maximum number of pictures in a prompt, where the environment shows pictures; likewise.
 
     Raises:
         ConfigError: There is no such template or placeholder.
@@ -50,22 +54,31 @@ class RebuildPrompt(PlacedWrapper):
 
     place = Place.STATE
     selects_history = True
+    carries_pictures = True
+    harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
 
     def __init__(
         self,
-        env: gym.Env[str, str],
+        env: gym.Env[Any, str],
         template: str | Callable[[PromptView], str] | None = None,
         history: int | None = None,
         max_length: int = 1 << 18,
+        max_images: int = 16,
     ) -> None:
         self.history = None if history is None else checks.integer("history", history, minimum=0)
         self.max_length = checks.integer("max_length", max_length, minimum=1000)
-        super().__init__(env, template=template, history=history, max_length=max_length)
+        self.max_images = checks.integer("max_images", max_images, minimum=1)
+        super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images)
         self._shows_instructions = False
         self._shared = self._template(template)
-        self.observation_space = UnicodeText(max_length)
-        self.last_observation = ""
-        self._task = ""
+        space = env.observation_space
+        self._side = space.max_side if isinstance(space, ImageText) else 0  # 0: no pictures
+        self.observation_space = (
+            ImageText(max_length, max_images, self._side) if self._side else UnicodeText(max_length)
+        )
+        self.last_observation: str | ImageObservation = ""
+        self._marks = PictureMarks()
+        self._task = ""  # as all texts here, with marks
         self._turns: list[TurnView] = []
         self._problems: list[str] = []
 
@@ -74,15 +87,18 @@ class RebuildPrompt(PlacedWrapper):
         """The environment's instructions; empty if the template shows them."""
         return "" if self._shows_instructions else self.env.get_wrapper_attr("instructions")
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        self._task, info = self.env.reset(seed=seed, options=options)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._marks = PictureMarks()
+        self._task = self._marked(observation)
         self._turns, self._problems = [], []
         return self._prompt(self._task, info), {**info, "rebuilt": True}
 
-    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        shown, reward, terminated, truncated, info = self.env.step(action)
+        observation = self._marked(shown)
         invalid = bool(info.get("invalid_action", False))
-        kept = clean_text(kept_action(action, self.env.action_space))
+        kept = self._marked(clean_text(kept_action(action, self.env.action_space)))
         self._turns.append(TurnView(shown_action(kept, action_parser(self.env)), observation, invalid))
         if invalid:
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
@@ -90,7 +106,13 @@ class RebuildPrompt(PlacedWrapper):
             self._problems = self._problems[-_PROBLEMS:]
         return self._prompt(observation, info), reward, terminated, truncated, {**info, "rebuilt": True}
 
-    def _prompt(self, observation: str, info: dict[str, Any]) -> str:
+    def _marked(self, observation: str | ImageObservation) -> str:
+        """Return an observation as text, with a mark for each picture."""
+        if not self._side and isinstance(observation, str):
+            return observation
+        return self._marks.text(observation)
+
+    def _prompt(self, observation: str, info: dict[str, Any]) -> str | ImageObservation:
         turns = len(self._turns) if self.history is None else min(self.history, len(self._turns))
         actions, state = tuple(available_actions(self.env) or ()), prompt_state(self.env)
         while True:
@@ -108,13 +130,18 @@ class RebuildPrompt(PlacedWrapper):
             text = self._shared(view)
             if not isinstance(text, str):
                 raise ConfigError(f"a template must return a string, got {type(text).__name__}")
-            if len(text) <= self.max_length or not turns:
+            few = not self._side or self._marks.count(text) <= self.max_images
+            if (len(text) <= self.max_length and few) or not turns:
                 break
             turns //= 2
-        self.last_observation = clean_text(text)
+        text = clean_text(text)
         if len(text) > self.max_length:
             note = f"\n[cut: {len(text)} characters, at most {self.max_length} are shown]"
-            self.last_observation = self.last_observation[: self.max_length - len(note)] + note
+            text = text[: self.max_length - len(note)] + note
+        self.last_observation = text
+        if self._side:
+            fitted = self._marks.pictured(text).fitted(self.max_length, self.max_images, self._side)
+            self.last_observation = fitted.observation()
         return self.last_observation
 
     def _template(self, template: str | Callable[[PromptView], str] | None) -> Callable[[PromptView], str]:

@@ -14,7 +14,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.episodes.plain import recorded, text_bytes, to_json_types
+from agent_envs.episodes.plain import EpisodeSize, recorded, to_json_types
 from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason, append_episode
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.messages import Observation
@@ -39,7 +39,7 @@ class _Running:
     steps: list[Step] = field(default_factory=list)
     response: Response | None = None
     error: str | None = None
-    size: int = 0  # bytes of text in the steps
+    size: EpisodeSize = field(default_factory=EpisodeSize)
 
 
 class RecordEpisodes(PlacedWrapper):
@@ -48,7 +48,7 @@ class RecordEpisodes(PlacedWrapper):
     The wrapper records what passes through it: put it outermost for what the policy sees, innermost for the bare task.
     An episode that is reset or closed before its end has the stop reason "cut", or "error" with the traceback if its
     last step raised one; a reset without a step is not recorded. An endless one is recorded up to
-    ``agent_envs.episodes.record.MAX_EPISODE_BYTES`` of text, as "size_limit". Under ``run_episode`` and
+    ``agent_envs.episodes.record.MAX_EPISODE_BYTES`` of text and pictures, as "size_limit". Under ``run_episode`` and
     ``run_episodes`` the reason is the rollout's own (a time-out, an empty answer), and sampled tokens are recorded.
 
     Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
@@ -141,8 +141,7 @@ class RecordEpisodes(PlacedWrapper):
             running.observation = recorded(observation)
             if terminated or truncated:
                 self.note_end(StopReason.at_end(terminated, info))
-            running.size += text_bytes((step.observation, step.action, step.info))
-            if running.size > MAX_EPISODE_BYTES:
+            if running.size.add(step.observation, step.action, step.info) > MAX_EPISODE_BYTES:
                 self.note_end(StopReason.SIZE_LIMIT)
         return observation, reward, terminated, truncated, info
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_envs.messages import Message, text_alone
+from agent_envs.messages import Content, Message, content_text, cut_content, joined_content
 from agent_envs.wrappers.context import split_summary
 
 __all__ = ["shorten"]
 
 _LEAST_SHOWN = 16  # characters of a shortened message
-_WHO = "a prompt that is shortened"
 
 
 def shorten(
@@ -33,7 +32,10 @@ def shorten(
     >>> shorten(messages, 1, fits=lambda tried: sum(len(m["content"]) for m in tried) < 70)[0][-1]["content"]
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\n[cut: 100 characters]'
     """
-    low, high = 0, max(len(text_alone(m, _WHO)) for m in messages)  # low fits or is the minimum, high does not fit
+    low, high = (
+        0,
+        max(len(content_text(m["content"])) for m in messages),
+    )  # low fits or is the minimum, high does not fit
     best = None
     while True:
         middle = (low + high) // 2
@@ -52,13 +54,30 @@ def _cut_texts(messages: list[Message], protected: int, limit: int, summary: str
     """Cut all texts but the protected ones to ``limit`` characters; return the messages and how many were cut."""
     out: list[Message] = []
     for position, message in enumerate(messages):
-        content = text_alone(message, _WHO)
-        stays, text = split_summary(content, summary) if position < protected else ("", content)
-        note = f"\n[cut: {len(text)} characters]"
-        if len(text) > limit + len(note):
-            message = {**message, "content": stays + text[:limit] + note}
-        out.append(message)
+        content = message["content"]
+        short = _cut_summary(content, limit, summary) if position < protected else _cut_text(content, limit)
+        out.append(message if short is content else {**message, "content": short})
     return out, sum(a is not b for a, b in zip(out, messages, strict=True))
+
+
+def _cut_text(content: Content, limit: int) -> Content:
+    """Cut a content, with the pictures behind the cut; one that is short enough is returned itself."""
+    length = len(content_text(content))
+    note = f"\n[cut: {length} characters]"
+    return cut_content(content, limit, note) if length > limit + len(note) else content
+
+
+def _cut_summary(content: Content, limit: int, heading: str) -> Content:
+    """Cut the summary at the end of a content, likewise."""
+    if isinstance(content, str):
+        task, text = split_summary(content, heading)
+        short = _cut_text(text, limit)
+        return content if short is text else f"{task}{short}"
+    last = content[-1]
+    if last["type"] == "image":
+        return content
+    end = _cut_summary(last["text"], limit, heading)
+    return content if end is last["text"] else [*content[:-1], {"type": "text", "text": content_text(end)}]
 
 
 def _first_results(
@@ -71,8 +90,9 @@ def _first_results(
         middle = (low + high) // 2
         left_out = len(cut) - protected - middle
         last = cut[protected + middle]
-        note: Message = {**last, "content": f"{text_alone(last, _WHO)}\n[{left_out - 1} more results are left out]"}
-        chosen = [*cut[: protected + middle], note]
+        note = f"[{left_out - 1} more results are left out]"
+        noted: Message = {**last, "content": joined_content([last["content"], note], "\n")}
+        chosen = [*cut[: protected + middle], noted]
         if fits(chosen):
             changed = sum(a is not b for a, b in zip(cut[: protected + middle], messages, strict=False))
             best, low = (chosen, changed + left_out), middle + 1

@@ -13,10 +13,12 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, PromptError
 from agent_envs.layers import layers
-from agent_envs.messages import Message, copied
+from agent_envs.messages import Content, Message, content_text, copied
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
+from agent_envs.spaces import shows_pictures
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, add_to_task, split_exchanges
 from agent_envs.wrappers.shortening import shorten
 from agent_envs.wrappers.summarize import Summarize
@@ -38,16 +40,19 @@ class TokenBudget(ContextWrapper):
     Tokens are counted with the chat template and the environment's tools. Prompts that grow hold the responses as they
     were sampled, if a rollout reports their tokens (``note_response``); otherwise the tokenizer's own encoding is
     counted, which can be a few tokens shorter than what a model samples. A template that shows no tools does not count
-    them: put ``ChatMessages(tools="text")`` beneath.
+    them: put ``ChatMessages(tools="text")`` beneath. A picture takes as many tokens as the model's image processor
+    says; a text that is cut loses the pictures behind the cut.
 
     Args:
         env: An environment over messages: ``ChatMessages`` beneath.
         n: Maximum length of a prompt in tokens, including the generation prompt.
-        tokenizer: Name or folder of a Hugging Face tokenizer, or a loaded one.
+        tokenizer: Name or folder of a Hugging Face tokenizer, or a loaded one. Where the environment shows pictures,
+            the name or folder of a vision-language model.
         template_kwargs: Further arguments of the chat template, such as ``{"enable_thinking": False}``.
 
     Raises:
-        ConfigError: The tokenizer cannot be loaded or has no chat template.
+        ConfigError: The tokenizer cannot be loaded, has no chat template, or is that of a model of text and the
+            environment shows pictures.
 
     An opening of more than ``n`` tokens raises ``ContextLengthExceeded`` at the reset, which rollouts record as
     ``StopReason.CONTEXT_LENGTH``. A step of which nothing fits after the opening truncates the episode.
@@ -62,7 +67,6 @@ class TokenBudget(ContextWrapper):
     """
 
     place = Place.BUDGET
-    carries_pictures = False
 
     def __init__(
         self, env: gym.Env[list[Message], str], n: int, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None
@@ -100,12 +104,18 @@ class TokenBudget(ContextWrapper):
         """Do nothing at the end of an episode; rollouts call this."""
 
     def _builder(self, tokenizer: Any) -> PromptBuilder:
+        name, pictures = tokenizer, None
         if isinstance(tokenizer, str):
-            tokenizer = _loaded(tokenizer)
+            tokenizer, pictures = _loaded(tokenizer)
         elif not callable(tokenizer):  # all of Hugging Face's can be called
             raise ConfigError(f"tokenizer must be a name, a folder or a tokenizer, got {checks.shown(tokenizer)}")
+        if pictures is None and shows_pictures(self.env.observation_space):
+            raise ConfigError(
+                f"TokenBudget needs the folder or name of a vision-language model to count pictures, got "
+                f"{checks.shown(name)}"
+            )
         try:
-            return PromptBuilder(tokenizer, self.env.get_wrapper_attr("tools"), self.template_kwargs)
+            return PromptBuilder(tokenizer, self.env.get_wrapper_attr("tools"), self.template_kwargs, pictures)
         except PromptError as e:
             raise ConfigError(str(e)) from e
 
@@ -136,7 +146,7 @@ class TokenBudget(ContextWrapper):
 
     def _fitting(self, messages: list[Message]) -> list[int] | None:
         """Return the prompt's tokens, None if they are too many."""
-        if sum(len(message["content"]) for message in messages) > _TOKEN_CHARS * self.n:
+        if sum(_length(message["content"]) for message in messages) > _TOKEN_CHARS * self.n:
             return None
         ids = self._tokens(messages)
         return ids if len(ids) <= self.n else None
@@ -195,4 +205,11 @@ class TokenBudget(ContextWrapper):
         return add_to_task(opening, note, self._summary)
 
 
-_loaded = functools.lru_cache(maxsize=16)(load_tokenizer)
+def _length(content: Content) -> int:
+    return len(content) if isinstance(content, str) else len(content_text(content))
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(name: str) -> tuple[Any, PictureTokens | None]:
+    tokenizer = load_tokenizer(name)
+    return tokenizer, load_picture_tokens(name, tokenizer)

@@ -18,9 +18,10 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, Observation, content_text, observation_text
+from agent_envs.messages import Message, Observation, content_text, observation_text, pictures_of
 from agent_envs.policies import Actor, ExpertPolicy, Policy
 from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
 from agent_envs.wrapping.specs import make_text_env
 
@@ -40,6 +41,7 @@ def play(
     mark_mistakes: bool = False,
     stumbles: float = 0.0,
     pool: int | None = None,
+    reader: str = "a tiny model",
 ) -> Iterator[Demonstration]:
     """Play tasks in a drawn order, each once, for as long as demonstrations are taken.
 
@@ -52,11 +54,12 @@ def play(
         mark_mistakes: Whether demonstrations say which of their actions are wrong.
         stumbles: Share of the actions that are hardly understood: they are cut off, or have a word in the wrong place.
         pool: Only tasks below this index are played; None for all.
+        reader: Who learns from them, if that is somebody who takes text alone; see `make_text_env`.
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
     """
-    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader="a tiny model")
+    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=reader)
     policy: Policy = ExpertPolicy(noise=noise, seed=seed)
     if stumbles:
         policy = _Stumbling(policy, stumbles, seed)
@@ -128,7 +131,11 @@ def transcript(demonstration: Demonstration) -> str:
     return "\n".join(["system", "Tools:", "user", "assistant", *parts])
 
 
-def encoded(demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase) -> Iterator[Conversation]:
+def encoded(
+    demonstrations: Iterable[Demonstration],
+    tokenizer: PreTrainedTokenizerBase,
+    image_tokens: PictureTokens | None = None,
+) -> Iterator[Conversation]:
     """Yield the tokens of each demonstration; actions that are marked as mistakes are ignored.
 
     A response ends with the tokenizer's end token, like a sampled one.
@@ -137,15 +144,17 @@ def encoded(demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokeni
     for demonstration in demonstrations:
         key = tuple(tool["function"]["name"] for tool in demonstration.tools)
         if key not in builders:
-            builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools))
+            builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools), pictures=image_tokens)
         ids, spans = encode_conversation(demonstration.messages, builders[key], len(demonstration.opening))
         wrong = demonstration.mistaken or [False] * len(spans)
-        yield Conversation(ids, spans, [span for span, mistaken in zip(spans, wrong, strict=True) if mistaken])
+        ignored = [span for span, mistaken in zip(spans, wrong, strict=True) if mistaken]
+        yield Conversation(ids, spans, ignored, pictures_of(demonstration.messages))
 
 
 def encode(
-    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int, max_length: int
-) -> Sequences:
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int, max_length: int,
+    image_tokens: PictureTokens | None = None,
+) -> Sequences:  # fmt: skip
     """Return demonstrations as tokens, at least `max_tokens` in all or all that there are.
 
     Those of more than `max_length` tokens are left out.
@@ -155,7 +164,7 @@ def encode(
     """
     found: list[Conversation] = []
     count, shortest = 0, math.inf
-    for tried, conversation in enumerate(encoded(demonstrations, tokenizer), start=1):
+    for tried, conversation in enumerate(encoded(demonstrations, tokenizer, image_tokens), start=1):
         length = len(conversation.ids)
         shortest = min(shortest, length)
         if length <= max_length:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from agent_envs.errors import BackendError, first_line
+from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["build_model", "save_model", "writing_weights"]
 
@@ -64,16 +65,24 @@ def build_model(
     return model
 
 
-def save_model(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    pictures: PictureTokens | None = None,
+) -> None:
     """Write model and tokenizer to a Hugging Face folder, completely or not at all: `folder` appears by a rename.
 
-    A BackendError says that it cannot be written.
+    A vision-language model has its image processor beside it, from `pictures`. A BackendError says that it cannot be
+    written.
     """
     folder = Path(folder)
     parts = folder.with_name(f".{folder.name}.{os.getpid()}.parts")
     with writing_weights(parts):
         model.save_pretrained(parts)
         tokenizer.save_pretrained(parts)
+        if pictures is not None:
+            pictures.image_processor.save_pretrained(parts)
     if folder.exists():
         shutil.rmtree(folder)
     parts.rename(folder)

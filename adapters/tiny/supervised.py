@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
 
 from agent_envs.files import replacing
+from agent_envs.pictures.picture import Picture
+from agent_envs.policies.local.features import forward_arguments
+from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "SupervisedTrainer"]
 
@@ -35,6 +38,8 @@ class Conversation(NamedTuple):
     """Where each response begins and ends in them."""
     ignored: Sequence[tuple[int, int]] = ()
     """Likewise what the loss leaves out."""
+    pictures: Sequence[Picture] = ()
+    """Its pictures, in the order of their tokens."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,14 @@ class Sequences:
     """Kind of each token, uint8, shape [tokens]."""
     starts: np.ndarray
     """Where each sequence begins, and the end of the last one, shape [sequences + 1]."""
+    pictures: tuple[tuple[Picture, ...], ...] = ()
+    """The pictures of each sequence; empty if none has any. Files do not keep them."""
 
     @classmethod
     def of(cls, conversations: Iterable[Conversation]) -> Sequences:
         """Join conversations."""
         ids, kinds, starts = [], [], [0]
+        pictures: list[tuple[Picture, ...]] = []
         for conversation in conversations:
             marks = np.full(len(conversation.ids), CONTEXT, dtype=np.uint8)
             for kind, spans in ((RESPONSE, conversation.responses), (IGNORED, conversation.ignored)):
@@ -60,7 +68,9 @@ class Sequences:
             ids.append(np.asarray(conversation.ids, dtype=np.uint16))
             kinds.append(marks)
             starts.append(starts[-1] + len(marks))
-        return cls(np.concatenate(ids), np.concatenate(kinds), np.array(starts))
+            pictures.append(tuple(conversation.pictures))
+        seen = tuple(pictures) if any(pictures) else ()
+        return cls(np.concatenate(ids), np.concatenate(kinds), np.array(starts), seen)
 
     @classmethod
     def join(cls, parts: Sequence[Sequences]) -> Sequences:
@@ -86,7 +96,7 @@ class Sequences:
 
 
 class SupervisedTrainer:
-    """Trains a model in place, a step at a time.
+    """Trains a model in place, a step at a time; one that takes pictures needs its ``image_tokens``.
 
     Matrices inside the layers are trained with Muon, embeddings, norms and biases with AdamW. The learning rate rises
     over `warmup` steps, stays, and falls to a twentieth over the last `decay` of the steps.
@@ -98,7 +108,7 @@ class SupervisedTrainer:
 
     def __init__(
         self,
-        model: Qwen2ForCausalLM,
+        model: Qwen2ForCausalLM | Qwen2VLForConditionalGeneration,
         sequences: Sequences,
         *,
         steps: int,
@@ -108,11 +118,12 @@ class SupervisedTrainer:
         warmup: int = 50,
         decay: float = 0.6,
         seed: int = 0,
+        image_tokens: PictureTokens | None = None,
     ) -> None:
         self.model, self.sequences, self.steps = model, sequences, steps
         self.tokens_per_step, self.context_weight = tokens_per_step, context_weight
         self.learning_rate, self.warmup, self.decay, self.seed = learning_rate, warmup, decay, seed
-        self.step = 0
+        self.step, self.image_tokens = 0, image_tokens
         inner = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." in name]
         others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and ".layers." in name)]
         self.optimizers: list[torch.optim.Optimizer] = [
@@ -131,11 +142,16 @@ class SupervisedTrainer:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * self._schedule()
-        ids, kinds, present = self._padded(next(self._batches))
+        batch = next(self._batches)
+        ids, kinds, present = self._padded(batch)
+        seen: dict[str, torch.Tensor] = {}
+        if self.image_tokens is not None:
+            shown = [p for i in batch for p in self.sequences.pictures[i]] if self.sequences.pictures else []
+            seen = forward_arguments(self.model, self.image_tokens, ids[:, :-1], shown)
         self.model.train()
         with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
-            hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+            hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False, **seen).last_hidden_state
             kept = present[:, 1:] & (kinds[:, 1:] != IGNORED)  # [sequences, tokens]
             logits = self.model.lm_head(hidden[kept])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")

@@ -17,6 +17,7 @@ from agent_envs.adapters.tiny.base import load_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer
+from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
 
 __all__ = ["make_warm_model"]
 
@@ -36,6 +37,7 @@ def make_warm_model(
     wrappers: Sequence[str] = (),
     max_length: int = 2048,
     pool: int | None = None,
+    pictures: bool = False,
     progress: bool = True,
 ) -> None:
     """Teach tiny-base an environment's form and write it to `folder`, completely or not at all.
@@ -45,19 +47,26 @@ def make_warm_model(
         noise: Share of the demonstrated actions that are wrong on purpose.
         max_length: Tokens of the longest demonstration that is trained on.
         pool: Only tasks below this index are demonstrated; None for all.
+        pictures: Whether the environment shows pictures, which tiny-base then sees (`vision`).
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
         ConfigError: No demonstration fits.
     """
-    model, tokenizer = load_base()
+    made = build_vision_model(seed=seed) if pictures else VisionModel(*load_base(), None)
     if steps:
-        demonstrations = play(env_id, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, pool=pool)
+        demonstrations = play(
+            env_id, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, pool=pool,
+            reader="" if pictures else "a tiny model",
+        )  # fmt: skip
         wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
-        sequences = encode(demonstrations, tokenizer, max_tokens=wanted, max_length=max_length)
-        trainer = SupervisedTrainer(
-            model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP, learning_rate=2e-3, seed=seed
+        sequences = encode(
+            demonstrations, made.tokenizer, max_tokens=wanted, max_length=max_length, image_tokens=made.pictures
         )
+        trainer = SupervisedTrainer(
+            made.model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP, learning_rate=2e-3, seed=seed,
+            image_tokens=made.pictures,
+        )  # fmt: skip
         for _ in trange(steps, desc="warm start", unit="step", disable=not progress):
             trainer.train_step()
-    save_model(model, tokenizer, folder)
+    save_model(made.model, made.tokenizer, folder, made.pictures)

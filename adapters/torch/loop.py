@@ -37,6 +37,7 @@ from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.metrics_log import Record
 from agent_envs.adapters.torch.outputs import Outputs, token_log_probs, token_squares, token_values
+from agent_envs.adapters.torch.pictures import RowPictures
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.trees import SortedRows, sort_rows
@@ -44,6 +45,7 @@ from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
 from agent_envs.policies import TransformersPolicy
+from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.rollout.many import run_episodes
 
 __all__ = [
@@ -61,6 +63,7 @@ def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperatu
     policy = TransformersPolicy(
         run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
         context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
+        pictures=run.pictures,
     )  # fmt: skip
     episodes = run_episodes(
         config.env, policy, len(tasks) * per_task, env_kwargs=config.env_kwargs_of(split), wrappers=config.wrappers,
@@ -93,11 +96,14 @@ class Batch:
     taken: it stands for the state that a limit left an episode in."""
     trees: SortedRows | None = None
     """What the rows share, if the models take them as prefix trees."""
+    pictures: RowPictures | None = None
+    """The pictures of the rows, if the models take pictures."""
 
 
 def assemble(
-    episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None, layout: str = "merged"
-) -> Batch:
+    episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None,
+    layout: str = "merged", image_tokens: PictureTokens | None = None,
+) -> Batch:  # fmt: skip
     """Return the batch of some episodes, without broken ones and without steps that have no tokens.
 
     Args:
@@ -106,6 +112,7 @@ def assemble(
         baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
         layout: ``steps`` (a row per step), ``merged``, or ``tree``: merged rows, of which the models compute what they
             begin with once.
+        image_tokens: Those of a vision-language model; every row must have as many as its pictures give features.
     """
     kept = [i for i, episode in enumerate(episodes) if not episode.stop_reason.broken]
     played = [episodes[i] for i in kept]
@@ -144,7 +151,7 @@ def assemble(
     row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
     ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
     trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
-    return Batch(ids, row, wrote, sampled, start, steps, trees)
+    return Batch(ids, row, wrote, sampled, start, steps, trees, RowPictures.of(tokens, image_tokens, layout))
 
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
@@ -161,10 +168,8 @@ def forward(
     lengths = torch.bincount(batch.row).tolist()
     if batch.trees is not None:
         offsets = np.cumsum([0, *lengths])
-        passes = tree_passes(
-            batch.ids.numpy(), offsets, batch.trees, wanted.numpy(), config.micro_tokens, model.device
-        )  # fmt: skip
-        for tree in passes:
+        shared = batch.ids.numpy(), offsets, batch.trees, wanted.numpy()
+        for tree in tree_passes(*shared, config.micro_tokens, model.device):
             with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
                 outputs = tree.logits(model).float()
             yield tree.tokens, Outputs(outputs, tree.output.to(outputs.device))
@@ -174,8 +179,11 @@ def forward(
         # padded on the right, where no token of a causal model sees it
         padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
+        seen = {} if batch.pictures is None else batch.pictures.arguments(model, padded, rows)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
-            outputs = model(input_ids=padded, use_cache=False).logits[row, position - 1].float()
+            outputs = model(input_ids=padded, use_cache=False, **seen).logits[row, position - 1].float()
+        if batch.pictures is not None:
+            outputs = batch.pictures.without_reserved(outputs)
         yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, Outputs(outputs)
 
 
@@ -353,7 +361,7 @@ def train(config: LoopConfig) -> list[Record]:
         began = time.monotonic()
         if "critic" in run.models:
             episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
-        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, run.layout)
+        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, run.layout, run.pictures)
         record["train/rows"] = len(batch.row.unique())
         record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
         if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from

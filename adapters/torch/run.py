@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -26,9 +27,11 @@ from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
-from agent_envs.policies.local.loading import context_length, load_model
+from agent_envs.policies.local.loading import check_pictures, context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.pictures import load_picture_tokens
 from agent_envs.registration import versions
+from agent_envs.spaces import refuse_pictures, shows_pictures
 from agent_envs.wrapping.specs import make_text_env, takes_splits
 
 __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
@@ -66,7 +69,7 @@ class Run:
         self._began, self.stopped = time.monotonic(), False
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss, updates=config.mini_batches * config.epochs)
-        self.pool, self.held_out = task_pools(config)
+        self.pool, self.held_out, space = task_pools(config)
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
         settings["versions"] = versions(config.env)
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
@@ -85,11 +88,16 @@ class Run:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
         write_records(self.folder / "metrics.jsonl", self.records)
 
-        start = self._start_model()
+        start = self._start_model(shows_pictures(space))
         self.tokenizer = load_tokenizer(start)
+        self.pictures = load_picture_tokens(start, self.tokenizer)
+        """The image tokens, if the model takes pictures."""
+        if self.pictures is None:
+            refuse_pictures(space, f"the PyTorch loop with {start}")
         self.models: dict[str, Any] = {}
         """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
+        check_pictures(self.models["model"], self.pictures)
         longest = context_length(self.models["model"])
         if longest is not None and longest < config.max_tokens:
             raise ConfigError(
@@ -115,8 +123,11 @@ class Run:
         self.layout = config.layout
         """``steps``, ``merged`` or ``tree``."""
         if config.layout == "auto":
-            self.layout = "tree" if device == "cpu" and takes_trees(self.models["model"].config) else "merged"
+            trees = device == "cpu" and self.pictures is None and takes_trees(self.models["model"].config)
+            self.layout = "tree" if trees else "merged"
         if self.layout == "tree":
+            if self.pictures is not None:
+                raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
             for model in self.models.values():
                 enable(model)
 
@@ -161,6 +172,8 @@ class Run:
             for name in self.optimizers:
                 self.models[name].save_pretrained(parts / name)
                 self.tokenizer.save_pretrained(parts / name)
+                if self.pictures is not None:
+                    self.pictures.image_processor.save_pretrained(parts / name)
             states = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
             with (parts / "optimizers.pt").open("wb") as file:  # given a path, it does not say why it fails
                 torch.save(states, file)
@@ -170,8 +183,8 @@ class Run:
         parts.rename(target)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _start_model(self) -> str:
-        """Return the model to start from; without one, tiny-base after its warm start."""
+    def _start_model(self, pictures: bool) -> str:
+        """Return the model to start from; without one, tiny-base, which sees where there are pictures, warmed up."""
         if self.config.model:
             return self.config.model
         start, config = self.folder / "start", self.config
@@ -183,6 +196,7 @@ class Run:
                 start, config.env, steps=config.warm_start, noise=config.demo_noise, seed=config.seed,
                 env_kwargs=config.env_kwargs_of(config.split) | ({"data": "generated"} if splits else {}),
                 wrappers=config.wrappers, max_length=config.max_tokens, pool=None if splits else self.pool,
+                pictures=pictures,
             )  # fmt: skip
         return str(start)
 
@@ -218,8 +232,8 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
     return model.to(device).eval()
 
 
-def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
-    """Return the number of tasks to train on, and the indices of those to evaluate on.
+def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any]]:
+    """Return the number of tasks to train on, the indices of those to evaluate on, and the space of observations.
 
     An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
 
@@ -230,20 +244,21 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray]:
     sizes = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
         kwargs = config.env_kwargs_of(split)
-        env = make_text_env(config.env, kwargs, config.wrappers, reader="the PyTorch loop")
+        env = make_text_env(config.env, kwargs, config.wrappers)
+        space = env.observation_space
         env.reset(options={"index": 0})  # a wrapper may reject every task
         if not env.has_wrapper_attr("num_tasks"):
             raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
         sizes.append(int(env.get_wrapper_attr("num_tasks")))
         env.close()
     if not config.eval_tasks:
-        return sizes[0], np.arange(0)
+        return sizes[0], np.arange(0), space
     first = 0
     if one_split:
         sizes = [sizes[0] - sizes[0] // 10, sizes[0] // 10]
         first = sizes[0]
     drawn = first + np.random.default_rng(config.seed).permutation(sizes[1])
-    return sizes[0], drawn[: config.eval_tasks]
+    return sizes[0], drawn[: config.eval_tasks], space
 
 
 def about(episodes: Sequence[Episode]) -> Record:

@@ -16,6 +16,7 @@ from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
 from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ContextLengthExceeded, DataError
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.policy import Action, Actor, Policy, Response
 from agent_envs.policies.tokens import Sampled, TokenPolicy
@@ -184,7 +185,9 @@ class _VLLMPolicy(TokenPolicy):
         self._waiting: list[tuple[list[int], asyncio.Future[Sampled]]] = []
         self._busy: asyncio.Task[None] | None = None
 
-    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+    async def sample(
+        self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
+    ) -> Sampled:
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
         self._waiting.append((prompt_ids, future))
         if self._busy is None or self._busy.done():

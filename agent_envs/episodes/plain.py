@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from agent_envs.errors import DataError
-from agent_envs.messages import copied
+from agent_envs.messages import Observation, copied, observation_pictures
 from agent_envs.pictures.folder import reference
 from agent_envs.pictures.picture import Picture, as_picture, is_pictured
 
-__all__ = ["recorded", "text_bytes", "to_json_types"]
+__all__ = ["EpisodeSize", "recorded", "text_bytes", "to_json_types"]
 
 
 def to_json_types(value: Any) -> Any:
@@ -62,6 +62,28 @@ def text_bytes(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(text_bytes, value)) + sum(map(text_bytes, value.values()))
     return sum(map(text_bytes, value)) if isinstance(value, (list, tuple)) else 0
+
+
+class EpisodeSize:
+    """Adds up the bytes of memory that the texts and the pictures in the steps of an episode take.
+
+    >>> size = EpisodeSize()
+    >>> size.add("a", "b", {}) == 2 * text_bytes("a")
+    True
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._pictures = set[int]()  # those that the steps keep: prompts that grow show the same ones again
+
+    def add(self, observation: Observation, action: str, info: Mapping[str, Any]) -> int:
+        """Add a step, and return the bytes of all of them."""
+        self.bytes += text_bytes((observation, action, info))
+        for picture in observation_pictures(observation):
+            if id(picture) not in self._pictures:
+                self._pictures.add(id(picture))
+                self.bytes += 3 * picture.height * picture.width
+        return self.bytes
 
 
 def recorded(observation: Any) -> Any:

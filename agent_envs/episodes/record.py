@@ -44,7 +44,7 @@ __all__ = [
 SCHEMA_VERSION = 1
 """Version of the dictionaries that `Episode.to_dict` makes."""
 MAX_EPISODE_BYTES = 1 << 27
-"""Most text in the steps of an episode, in bytes of memory (`text_bytes`); the step that goes beyond is its last."""
+"""Most text and pictures in the steps of an episode, in bytes of memory; the step that goes beyond is its last."""
 GIVEN_UP = "given_up"
 """Key in the info of a step: whether `LimitInvalidActions` ended the episode there."""
 _LONGEST = 20_000  # characters of a text in `Episode.to_html`
@@ -66,7 +66,7 @@ class StopReason(StrEnum):
     RUN_BUDGET = "run_budget"
     """The policy used up the tokens of the whole run."""
     SIZE_LIMIT = "size_limit"
-    """Its text reached `MAX_EPISODE_BYTES`."""
+    """Its text and pictures reached `MAX_EPISODE_BYTES`."""
     INVALID_ACTIONS = "invalid_actions"
     """So many actions in a row were invalid that it was given up (`LimitInvalidActions`)."""
     STEP_TIMEOUT = "step_timeout"
@@ -100,6 +100,7 @@ class StopReason(StrEnum):
 
 
 _NUMBER = (int, float)
+_OPTIONAL = ("prompt_pictures", "usage")  # fields of a step that are not always there
 _NO_FOLDER = PictureFolder(os.devnull)  # pictures of an episode that was read without its folder
 
 
@@ -135,16 +136,22 @@ class Step:
     """Log-probability of each response token at sampling time (nats), shape [response tokens], or None."""
     usage: dict[str, int] | None = None
     """Tokens spent on this action: `prompt_tokens`, `completion_tokens`, `cached_tokens`; None if unknown."""
+    prompt_pictures: tuple[Picture, ...] = ()
+    """The pictures of the prompt in the order of their tokens, if `prompt_ids` has any."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as types that JSON has; a picture as a reference to its file."""
-        return {f.name: to_json_types(getattr(self, f.name)) for f in fields(self)}
+        data = {f.name: to_json_types(getattr(self, f.name)) for f in fields(self)}
+        if not self.prompt_pictures:
+            del data["prompt_pictures"]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], pictures: PictureFolder | None = None) -> Step:
         """Return the step that `to_dict` wrote; see `Episode.from_dict`."""
-        values = {f.name: data[f.name] for f in fields(cls) if f.name != "usage"}
+        values = {f.name: data[f.name] for f in fields(cls) if f.name not in _OPTIONAL}
         values["observation"] = stored_observation(values["observation"], pictures or _NO_FOLDER)
+        values["prompt_pictures"] = tuple(map((pictures or _NO_FOLDER).find, data.get("prompt_pictures", ())))
         values["usage"] = data.get("usage")  # older files have none
         _check(values, action=str, reward=_NUMBER, info=dict, usage=(dict, NoneType))
         _check({"score": 0.0, **values["info"]}, score=_NUMBER)
@@ -323,9 +330,11 @@ def calls_of(info: Mapping[str, Any]) -> int:
 
 
 def episode_pictures(episode: Episode) -> Iterator[Picture]:
-    """Yield the pictures of an episode's observations; a prompt that grows shows the same ones again."""
+    """Yield the pictures of an episode's observations and prompts; a prompt that grows shows the same ones again."""
     for observation in (*(step.observation for step in episode.steps), episode.final_observation):
         yield from observation_pictures(observation)
+    for step in episode.steps:
+        yield from step.prompt_pictures
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:

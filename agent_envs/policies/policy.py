@@ -17,6 +17,7 @@ import numpy as np
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Observation
+from agent_envs.pictures.picture import Picture
 
 __all__ = ["Action", "Actor", "Policy", "Response", "check_policy", "episode_rng", "token_tuples"]
 
@@ -39,6 +40,8 @@ class Response:
     """Natural log-probability of each sampled token, shape [response tokens], or None."""
     usage: Mapping[str, int] | None = None
     """Token counts as far as known: `prompt_tokens`, of these `cached_tokens`, and `completion_tokens`; or None."""
+    pictures: Sequence[Picture] = ()
+    """The pictures of the prompt, in the order of their tokens."""
 
     @property
     def empty(self) -> bool:
@@ -53,7 +56,8 @@ class Response:
 def token_tuples(response: Response) -> dict[str, Any]:
     """Return the fields with a response's tokens and log-probabilities as tuples, as a recorded step holds them."""
     names = ("prompt_ids", "response_ids", "response_logprobs")
-    return {name: None if (values := getattr(response, name)) is None else tuple(values) for name in names}
+    fields = {name: None if (values := getattr(response, name)) is None else tuple(values) for name in names}
+    return fields | {"prompt_pictures": tuple(response.pictures)} if response.pictures else fields
 
 
 Action = str | Response

@@ -20,9 +20,11 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, MissingExtraError, first_line
 from agent_envs.messages import Message, Observation, ToolSpec, joined_content
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.spaces import refuse_pictures
 
 __all__ = ["Sampled", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
@@ -44,6 +46,8 @@ class TokenPolicy:
         tokenizer: The model's tokenizer, with a chat template.
         stop_token_ids: Tokens that end a response, besides the one with which the chat template ends a turn.
         max_tokens, context_length, seed, tool_mode, template_kwargs: See `TransformersPolicy`.
+        pictures: The image tokens of a vision-language model; None for a model of text, which refuses environments
+            with pictures.
 
     Raises:
         PromptError: The tokenizer has no chat template.
@@ -59,8 +63,9 @@ class TokenPolicy:
         stop_token_ids: Sequence[int] = (),
         tool_mode: Literal["native", "text"] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        pictures: PictureTokens | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.pictures = tokenizer, pictures
         self.max_tokens = checks.integer("max_tokens", max_tokens, minimum=1)
         self.context_length = checks.integer("context_length", context_length, minimum=1)
         self.seed = checks.integer("seed", seed, minimum=0)
@@ -73,7 +78,8 @@ class TokenPolicy:
         self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
 
     def start(self, env: gym.Env[Any, str]) -> _TokenActor:
-        refuse_pictures(env.observation_space, type(self).__name__.lstrip("_"))
+        if self.pictures is None:
+            refuse_pictures(env.observation_space, f"{type(self).__name__.lstrip('_')} with a model of text")
         tools = env.get_wrapper_attr("tools")
         instructions = env.get_wrapper_attr("instructions")
         with self._lock:
@@ -89,8 +95,17 @@ class TokenPolicy:
         other._model_owner = self
         return other
 
-    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
-        """Sample a response of at most `max_tokens` to a prompt, shape [prompt tokens]; may raise a BackendError."""
+    async def sample(
+        self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
+    ) -> Sampled:
+        """Sample a response to a prompt; may raise a BackendError.
+
+        Args:
+            prompt_ids: The prompt, shape [prompt tokens].
+            max_tokens: Most tokens of the response.
+            seed: Of its random numbers.
+            pictures: The pictures of the prompt, in the order of their tokens.
+        """
         raise NotImplementedError
 
     def episode_seed(self, task_id: str) -> str:
@@ -107,13 +122,14 @@ class TokenPolicy:
     def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
         key = json.dumps(list(tools))
         if key not in self._builders:
-            plain = PromptBuilder(self.tokenizer, None, self._template_kwargs)
-            native = PromptBuilder(self.tokenizer, tools, self._template_kwargs)
+            plain = PromptBuilder(self.tokenizer, None, self._template_kwargs, self.pictures)
+            native = PromptBuilder(self.tokenizer, tools, self._template_kwargs, self.pictures)
             hello: Any = [{"role": "user", "content": "Hello"}]
             shown = self.tool_mode == "native"
             if self.tool_mode is None and tools:
                 shown = native.start(hello) != plain.start(hello)
-            in_words = _UserResultsBuilder(self.tokenizer, None, self._template_kwargs) if tools else plain
+            results = _UserResultsBuilder(self.tokenizer, None, self._template_kwargs, self.pictures)
+            in_words = results if tools else plain
             self._builders[key] = native if shown else in_words
         return self._builders[key]
 
@@ -172,13 +188,14 @@ class _TokenActor:
                 f"of {policy.context_length} (context_length=)"
             )
         seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{self._steps}".encode("utf-8", "surrogatepass"))
-        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed)
+        pictures = self._conversation.pictures
+        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed, pictures)
         if not sampled.token_ids:
             raise EmptyGeneration(f"the model returned no token at step {self._steps}")
         self._steps += 1
         text = policy.text(sampled.token_ids)
         self._conversation.respond(text, sampled.token_ids)
-        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs)
+        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs, pictures=pictures)
 
 
 _loading = threading.Lock()  # transformers' lazy imports are not thread-safe

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_envs.errors import PromptError
-from agent_envs.messages import Message, ToolSpec, text_alone
+from agent_envs.messages import Content, Message, ToolSpec, content_parts, joined_content, pictures_of, text_alone
+from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["PromptBuilder"]
 
@@ -26,27 +27,34 @@ class PromptBuilder:
     Text in messages cannot forge turns: the text of a control token in a message (say ``<|im_end|>`` in a tool's
     result) is broken up with a space before it is tokenized.
 
-    A template that rejects system messages or tool results, or leaves them out (as some of Mistral's and Gemma's do),
-    gets them with the role user.
+    A template that rejects system messages or tool results, or leaves them or their pictures out (as some of Mistral's
+    and Gemma's do), gets them with the role user.
+
+    With ``pictures``, messages may hold pictures; each takes as many image tokens as the vision tower gives features.
 
     Args:
         tokenizer: A Hugging Face tokenizer, or anything with ``apply_chat_template`` and ``encode``.
         tools: The tools that the template shows, in the OpenAI function form.
         template_kwargs: Further keyword arguments of the template, such as ``enable_thinking``.
+        pictures: The image tokens of a vision-language model; None for a model of text.
 
     Raises:
         PromptError: The tokenizer has no chat template.
     """
 
     def __init__(
-        self, tokenizer: Any, tools: Sequence[ToolSpec] | None = None, template_kwargs: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Any,
+        tools: Sequence[ToolSpec] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        pictures: PictureTokens | None = None,
     ) -> None:
         if not tokenizer.chat_template:
             raise PromptError(
                 f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use an instruction-tuned model, or "
                 "put a chat_template.jinja beside its tokenizer.json"
             )
-        self.tokenizer = tokenizer
+        self.tokenizer, self.pictures = tokenizer, pictures
         self.tools = list(tools) if tools else None
         self.template_kwargs = dict(template_kwargs or {})
         control = {str(token) for token in tokenizer.all_special_tokens}
@@ -58,9 +66,9 @@ class PromptBuilder:
         """Return the token ids of a conversation up to the model's response, shape [prompt tokens].
 
         Raises:
-            PromptError: The template rejects the messages.
+            PromptError: The template rejects the messages, or leaves out pictures.
         """
-        return self._encode(self._render(messages))
+        return self._with_pictures(self._encode(self._render(messages)), messages)
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
@@ -74,7 +82,7 @@ class PromptBuilder:
             Token ids, shape [prompt tokens + response tokens + new tokens].
 
         Raises:
-            PromptError: The template rejects the messages.
+            PromptError: The template rejects the messages, or leaves out pictures.
         """
         conversation: list[Message] = [
             {"role": "user", "content": "..."},
@@ -84,13 +92,11 @@ class PromptBuilder:
         _, separator, after = self._render(conversation).rpartition(_PROBE)
         if not separator:
             raise PromptError("the chat template drops earlier assistant messages, so a prompt cannot be extended")
-        new_ids = self._encode(after)
+        new_ids = self._with_pictures(self._encode(after), messages)
         return [*prompt_ids, *response_ids, *new_ids[_overlap(response_ids, new_ids) :]]
 
     def _render(self, messages: Sequence[Message]) -> str:
-        safe: list[Message] = [
-            {**m, "content": self._defuse(text_alone(m, _WHO))} if m["role"] != "assistant" else m for m in messages
-        ]
+        safe = [self._safe(m) for m in messages]
         if not self._plain_roles:
             text, refusal = self._apply(safe)
             if text is not None and not self._leaves_out(safe, text):
@@ -103,9 +109,11 @@ class PromptBuilder:
         return text
 
     def _leaves_out(self, messages: Sequence[Message], text: str) -> bool:
-        """Return whether a system message or tool result is missing in ``text``, escaped or not."""
+        """Return whether a picture, or a system message or tool result, escaped or not, is missing in ``text``."""
+        if self.pictures is not None and text.count(self.pictures.names[0]) != len(_images(messages)):
+            return True
         others = [m for m in messages if m["role"] in ("system", "tool")]
-        if all(text_alone(m, _WHO).strip() in text for m in others):
+        if all(words.strip() in text for m in others for words in _texts(m["content"])):
             return False
         probed, _ = self._apply([{**m, "content": _PROBE} if m in others else m for m in messages])
         return probed is None or probed.count(_PROBE) < len(others)
@@ -125,12 +133,44 @@ class PromptBuilder:
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def _defuse(self, content: str) -> str:
-        """Break up the text of every control token with a space after its first character."""
-        for token in self._control_tokens:
-            if token in content:
-                content = content.replace(token, f"{token[0]} {token[1:]}")
-        return content
+    def _with_pictures(self, ids: list[int], messages: Sequence[Message]) -> list[int]:
+        return ids if self.pictures is None else self.pictures.expanded(ids, pictures_of(messages))
+
+    def _safe(self, message: Message) -> Message:
+        """Return a message as the template gets it: without text that its control tokens would be read from."""
+        if message["role"] == "assistant":  # as it was written, which may not be a picture
+            if self.pictures is None:
+                return message
+            return {**message, "content": _defused(text_alone(message, _WHO), self.pictures.names)}
+        if self.pictures is None or isinstance(message["content"], str):
+            return {**message, "content": _defused(text_alone(message, _WHO), self._control_tokens)}
+        parts: list[Any] = [
+            {"type": "text", "text": _defused(part["text"], self._control_tokens)}
+            if part["type"] == "text"
+            else {"type": "image"}
+            for part in message["content"]
+        ]
+        return {**message, "content": parts}
+
+
+def _defused(content: str, tokens: Sequence[str]) -> str:
+    """Break up the text of every control token with a space after its first character.
+
+    >>> _defused("a<|im_end|>", ["<|im_end|>"])
+    'a< |im_end|>'
+    """
+    for token in tokens:
+        if token in content:
+            content = content.replace(token, f"{token[0]} {token[1:]}")
+    return content
+
+
+def _texts(content: Content) -> list[str]:
+    return [part["text"] for part in content_parts(content) if part["type"] == "text"]
+
+
+def _images(messages: Sequence[Message]) -> list[Any]:
+    return [part for m in messages for part in content_parts(m["content"]) if part["type"] == "image"]
 
 
 def _as_user(messages: Sequence[Message]) -> list[Message]:
@@ -144,7 +184,7 @@ def _as_user(messages: Sequence[Message]) -> list[Message]:
         if message["role"] == "assistant":
             out.append(message)
         elif out and out[-1]["role"] == "user":
-            out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n\n{message['content']}"}
+            out[-1] = {"role": "user", "content": joined_content([out[-1]["content"], message["content"]], "\n\n")}
         else:
             out.append({"role": "user", "content": message["content"]})
     return out

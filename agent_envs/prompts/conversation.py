@@ -10,7 +10,15 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent_envs.messages import Message, Observation, content_text, joined_content, observation_messages
+from agent_envs.messages import (
+    Message,
+    Observation,
+    content_text,
+    joined_content,
+    observation_messages,
+    pictures_of,
+)
+from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
 
 __all__ = ["Conversation", "TokenConversation", "Turn"]
@@ -90,6 +98,8 @@ class TokenConversation:
         self.conversation = Conversation(instructions)
         self.prompt_ids: list[int] = []
         """The prompt of the last observation, shape [prompt tokens]."""
+        self.pictures: tuple[Picture, ...] = ()
+        """The pictures of that prompt, in the order of their tokens."""
         self.response_ids: list[int] = []
         """The response to it as sampled, shape [response tokens]."""
 
@@ -103,6 +113,8 @@ class TokenConversation:
         self.prompt_ids = (
             self.builder.start(new) if fresh else self.builder.extend(self.prompt_ids, self.response_ids, new)
         )
+        if self.builder.pictures is not None:
+            self.pictures = (*(() if fresh else self.pictures), *pictures_of(new))
         self.response_ids = []
         return self.prompt_ids
 

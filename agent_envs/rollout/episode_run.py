@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from agent_envs.episodes.plain import recorded, text_bytes
+from agent_envs.episodes.plain import EpisodeSize, recorded
 from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason
 from agent_envs.errors import (
     ContextLengthExceeded,
@@ -208,7 +208,7 @@ class EpisodeRun:
         self._tools = tuple(env.get_wrapper_attr("tools"))
         self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
         actor = self._task.policy.start(env)
-        size = 0
+        size = EpisodeSize()
         while not self._abandoned:
             self.step_started = time.monotonic()
             response = self._act(actor, observation, info)
@@ -236,8 +236,7 @@ class EpisodeRun:
                 self._observation = observation
             if terminated or truncated:
                 return StopReason.at_end(terminated, info)
-            size += text_bytes((step.observation, step.action, step.info))
-            if size > MAX_EPISODE_BYTES:
+            if size.add(step.observation, step.action, step.info) > MAX_EPISODE_BYTES:
                 return StopReason.SIZE_LIMIT
         return StopReason.ERROR  # abandoned: nobody reads it
 

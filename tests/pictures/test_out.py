@@ -101,7 +101,7 @@ def test_demonstrations_have_their_pictures_as_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "reader", ["training with verl", "the adapter to TRL", "the adapter to SkyRL", "the PyTorch loop"]
+    "reader", ["training with verl", "the adapter to TRL", "the adapter to SkyRL", "the adapter to verifiers"]
 )
 def test_who_cannot_take_pictures_refuses_by_name(reader):
     for wrappers in ((), ("ChatMessages",)):
@@ -118,7 +118,8 @@ def test_adapters_and_policies_of_tokens_refuse_pictures():
     with pytest.raises(ConfigError, match="^the adapter to SkyRL cannot take pictures yet"):
         make_rows("Shades-v0", [0])
     policy = TokenPolicy.__new__(TokenPolicy)
-    with pytest.raises(ConfigError, match="^TokenPolicy cannot take pictures yet"):
+    policy.pictures = None
+    with pytest.raises(ConfigError, match="^TokenPolicy with a model of text cannot take pictures yet"):
         policy.start(gym.make("Shades-v0"))
 
 

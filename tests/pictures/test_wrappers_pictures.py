@@ -92,13 +92,6 @@ def test_instructions_and_reasoning_and_malformed_calls_keep_pictures():
     assert info["retries"] == 1 and observation["images"] == () and env.observation_space.contains(observation)
 
 
-@pytest.mark.parametrize("name", ["RebuildPrompt", "TokenBudget(n=100, tokenizer='none')"])
-def test_wrappers_that_cannot_carry_pictures_refuse_by_name(name):
-    beneath = ["ChatMessages"] if name.startswith("Token") else []
-    with pytest.raises(ConfigError, match=f"{name.partition('(')[0]} cannot carry pictures yet"):
-        wrapped(*beneath, name)
-
-
 def test_a_branch_goes_on_exactly_with_its_wrappers():
     env = wrapped("ChatMessages", "SlidingWindow(k=2)")
     env.reset(seed=4)

@@ -11,13 +11,14 @@ from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.prompts.pictures import PictureTokens
 
 try:
     import torch
 except ImportError as e:
     raise MissingExtraError("torch", extra="hf") from e
 
-__all__ = ["context_length", "load_model", "make_engine", "stop_token_ids"]
+__all__ = ["check_pictures", "context_length", "load_model", "make_engine", "stop_token_ids", "takes_pictures"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,17 +32,41 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 def load_model(
     name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
-    """Load the causal language model in a folder or on the hub for inference; a ConfigError if there is none.
+    """Load the language model in a folder or on the hub for inference, with its vision tower if it has one.
 
-    The type "auto" is the one that the weights are stored in.
+    The type "auto" is the one that the weights are stored in. A ConfigError says that there is no such model.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        kind = AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
+        model = kind.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as e:
         raise ConfigError(f"{name!r} is not a Hugging Face causal language model: {first_line(e)}") from e
     return model.to(device).eval()
+
+
+def takes_pictures(config: Any) -> bool:
+    """Return whether a configuration is that of a vision-language model of the family of `PictureTokens`."""
+    return getattr(config, "vision_config", None) is not None and hasattr(config, "image_token_id")
+
+
+def check_pictures(model: Any, pictures: PictureTokens | None) -> None:
+    """Check that the image tokens are those of the model.
+
+    Raises:
+        ConfigError: It takes text alone, or another token stands for its pictures.
+    """
+    if pictures is None:
+        return
+    if not takes_pictures(model.config):
+        raise ConfigError(f"{type(model).__name__} takes text alone, but an image processor lies beside it")
+    if model.config.image_token_id != pictures.token_id:
+        raise ConfigError(
+            f"the model's image token is {model.config.image_token_id}, and its tokenizer's is {pictures.token_id}; "
+            "take both from the same folder"
+        )
 
 
 def stop_token_ids(model: Any, tokenizer: Callable[[], Any]) -> list[int]:
@@ -60,11 +85,14 @@ def context_length(model: Any) -> int | None:
 
 
 def make_engine(
-    model: Any, *, max_length: int, max_rows: int, stop_token_ids: Iterable[int], pad_token_id: int = 0, seed: int = 0
-) -> BatchEngine | PaddedEngine:
+    model: Any, *, max_length: int, max_rows: int, stop_token_ids: Iterable[int], pad_token_id: int = 0, seed: int = 0,
+    pictures: PictureTokens | None = None,
+) -> BatchEngine | PaddedEngine:  # fmt: skip
     """Return a `BatchEngine` if it computes what the model does (tried on a few tokens), else a `PaddedEngine`."""
     stops = list(stop_token_ids)
     reason = _unfit(model)
+    if pictures is not None:
+        reason = "it takes pictures"
     rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
     if rope:
         reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
@@ -84,8 +112,9 @@ def make_engine(
             reason = f"log-probability {computed:.4f} instead of {expected:.4f}"
     _log.info("%s runs in padded batches: %s", type(model).__name__, reason)
     return PaddedEngine(
-        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, pad_token_id=pad_token_id, seed=seed
-    )
+        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, pad_token_id=pad_token_id, seed=seed,
+        pictures=pictures,
+    )  # fmt: skip
 
 
 def _rope_types(config: Any) -> set[str]:

@@ -1,6 +1,7 @@
 """One batch after the other with Transformers' own ``generate``, for models that `engine.BatchEngine` cannot run.
 
-`BatchEngine` computes plain full attention over its own cache. It fails on, or gives other probabilities than, models
+`BatchEngine` computes plain full attention over its own cache. It takes no pictures, and fails on, or gives other
+probabilities than, models
 with sliding windows (Mistral, Gemma 2), recurrent states (Mamba), learned positions (GPT-2), or rotary embeddings that
 change with the longest sequence of a batch: `test_padded_batches_run_what_slots_cannot` shows it for each. Here
 Transformers chooses and keeps the cache, so that such models compute what they compute alone; only the next token is
@@ -11,14 +12,16 @@ Prompts are padded on the left. A batch runs until its last response has ended; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from agent_envs.errors import MissingExtraError
+from agent_envs.policies.local.features import generate_arguments
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import sample
+from agent_envs.prompts.pictures import PictureTokens
 
 try:
     import torch
@@ -49,9 +52,11 @@ class PaddedEngine(Engine):
         stop_token_ids: Iterable[int],
         pad_token_id: int = 0,
         seed: int = 0,
+        pictures: PictureTokens | None = None,
     ) -> None:
         super().__init__(model, max_length=max_length, stop_token_ids=stop_token_ids, seed=seed)
         self.max_rows, self.pad_token_id = max_rows, pad_token_id
+        self.pictures, self.sees = pictures, pictures is not None
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -72,13 +77,20 @@ class PaddedEngine(Engine):
             eos_token_id=None,
             use_cache=True,
         )
-        state = _Batch(batch, self.stop_token_ids)
+        tokens = torch.from_numpy(ids).to(self._device)
+        seen = {}
+        if self.pictures is not None:
+            for request in batch:
+                self.pictures.check(request.prompt_ids, request.pictures)
+            seen = generate_arguments(self.pictures, tokens, [p for request in batch for p in request.pictures])
+        state = _Batch(batch, self.stop_token_ids, () if self.pictures is None else self.pictures.reserved)
         self.model.generate(
-            input_ids=torch.from_numpy(ids).to(self._device),
+            input_ids=tokens,
             attention_mask=torch.from_numpy(mask).to(self._device),
             generation_config=settings,
             logits_processor=LogitsProcessorList([_Choose(state)]),
             stopping_criteria=StoppingCriteriaList([_Done(state)]),
+            **seen,
         )
         for request in batch:
             request.finish("completed")
@@ -87,8 +99,8 @@ class PaddedEngine(Engine):
 class _Batch:
     """The requests of a running batch, and which of them continue."""
 
-    def __init__(self, requests: list[Request], stop_token_ids: frozenset[int]) -> None:
-        self.requests, self.stop_token_ids = requests, stop_token_ids
+    def __init__(self, requests: list[Request], stop_token_ids: frozenset[int], reserved: Sequence[int]) -> None:
+        self.requests, self.stop_token_ids, self.reserved = requests, stop_token_ids, list(reserved)
         self.open = list(range(len(requests)))
 
     def take(self, logits: torch.Tensor) -> torch.Tensor:
@@ -96,6 +108,7 @@ class _Batch:
         chosen = torch.zeros(len(self.requests), dtype=torch.int64, device=logits.device)
         if not self.open:
             return chosen
+        logits[:, self.reserved] = -torch.inf
         requests = [self.requests[row] for row in self.open]
         uniforms = np.array([request.uniforms[len(request.token_ids)] for request in requests])
         tokens, log_probs = sample(logits[self.open], [request.params for request in requests], uniforms)

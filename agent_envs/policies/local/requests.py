@@ -7,13 +7,14 @@ a batch's shape can change).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agent_envs.errors import ConfigError
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Request:
     """Whether nobody waits for it any more, so that it ends at its next token. Any thread may set it."""
     versions: tuple[int | None, int | None] = (None, None)
     """Weight versions at the first and at the last sampled token."""
+    pictures: Sequence[Picture] = ()
+    """The pictures of the prompt, in the order of their tokens."""
     cached_tokens: int = 0
     """Prompt tokens that were not computed, since the engine had them from another request."""
 
@@ -79,6 +82,8 @@ class Engine:
 
     linger = 0.0
     """Seconds to wait for more requests after the first one of a burst."""
+    sees = False
+    """Whether the model takes pictures."""
 
     def __init__(self, model: torch.nn.Module, *, max_length: int, stop_token_ids: Iterable[int], seed: int) -> None:
         self.model: Any = model.eval()
@@ -95,9 +100,13 @@ class Engine:
         return bool(self._waiting)
 
     def submit(
-        self, prompt_ids: list[int], params: SamplingParams, on_done: Callable[[Request], None] | None = None
+        self,
+        prompt_ids: list[int],
+        params: SamplingParams,
+        on_done: Callable[[Request], None] | None = None,
+        pictures: Sequence[Picture] = (),
     ) -> Request:
-        """Queue a request; a ConfigError if its prompt is empty or leaves no room for a token.
+        """Queue a request; a ConfigError if its prompt is empty, leaves no room, or has pictures that nobody sees.
 
         The seed of a request without one is made of the engine's seed, the prompt, and how often this prompt has come
         (under the current weights, if they change).
@@ -106,6 +115,8 @@ class Engine:
         if not prompt_ids or room < 1:
             expected = f"a prompt of 1 to {self.max_length - 1} tokens (max_model_len {self.max_length})"
             raise ConfigError(f"expected {expected}, got {len(prompt_ids)}")
+        if pictures and not self.sees:
+            raise ConfigError(f"{type(self.model).__name__} takes text alone, got a prompt of {len(pictures)} pictures")
         if params.seed is None:
             key = hash(tuple(prompt_ids))
             count = self._same_prompt.get(key, 0)
@@ -116,7 +127,7 @@ class Engine:
         rng = np.random.default_rng(entropy)
         rng.random(params.used_draws)
         uniforms = rng.random(min(params.max_tokens, room))
-        request = Request(list(prompt_ids), params, uniforms, on_done)
+        request = Request(list(prompt_ids), params, uniforms, on_done, pictures=pictures)
         self._waiting.append(request)
         return request
 

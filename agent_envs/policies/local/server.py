@@ -6,10 +6,11 @@ import asyncio
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent_envs.errors import BackendError
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import SamplingParams
 from agent_envs.threads import run_in_thread
@@ -29,11 +30,13 @@ class GenerateServer:
         self._pending: set[asyncio.Future[Any]] = set()  # used by the server's thread only
         self._stopped = run_in_thread(self._serve)
 
-    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> Request:
+    async def generate(
+        self, prompt_ids: list[int], params: SamplingParams, pictures: Sequence[Picture] = ()
+    ) -> Request:
         """Generate one response, batched with all others; a cancelled one ends at its next token.
 
         Raises:
-            ConfigError: The prompt is empty or leaves no room for a token.
+            ConfigError: The prompt is empty, leaves no room for a token, or has pictures that the model cannot see.
             BackendError: The model failed.
         """
         submitted: list[Request] = []
@@ -43,7 +46,9 @@ class GenerateServer:
                 request.cancelled = True
 
         try:
-            return await self.call(lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done)))
+            return await self.call(
+                lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done, pictures=pictures))
+            )
         except asyncio.CancelledError:
             cancel()
             self._commands.put(cancel)  # it may be submitted only after this

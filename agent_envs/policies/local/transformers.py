@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_envs.checks import integer
 from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
+from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +23,7 @@ _LONGEST_CONTEXT = 16_384
 
 
 class TransformersPolicy(TokenPolicy):
-    """Samples every action from a causal language model with ``transformers``.
+    """Samples every action from a causal language model with ``transformers``; one of Qwen's that sees, with pictures.
 
     One thread generates for all episodes, in batches. For models with plain full attention (Qwen, Llama and most
     others), requests join and leave at any token, and only the new part of a growing prompt is computed; other models
@@ -36,6 +38,7 @@ class TransformersPolicy(TokenPolicy):
         model: A folder, a name on the Hugging Face hub, or a loaded model; a loaded one needs its ``tokenizer`` and is
             put into evaluation mode.
         tokenizer: The tokenizer; by default the one beside the model.
+        pictures: The image tokens of a loaded vision-language model; by default those of the folder.
         device: Such as ``"cpu"`` or ``"cuda:1"``; by default a GPU if there is one. A loaded model stays on its
             device.
         dtype: Type of the weights, such as ``"bfloat16"``; by default float32 on a CPU, else as stored.
@@ -66,6 +69,7 @@ class TransformersPolicy(TokenPolicy):
         model: str | os.PathLike[str] | PreTrainedModel,
         *,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        pictures: PictureTokens | None = None,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         temperature: float = 1.0,
@@ -98,9 +102,11 @@ class TransformersPolicy(TokenPolicy):
                 tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             dtype = dtype or ("float32" if torch.device(device).type == "cpu" else "auto")
+            pictures = pictures or load_picture_tokens(name, tokenizer)
             loaded = loading.load_model(name, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         elif tokenizer is None:
             raise ConfigError("a loaded model needs its tokenizer: pass tokenizer=")
+        loading.check_pictures(loaded, pictures)
         if context_length is None:
             context_length = min(loading.context_length(loaded) or _LONGEST_CONTEXT, _LONGEST_CONTEXT)
         super().__init__(
@@ -111,6 +117,7 @@ class TransformersPolicy(TokenPolicy):
             stop_token_ids=loading.stop_token_ids(loaded, lambda: tokenizer),
             tool_mode=tool_mode,
             template_kwargs=template_kwargs,
+            pictures=pictures,
         )
         self.model = loaded
         self._settings = settings
@@ -120,15 +127,18 @@ class TransformersPolicy(TokenPolicy):
             max_rows=concurrency,
             stop_token_ids=self.stop_token_ids,
             pad_token_id=0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+            pictures=pictures,
         )
         self._server = GenerateServer(self._engine)
         self._finalizer = weakref.finalize(self, self._server.close, wait=False)
 
-    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+    async def sample(
+        self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
+    ) -> Sampled:
         from agent_envs.policies.local.sampling import SamplingParams
 
         params = SamplingParams.from_dict({**self._settings, "seed": seed}, max_tokens)
-        done = await self._server.generate(prompt_ids, params)
+        done = await self._server.generate(prompt_ids, params, pictures)
         return Sampled(done.token_ids, done.log_probs)
 
     def close(self) -> None:

@@ -10,11 +10,13 @@ import concurrent.futures
 import itertools
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, version_numbers
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
+from agent_envs.prompts.pictures import fitted, load_picture_tokens
 from agent_envs.threads import LoopThread
 
 __all__ = ["VLLMPolicy"]
@@ -102,31 +104,51 @@ class VLLMPolicy(TokenPolicy):
             stop_token_ids=[] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id],
             tool_mode=tool_mode,
             template_kwargs=template_kwargs,
+            pictures=load_picture_tokens(name, tokenizer),
         )
 
-    async def sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+    async def sample(
+        self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
+    ) -> Sampled:
         if not self.close.alive:
             raise BackendError("the policy's vLLM engine was closed")
-        return await asyncio.wrap_future(self._thread.submit(self._sample(prompt_ids, max_tokens, seed)))
+        return await asyncio.wrap_future(self._thread.submit(self._sample(prompt_ids, max_tokens, seed, pictures)))
 
-    async def _sample(self, prompt_ids: list[int], max_tokens: int, seed: int) -> Sampled:
+    async def _sample(self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture]) -> Sampled:
         from vllm import SamplingParams
 
+        prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids}
+        reserved = () if self.pictures is None else self.pictures.reserved
+        if self.pictures is not None and pictures:
+            from PIL import Image
+
+            images = [Image.fromarray(fitted(picture)) for picture in pictures]
+            prompt = {  # vLLM itself makes one image token as many as a picture takes
+                "prompt_token_ids": self.pictures.collapsed(prompt_ids, pictures),
+                "multi_modal_data": {"image": images},
+            }
         params = SamplingParams(
             **self._settings,
             max_tokens=max_tokens,
             seed=seed if self._seeds else None,
             stop_token_ids=sorted(self.stop_token_ids),
+            logit_bias=dict.fromkeys(reserved, -100.0) or None,
         )
         outputs = []
         try:
             engine = self._running["engine"]
-            async for output in engine.generate({"prompt_token_ids": prompt_ids}, params, str(next(self._ids))):
+            async for output in engine.generate(prompt, params, str(next(self._ids))):
                 outputs.append(output.outputs[0])
+                read = output.prompt_token_ids
         except Exception as e:
             raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
         if not outputs or outputs[-1].finish_reason not in ("stop", "length"):
             raise BackendError("vLLM ended a request without a response")
+        if pictures and list(read) != prompt_ids:
+            raise BackendError(
+                f"vLLM read {len(read)} tokens of a prompt that has {len(prompt_ids)} with its {len(pictures)} "
+                "pictures: its image processor has other settings (mm_processor_kwargs) than the model's folder"
+            )
         out = outputs[-1]
         log_probs = [entry[token].logprob for entry, token in zip(out.logprobs, out.token_ids, strict=True)]
         return Sampled(list(out.token_ids), log_probs)

@@ -1,0 +1,107 @@
+"""A tiny vision-language model: tiny-base, which sees through a small vision tower.
+
+Its architecture is Qwen2-VL at under a million parameters, with its image processor. The words are tiny-base's, weights
+included: on text alone it computes exactly what tiny-base does. The tower is new and has to be taught. One feature
+stands for 16 x 16 pixels, so that a board of 4 x 4 fields at 64 x 64 pixels takes 16 tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerBase, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from agent_envs.adapters.tiny.base import load_base
+from agent_envs.adapters.tiny.tokenizer import CHAT_TEMPLATE
+from agent_envs.prompts.pictures import PictureTokens
+
+__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model"]
+
+_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_PATCH = 8  # pixels; four patches are a feature
+_PIXELS = 256 * 256  # a larger picture is shrunk
+
+VISION_CHAT_TEMPLATE = (
+    "{%- macro shown(content) -%}{%- if content is string -%}{{- content -}}{%- else -%}{%- for part in content -%}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text -}}"
+    "{%- endfor -%}{%- endif -%}{%- endmacro -%}\n" + CHAT_TEMPLATE.replace("message.content", "shown(message.content)")
+)
+"""The chat template of `tokenizer`, whose messages may have pictures."""
+
+
+class VisionModel(NamedTuple):
+    """A vision-language model and what reads for it."""
+
+    model: Any
+    """A Qwen2-VL model; of tiny-base without a tower, its Qwen2 model."""
+    tokenizer: PreTrainedTokenizerBase
+    pictures: PictureTokens | None
+    """How it reads pictures; None if it does not."""
+
+
+def build_vision_model(*, width: int = 48, layers: int = 2, heads: int = 2, seed: int = 0) -> VisionModel:
+    """Return tiny-base with a freshly initialised vision tower, the same for the same `seed`, in float32.
+
+    The global random state of torch is not changed.
+
+    Args:
+        width: Numbers of a patch within the tower.
+        layers: Layers of the tower.
+        heads: Attention heads of a layer.
+        seed: Draws the tower's weights.
+
+    Raises:
+        BackendError: A file of tiny-base is missing or has changed.
+    """
+    base, tokenizer = load_base()
+    words = len(tokenizer)
+    tokenizer.add_tokens([AddedToken(t, normalized=False, special=True) for t in _TOKENS], special_tokens=True)
+    tokenizer.chat_template = VISION_CHAT_TEMPLATE
+    text = base.config.to_dict()
+    half = base.config.hidden_size // base.config.num_attention_heads // 2
+    third = half // 3
+    text |= {
+        "vocab_size": len(tokenizer),
+        "rope_parameters": {**text["rope_parameters"], "mrope_section": [half - 2 * third, third, third]},
+        "dtype": "float32",
+    }
+    unwanted = ("architectures", "model_type", "transformers_version", "_name_or_path")
+    first = {name: tokenizer.convert_tokens_to_ids(token) for name, token in zip(
+        ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id"), _TOKENS, strict=True
+    )}  # fmt: skip
+    config = Qwen2VLConfig(
+        text_config={key: value for key, value in text.items() if key not in unwanted},
+        vision_config={
+            "depth": layers, "embed_dim": width, "hidden_size": base.config.hidden_size, "num_heads": heads,
+            "mlp_ratio": 2, "patch_size": _PATCH, "spatial_merge_size": 2, "temporal_patch_size": 1, "in_channels": 3,
+        },
+        tie_word_embeddings=True, dtype="float32", attn_implementation="sdpa",
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **first,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2VLForConditionalGeneration(config)
+        with torch.no_grad():
+            for name, weight in model.model.visual.named_parameters():
+                if name.endswith("bias"):
+                    weight.zero_()
+                elif weight.dim() > 1:
+                    weight.normal_(std=1 / math.sqrt(weight[0].numel()))
+            # features about as large as words
+            size = base.model.embed_tokens.weight.std()
+            model.model.visual.merger.mlp[-1].weight.mul_(size)
+            known = base.model.state_dict()
+            embedding = known.pop("embed_tokens.weight")
+            model.model.language_model.embed_tokens.weight.normal_(std=float(size))
+            model.model.language_model.embed_tokens.weight[:words] = embedding[:words]
+            model.model.language_model.load_state_dict(known, strict=False)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=_PATCH, merge_size=2, temporal_patch_size=1, size={"shortest_edge": 256, "longest_edge": _PIXELS}
+    )
+    return VisionModel(model.eval(), tokenizer, PictureTokens(processor, tokenizer))
