@@ -243,7 +243,8 @@ def _step(step: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
 def _rows(steps: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """Return the row of each step that has tokens, as training with merged rows lays them out."""
     having = [n for n, step in enumerate(steps) if step.get("prompt_ids") and step.get("response_ids")]
-    plan = plan_rows([(steps[n]["prompt_ids"], steps[n]["response_ids"]) for n in having])
+    pictures = [steps[n].get("prompt_pictures", ()) for n in having]  # references, which are equal if the pictures are
+    plan = plan_rows([(steps[n]["prompt_ids"], steps[n]["response_ids"]) for n in having], pictures)
     return {having[i]: row for row, members in enumerate(plan) for i in members}
 
 
