@@ -9,6 +9,7 @@ Source: Wang and others, "Qwen2-VL", arXiv 2409.12191, section 2.1 (dynamic reso
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import OrderedDict
@@ -28,6 +29,7 @@ _VIDEO_TOKEN = "<|video_pad|>"
 _FAMILY = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
 _NARROWEST = 200  # the processor takes no picture whose sides have a larger ratio
 _CACHE_BYTES = 64 << 20
+_log = logging.getLogger(__name__)
 
 
 class PictureInputs(NamedTuple):
@@ -143,8 +145,10 @@ class PictureTokens:
 def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
     """Return the image tokens of the model in a Hugging Face folder or of that name; None if it takes text alone.
 
+    One with another image processor than Qwen's is taken for a model of text, which a warning in the log says.
+
     Raises:
-        ConfigError: Its image processor is not one of Qwen's.
+        ConfigError: The image processor cannot be loaded.
         MissingExtraError: transformers or Pillow is not installed.
     """
     try:
@@ -164,10 +168,11 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
         return None  # it has none, or the model needs code of its own
     kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type", "none")))
     if kind not in _FAMILY:
-        raise ConfigError(
-            f"the image processor {kind} of {name!r} is not supported: expected that of Qwen2-VL, Qwen2.5-VL or "
-            "Qwen3-VL (Qwen2VLImageProcessor)"
-        )
+        _log.warning(
+            "%s reads text alone here: its image processor %s is not supported, only that of Qwen2-VL, Qwen2.5-VL and "
+            "Qwen3-VL (Qwen2VLImageProcessor)", name, kind,
+        )  # fmt: skip
+        return None
     try:
         import PIL  # noqa: F401
     except ImportError as e:

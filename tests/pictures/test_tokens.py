@@ -255,11 +255,11 @@ class TestPrompts:
         tokens.check(ids, [Picture(shade(1, 20, 20))])
         assert "user: Here: <|image_pad|>" in tokenizer.decode(ids)
 
-    def test_text_alone_is_what_a_model_of_text_sees(self, made, tmp_path):
+    def test_text_alone_is_what_a_model_of_text_sees(self, made, tmp_path, caplog):
         assert load_picture_tokens(str(tmp_path), made.tokenizer) is None
         (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor"}')
-        with pytest.raises(ConfigError, match="the image processor CLIPImageProcessor of .* is not supported"):
-            load_picture_tokens(str(tmp_path), made.tokenizer)
+        assert load_picture_tokens(str(tmp_path), made.tokenizer) is None
+        assert "its image processor CLIPImageProcessor is not supported" in caplog.text
         base, tokenizer = load_base()
         policy = TransformersPolicy(base, tokenizer=tokenizer)
         with pytest.raises(ConfigError, match="^TransformersPolicy with a model of text cannot take pictures"):
