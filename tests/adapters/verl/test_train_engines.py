@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,20 +23,26 @@ from omegaconf import OmegaConf
 from agent_envs.adapters.tiny import base
 from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, missing_engine
+from agent_envs.adapters.verl.config.objective import check_config
+from agent_envs.errors import ConfigError
 
 MODEL = str(Path(base.__file__).parent / "base")
 
 
+def composed(preset: str, *overrides: str) -> Any:
+    options = dict.fromkeys(("algo", "steps", "data", "env_kwargs", "out", "warm_start", "demo_noise"))
+    return compose_run(
+        preset=preset, model=MODEL, env="AgentR1/GSM8KTool-v0" if preset == "cpu-tiny" else None, split="train",
+        wrappers=[], seed=0, val_fraction=0.1, overrides=overrides, **options,  # type: ignore[arg-type]
+    ).verl()  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("engine", "algo"), [("megatron", "steppo"), ("torchtitan", "grpo"), ("veomni", "steppo")])
-def test_verl_takes_the_settings_of_every_engine(engine: str, algo: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verl_takes_the_settings_of_every_engine(engine: str, algo: str) -> None:
     from verl.utils.config import omega_conf_to_dataclass
 
-    options = dict.fromkeys(("env", "algo", "steps", "data", "env_kwargs", "out", "warm_start", "demo_noise"))
-    verl = compose_run(
-        preset=f"any/alfworld/{algo}", model=MODEL, split="train", wrappers=[], seed=0, val_fraction=0.1,
-        overrides=[f"model_engine={engine}"], **options,  # type: ignore[arg-type]
-    ).verl()  # fmt: skip
+    verl = composed(f"any/alfworld/{algo}", f"model_engine={engine}")
     for part in (verl.actor_rollout_ref.actor, verl.critic):
         made = omega_conf_to_dataclass(part)
         assert made.strategy == engine and made.optim.clip_grad == 1.0
@@ -53,29 +61,38 @@ def test_a_dry_run_composes_and_says_what_is_missing(capsys: pytest.CaptureFixtu
 
 
 RANKS = "need the same number of data-parallel ranks"
+SP = "ulysses_sequence_parallel_size"
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Any]:
+    names = ("any/gsm8k/steppo", "any/gsm8k/grpo", "cpu-tiny")
+    return {name: composed(name) for name in names} | {
+        "megatron": composed("any/gsm8k/steppo", "model_engine=megatron")
+    }
 
 
 @pytest.mark.parametrize(
-    ("preset", "settings", "message"),
+    ("run", "key", "value", "message"),
     [
-        ("any/gsm8k/steppo", ["critic.ulysses_sequence_parallel_size=2"], RANKS),
-        ("any/gsm8k/steppo", ["critic.fsdp.ulysses_sequence_parallel_size=2"], "critic 2 (each of 2 devices)"),
-        ("any/gsm8k/grpo", ["actor_rollout_ref.ref.ulysses_sequence_parallel_size=2"], RANKS),
-        ("any/gsm8k/steppo", ["model_engine=megatron", "critic.megatron.tensor_model_parallel_size=2"], RANKS),
-        ("any/gsm8k/grpo", ["actor_rollout_ref.actor.ulysses_sequence_parallel_size=3"], "over 3 devices, but there"),
-        ("any/gsm8k/steppo", ["model_engine=torchtitan"], "model_engine=torchtitan has no critic in verl 0.9.1"),
-        ("any/gsm8k/grpo", ["actor_rollout_ref.rollout.name=tensorrt"], "rollout.name must be one of 'agentr1_cpu'"),
-        ("any/gsm8k/grpo", ["model_engine=megatron", "+agentr1.layout=tree"], "layout=tree needs model_engine=dp"),
-        ("cpu-tiny", ["model_engine=megatron"], "model_engine=megatron needs GPUs"),
-        ("cpu-tiny", ["actor_rollout_ref.actor.strategy=fsdp"], "strategy=fsdp needs GPUs"),
+        ("any/gsm8k/steppo", f"critic.{SP}", 2, RANKS),
+        ("any/gsm8k/steppo", f"critic.fsdp.{SP}", 2, r"critic 2 \(each of 2 devices\)"),
+        ("any/gsm8k/grpo", f"actor_rollout_ref.ref.{SP}", 2, RANKS),
+        ("megatron", "critic.megatron.tensor_model_parallel_size", 2, RANKS),
+        ("any/gsm8k/grpo", f"actor_rollout_ref.actor.{SP}", 3, "over 3 devices, but there are 4"),
+        ("any/gsm8k/steppo", "model_engine", "torchtitan", "model_engine=torchtitan has no critic in verl 0.9.1"),
+        ("any/gsm8k/grpo", "actor_rollout_ref.rollout.name", "tensorrt", "rollout.name must be one of 'agentr1_cpu'"),
+        ("megatron", "agentr1.layout", "tree", "layout=tree needs model_engine=dp"),
+        ("cpu-tiny", "model_engine", "megatron", "model_engine=megatron needs GPUs"),
+        ("cpu-tiny", "actor_rollout_ref.actor.strategy", "fsdp", "strategy=fsdp needs GPUs"),
     ],
 )
-def test_what_cannot_run_is_refused(
-    preset: str, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = ["--env", "AgentR1/GSM8KTool-v0"] if preset == "cpu-tiny" else ["--data", "generated"]
-    assert main(["train", "--preset", preset, "--model", MODEL, "--dry-run", *env, *settings]) == 2
-    assert message in capsys.readouterr().err
+def test_what_cannot_run_is_refused(runs: dict[str, Any], run: str, key: str, value: object, message: str) -> None:
+    config = copy.deepcopy(runs[run])
+    check_config(config)
+    OmegaConf.update(config, key, value, force_add=True)
+    with pytest.raises(ConfigError, match=message):
+        check_config(config)
 
 
 @pytest.mark.filterwarnings("ignore")

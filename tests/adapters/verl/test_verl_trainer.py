@@ -1,6 +1,7 @@
 """The trainer's own parts, without workers.
 
-1. requests carry the columns they read, and leave nothing on a batch for the next one
+1. requests carry the columns they read, and leave nothing on a batch for the next one; what they write is cut to the
+   responses; mini-batches are of prompts, or of steps where that is asked for
 2. what verl measures of rows does not take the place of what is measured of steps and episodes
 3. stored episodes get the advantages of their tokens
 """
@@ -19,9 +20,11 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    from tensordict import TensorDict
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+    from agent_envs.adapters.verl.batch import phases
     from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics
     from agent_envs.adapters.verl.batch.rows import with_token_values
     from agent_envs.adapters.verl.batch.table import step_table
@@ -72,6 +75,74 @@ def test_a_request_carries_what_it_reads_and_leaves_nothing_for_the_next(
     assert batch is given and batch.extra_info == {"temperature": 1.0} and batch.fields is None
     assert asked[0].keys == batch.keys and asked[0].extra_info["temperature"] == 1.0
     assert {"input_ids", "response_mask"} <= set(asked[0].fields) and "extra_fields" not in asked[0].fields
+
+
+class Queue:
+    """TransferQueue's columns by name, one row."""
+
+    def __init__(self, columns: dict) -> None:
+        self.columns = columns
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> TensorDict:
+        return TensorDict({name: self.columns[name] for name in select_fields}, batch_size=len(keys))
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: TensorDict) -> KVBatchMeta:
+        self.columns.update(fields.items())
+        return KVBatchMeta()
+
+
+def test_a_token_baseline_gets_the_sums_of_squares_of_the_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actor writes them at the position before each token of prompt and response, as it does log-probabilities."""
+    jagged = torch.nested.nested_tensor_from_jagged
+    queue = Queue({"response_mask": jagged(torch.tensor([1, 0, 1, 1]), torch.tensor([0, 3, 4]))})
+
+    def verls_own(self: PPOTrainerSync, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        assert batch.extra_info["calculate_sum_pi_squared"] is True
+        queue.columns["sum_pi_squared"] = jagged(torch.arange(8.0), torch.tensor([0, 5, 8]))  # prompts of 2 tokens
+        return KVBatchMeta()
+
+    monkeypatch.setattr(PPOTrainerSync, "_compute_old_log_prob", verls_own)
+    monkeypatch.setattr(phases, "tq", queue)
+    given = KVBatchMeta(["u_0_0", "u_1_0"], [{"seq_len": 5}, {"seq_len": 3}], "train")
+    trainer = object.__new__(EnvTrainer)
+    trainer.phase, trainer.squares = PhaseFile(None), True
+    trainer._compute_old_log_prob(given, {})
+    assert [x.tolist() for x in queue.columns["sum_pi_squared"].unbind()] == [[1.0, 2.0, 3.0], [6.0]]
+
+
+@pytest.mark.parametrize(("counts_rows", "mini_batches"), [(True, 3), (False, 2)])
+def test_mini_batches_are_of_steps_or_of_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_rows: bool, mini_batches: int
+) -> None:
+    """Two prompts of two episodes of three steps each; a mini-batch is one prompt, or two rows per episode of it."""
+    trainer = EnvTrainer(
+        compose_run(
+            env="AgentR1/GSM8K-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train",
+            env_kwargs=None, wrappers=[], out=str(tmp_path), model="m", seed=0, warm_start=None, demo_noise=None,
+            val_fraction=0.1, overrides=[
+                "data.train_batch_size=2", "actor_rollout_ref.rollout.n=2",
+                f"agentr1.mini_batches_of_rows={counts_rows}",
+                f"actor_rollout_ref.actor.ppo_mini_batch_size={2 if counts_rows else 1}", "+agentr1.layout=steps",
+            ],
+        ).verl()
+    )  # fmt: skip
+    trainer.global_steps, trainer.prompts = 1, {"a": 0, "b": 1}
+    monkeypatch.setattr(trainer, "_dispatch_info", lambda: [0])
+    monkeypatch.setattr(
+        trainer, "_padding_rows", lambda batch, count: ([f"pad_{i}_0" for i in range(count)], [{"seq_len": 2}] * count)
+    )
+    keys = [f"{uid}_{session}_{row}" for uid in "ab" for session in range(2) for row in range(3)]
+    out = trainer._balance_batch(KVBatchMeta(keys, [{"seq_len": 4}] * 12, "train"), {})
+    assert trainer.actor_mini_batches == mini_batches == trainer.layout.mini_batches
+    size = len(out.keys) // mini_batches
+    parts = [
+        [key for key in out.keys[i : i + size] if not key.startswith("pad")] for i in range(0, len(out.keys), size)
+    ]
+    assert [len(part) for part in parts] == ([4] * 3 if counts_rows else [6] * 2)
+    if not counts_rows:
+        assert all(len({key[0] for key in part}) == 1 for part in parts)  # whole groups
+    wanted = trainer.actor_mini_batches
+    assert trainer._update_info(trainer.config.actor_rollout_ref.actor, wanted)["mini_batch_size"] == size
 
 
 def test_a_trainer_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
