@@ -217,7 +217,7 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
     out |= summarise("agent_flow/trajectory/total", [timing["total"] for timing in timings])
     out |= summarise("env/queue_seconds", [timing["queued"] for timing in timings])
     if waits := [x for timing in timings for x in timing["tool_calls"]]:
-        out |= {f"env/step_seconds/p{q}": float(np.percentile(waits, q)) for q in (50, 99)}
+        out["env/step_seconds/p50"], out["env/step_seconds/p99"] = np.percentile(waits, (50, 99)).tolist()
     if timings:
         totals = [timing["total"] for timing in timings]
         out["env/straggler_ratio"] = max(totals) / max(float(np.median(totals)), 1e-9)
