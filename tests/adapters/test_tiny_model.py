@@ -154,14 +154,14 @@ def test_responses_are_told_from_the_rest(
     demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     pairs = list(encoded(demonstrations, tokenizer))
-    for demonstration, (ids, spans, _) in zip(demonstrations, pairs, strict=True):
+    for demonstration, (ids, spans, *_) in zip(demonstrations, pairs, strict=True):
         responses = [tokenizer.decode(ids[start:end]) for start, end in spans]
         assert responses == [action + "<|im_end|>" for action in demonstration.actions]
     sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
     sequences.save(tmp_path / "kept.npz")
     for kept in (sequences, Sequences.load(tmp_path / "kept.npz"), Sequences.join([sequences])):
         assert len(kept) == len(pairs)
-        for i, (ids, spans, _) in enumerate(pairs):
+        for i, (ids, spans, *_) in enumerate(pairs):
             part = slice(kept.starts[i], kept.starts[i + 1])
             assert kept.ids[part].tolist() == ids
             assert np.flatnonzero(kept.kinds[part] == RESPONSE).tolist() == [n for span in spans for n in range(*span)]

@@ -584,7 +584,7 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
         seeds.append(seed)
         return really_update(*args, seed=seed, **kwargs)
 
-    def assemble(episodes, groups, baselines, layout):
+    def assemble(episodes, groups, baselines, *rest):
         assembled.append(([e.index for e in episodes], list(groups), baselines))
         return really_assemble(episodes, groups, baselines)
 

@@ -138,18 +138,17 @@ class VLLMPolicy(TokenPolicy):
         try:
             engine = self._running["engine"]
             async for output in engine.generate(prompt, params, str(next(self._ids))):
-                outputs.append(output.outputs[0])
-                read = output.prompt_token_ids
+                outputs.append(output)
         except Exception as e:
             raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
-        if not outputs or outputs[-1].finish_reason not in ("stop", "length"):
+        out = outputs[-1].outputs[0] if outputs else None
+        if out is None or out.finish_reason not in ("stop", "length"):
             raise BackendError("vLLM ended a request without a response")
-        if pictures and list(read) != prompt_ids:
+        if pictures and (read := list(outputs[-1].prompt_token_ids)) != prompt_ids:
             raise BackendError(
                 f"vLLM read {len(read)} tokens of a prompt that has {len(prompt_ids)} with its {len(pictures)} "
                 "pictures: its image processor has other settings (mm_processor_kwargs) than the model's folder"
             )
-        out = outputs[-1]
         log_probs = [entry[token].logprob for entry, token in zip(out.logprobs, out.token_ids, strict=True)]
         return Sampled(list(out.token_ids), log_probs)
 
