@@ -63,6 +63,7 @@ def test_they_compute_what_they_say() -> None:
     assert (int(metrics["clipped"].total), int(metrics["clipped"].count)) == (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("importable")
 def test_the_pytorch_loop_trains_with_them(tmp_path: Path) -> None:
     pytest.importorskip("transformers")

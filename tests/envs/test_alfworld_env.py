@@ -514,6 +514,7 @@ def _growth(kwargs, warm, resets=2000, games=100_000):
     return float(done.stdout)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(released):
     assert _growth({"data": str(released), "split": "valid_train"}, 30) < 5
     assert _growth({"size": "1-3"}, 30, 500) < 5  # each in a house of its own

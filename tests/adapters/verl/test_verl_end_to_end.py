@@ -183,6 +183,7 @@ def test_two_steps(made, tmp_path, algo):
     assert any(not torch.equal(seen[0][k], seen[1][k]) for k in seen[0])
 
 
+@pytest.mark.slow
 def test_every_loss_is_some_algorithms():
     options = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
     losses = {
