@@ -131,8 +131,8 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(QUICK)'
 
 test-slow: setup
-	@# runs with Ray are a group: they follow each other in one process, beside everything else in the other
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 1800 --durations 40
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not vllm' --timeout 1800
+	$(BIN)/python -m pytest -m 'slow and ray and not vllm' --timeout 1800
 
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm

@@ -81,7 +81,7 @@ def test_the_pytorch_loop_trains_with_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
+@pytest.mark.ray
 def test_verl_trains_with_them_through_ray(package: Path, root: Path) -> None:
     pytest.importorskip("verl")
     command = [

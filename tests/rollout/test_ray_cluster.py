@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
+@pytest.mark.ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_nothing_is_lost_or_doubled_by_killing_nodes_workers_and_clients(root: Path) -> None:
     pytest.importorskip("ray")

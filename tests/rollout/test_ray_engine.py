@@ -32,7 +32,7 @@ from agent_envs.policies.made import MadePolicy
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.ray_engine import RayEngine
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.ray
 
 ENV = "AgentR1/GSM8KTool-v0"
 

@@ -28,7 +28,7 @@ from agent_envs.cli.main import main
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 ENV = "AgentR1/GSM8KTool-v0"
 # A step of 4 tasks x 4 episodes, 8 held-out tasks: what is tested is the path, not learning.

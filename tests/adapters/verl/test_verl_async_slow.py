@@ -25,7 +25,7 @@ from agent_envs.cli.main import main
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 STEPS = 5
 SMALL = (

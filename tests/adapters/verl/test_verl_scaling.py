@@ -96,7 +96,7 @@ def played(env: Any, index: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
+@pytest.mark.ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_a_node_has_one_server_which_is_found_again_when_it_died() -> None:
     ray = pytest.importorskip("ray")

@@ -26,7 +26,7 @@ from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
 from agent_envs.episodes.record import read_episodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
 ENV = "AgentR1/GSM8KTool-v0"
 
 
