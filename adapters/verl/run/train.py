@@ -78,7 +78,6 @@ def run(arguments: argparse.Namespace) -> str:
     if os.getcwd() not in sys.path:  # module:name may be beside the user, as with `python -m`
         sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
-    from agent_envs.adapters.verl.config.rollout import check_engine
     from agent_envs.adapters.verl.run.training import check_model, describe, train
 
     names = (
@@ -88,7 +87,4 @@ def run(arguments: argparse.Namespace) -> str:
     composed = compose_run(**{name: getattr(arguments, name) for name in names}, wrappers=arguments.wrapper)
     if composed.run.model is not None:
         check_model(composed.run.model, composed.verl(), fetch=not arguments.dry_run)
-    if arguments.dry_run:
-        return describe(composed)
-    check_engine(composed.verl(), cpu=composed.cpu)
-    return train(composed, trust=arguments.trust)
+    return describe(composed) if arguments.dry_run else train(composed, trust=arguments.trust)
