@@ -30,11 +30,9 @@ import argparse
 import asyncio
 import functools
 import json
-import multiprocessing
 import os
 import random
 import signal
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +40,7 @@ from typing import Any
 
 import gymnasium as gym
 from scale_cluster import measure_kills, measure_nodes, play_as_client
-from scale_ray import measure_many
+from scale_ray import SECONDS, alone, measure_many, show_rates
 from serving import Client, cpu_seconds, frame, processes, resident, started
 
 import agent_envs  # noqa: F401  registers the ids
@@ -51,8 +49,6 @@ from agent_envs.files import allow_open_files
 ENVS = ("AgentR1/ALFWorld-v0", "AgentR1/GSM8KTool-v0")
 TASKS = 50
 CONNECTING = 200  # connections that are opened at the same time
-SECONDS = 5.0  # of each measurement of the rate
-REPEATS = 3
 
 
 def recorded(env_id: str) -> list[list[str]]:
@@ -185,19 +181,6 @@ def play_alone(env_id: str, episodes: list[list[str]], ready: Any, results: Any)
     results.put(steps / (time.perf_counter() - begin))
 
 
-def alone(env_id: str, episodes: list[list[str]], number: int) -> float:
-    """Steps per second of so many processes."""
-    context = multiprocessing.get_context("spawn")
-    ready, results = context.Barrier(number), context.Queue()
-    workers = [context.Process(target=play_alone, args=(env_id, episodes, ready, results)) for _ in range(number)]
-    for worker in workers:
-        worker.start()
-    total = sum(results.get() for _ in workers)
-    for worker in workers:
-        worker.join()
-    return total
-
-
 def measure(env_id: str, options: argparse.Namespace) -> None:
     """Print the two rows of an environment."""
     episodes = recorded(env_id)
@@ -216,17 +199,11 @@ def measure(env_id: str, options: argparse.Namespace) -> None:
             f"{len(processes(process.pid))} processes",
             flush=True,
         )
-        ratios, rates = [], []
-        for _ in range(REPEATS):
-            own = alone(env_id, episodes, options.workers)
-            rates.append((asyncio.run(rate(port, options.clients, scripts)), own))
-            ratios.append(rates[-1][0] / own)
-        print(
-            f"  {options.clients} clients that do not think: {statistics.median(r for r, _ in rates):.0f} steps/s, "
-            f"{options.workers} processes by themselves {statistics.median(r for _, r in rates):.0f}: "
-            f"{statistics.median(ratios):.2f} times ({min(ratios):.2f}, {max(ratios):.2f})",
-            flush=True,
-        )
+        show_rates(
+            f"{options.clients} clients that do not think", options.workers,
+            lambda: alone(options.workers, play_alone, env_id, episodes),
+            lambda own: asyncio.run(rate(port, options.clients, scripts)),
+        )  # fmt: skip
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -251,9 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             setattr(options, name, few if options.what in ("kills", "client") else many)
     allow_open_files()
     here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    )  # for Ray's workers
+    # for Ray's workers
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} before\n", flush=True)
     if options.what == "nodes":
         measure_nodes(options)

@@ -10,6 +10,7 @@ import random
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -161,11 +162,11 @@ def play_alone(env_id: str, ready: Any, results: Any) -> None:
     results.put(steps / seconds)
 
 
-def alone(env_id: str, number: int) -> float:
-    """Steps per second of so many processes, each of which plays by itself."""
+def alone(number: int, play: Callable[..., None], *given: Any) -> float:
+    """Steps per second of so many processes, each of which plays by itself: `play(*given, ready, results)`."""
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(number), context.Queue()
-    workers = [context.Process(target=play_alone, args=(env_id, ready, results)) for _ in range(number)]
+    workers = [context.Process(target=play, args=(*given, ready, results)) for _ in range(number)]
     for worker in workers:
         worker.start()
     total = sum(results.get() for _ in workers)
@@ -174,16 +175,21 @@ def alone(env_id: str, number: int) -> float:
     return total
 
 
-def show_rate(env_id: str, workers: int, engine: RayEngine) -> None:
-    """Print steps per second on the workers beside those of as many processes, taking turns."""
-    ours, theirs = [], []
-    for _ in range(REPEATS):
-        theirs.append(alone(env_id, workers))
-        ours.append(rate(env_id, engine, max(200, int(theirs[-1] * SECONDS / 8))))
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+def show_rates(what: str, processes: int, theirs: Callable[[], float], ours: Callable[[float], float]) -> None:
+    """Print steps per second beside those of so many processes by themselves, which `ours` is told, taking turns."""
+    rates = [(ours(own), own) for own in (theirs() for _ in range(REPEATS))]
+    ratios = [a / b for a, b in rates]
     print(
-        f"  {env_id}, {workers} workers: {statistics.median(ours):.0f} steps/s, as many processes by themselves "
-        f"{statistics.median(theirs):.0f}: {statistics.median(ratios):.2f} times "
+        f"  {what}: {statistics.median(a for a, _ in rates):.0f} steps/s, {processes} processes by themselves "
+        f"{statistics.median(b for _, b in rates):.0f}: {statistics.median(ratios):.2f} times "
         f"({min(ratios):.2f}, {max(ratios):.2f})",
         flush=True,
     )
+
+
+def show_rate(env_id: str, workers: int, engine: RayEngine) -> None:
+    """Print steps per second on the workers beside those of as many processes."""
+    show_rates(
+        f"{env_id}, {workers} workers", workers, lambda: alone(workers, play_alone, env_id),
+        lambda own: rate(env_id, engine, max(200, int(own * SECONDS / 8))),
+    )  # fmt: skip
