@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +21,7 @@ from agent_envs.wrappers.game import Game
 __all__ = ["ImageGame"]
 
 
-_first_render = threading.Lock()  # pygame is imported by it, which is not thread-safe
-_drawn: deque[bool] = deque(maxlen=1)
+_rendering = threading.Lock()  # pygame, and importing it, are not thread-safe
 
 
 class ImageGame(Game):
@@ -83,10 +80,8 @@ class ImageGame(Game):
 
     def _rendered(self) -> NDArray[np.uint8]:
         try:
-            with _first_render if not _drawn else contextlib.nullcontext():
-                picture = self.env.render()
-            _drawn.append(True)
-            return picture  # type: ignore[return-value]
+            with _rendering:
+                return self.env.render()  # type: ignore[return-value]
         except DependencyNotInstalled as e:
             if "pygame" not in str(e):
                 raise

@@ -32,10 +32,8 @@ def shorten(
     >>> shorten(messages, 1, fits=lambda tried: sum(len(m["content"]) for m in tried) < 70)[0][-1]["content"]
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\n[cut: 100 characters]'
     """
-    low, high = (
-        0,
-        max(len(content_text(m["content"])) for m in messages),
-    )  # low fits or is the minimum, high does not fit
+    low = 0  # fits or is the minimum
+    high = max(len(content_text(m["content"])) for m in messages)  # does not fit
     best = None
     while True:
         middle = (low + high) // 2
