@@ -6,6 +6,7 @@ Behaviours pinned here:
 3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
    trains over merged rows.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
+5. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,6 +274,68 @@ def test_a_killed_run_continues(
     assert main([*evaluate, "--out", str(tmp_path / "eval"), "--quiet"]) == 0
     episodes = [json.loads(line) for line in (tmp_path / "eval" / "episodes.jsonl").read_text().splitlines()]
     assert len(episodes) == 4 and all(e["error"] is None and e["steps"] for e in episodes)
+
+
+def _process(name: bytes) -> int:
+    """The process of a Ray actor in a cluster of ours."""
+    found = [pid for pid in _ray_processes() if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_dead_worker_is_noticed_by_its_phase(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else would notice: verl waits for the episodes of a dead agent loop for ever."""
+    out = tmp_path / "run"
+
+    def kill_when_generating() -> None:
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline:
+            phase = (out / "phase.json").read_text() if (out / "phase.json").exists() else "{}"
+            if json.loads(phase).get("phase") == "generating":
+                os.kill(_process(b"ray::AgentLoopWorkerTQ"), signal.SIGKILL)
+                return
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill_when_generating)
+    killer.start()
+    settings = ["trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
+    assert _train(out, "--steps", "2", "--model", str(tiny_model), *settings) == 1
+    killer.join()
+    said = capsys.readouterr().err
+    assert "verl has been generating (step 1) for" in said and str(out / "train.log") in said
+    assert not (out / "phase.json").exists()
+
+
+def test_environments_that_break_too_often_stop_a_run(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "faulty.py").write_text(
+        "import gymnasium as gym\n"
+        "from agent_envs.errors import BackendDownError\n"
+        "class Faulty(gym.Wrapper):\n"
+        "    episodes = 0\n"
+        "    def reset(self, **how):\n"
+        "        Faulty.episodes += 1\n"
+        "        return self.env.reset(**how)\n"
+        "    def step(self, action):\n"
+        "        if Faulty.episodes % 3 == 0:\n"
+        "            raise BackendDownError('no search server answers')\n"
+        "        return self.env.step(action)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    out = tmp_path / "run"
+    given = ["--steps", "9", "--model", str(tiny_model), "--wrapper", "faulty:Faulty", "trainer.val_before_train=False"]
+    assert _train(out, *given) == 1
+    assert "episodes of the last 3 steps broke, and 20% are allowed" in capsys.readouterr().err
+    log = (out / "train.log").read_text()
+    assert "BackendDownError: no search server answers" in log
+    records = _records(out)
+    assert [r["step"] for r in records] == [1, 2]  # the third step stops the run before it trains
+    assert all(r["env/broken/BackendDownError"] == r["env/broken"] > 0 for r in records)
 
 
 def test_training_that_fails_says_where_to_look(
