@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -83,5 +84,9 @@ class FailureBudget:
     def _stop(self, what: str, failures: list[tuple[str, str]]) -> None:
         counts = Counter(kind for kind, _ in failures)
         first = dict(reversed(failures))
-        shown = [f"The first of {n} {kind}:\n{first[kind].strip()}" for kind, n in counts.most_common(_SHOWN)]
+        # With a bar before it, a traceback of the environment's is not taken for that of what stops the run.
+        shown = [
+            f"The first of {n} {kind}:\n{textwrap.indent(first[kind].strip(), '| ')}"
+            for kind, n in counts.most_common(_SHOWN)
+        ]
         raise BackendError("\n\n".join([f"{what}; nothing was learned from them.", *shown]))

@@ -11,6 +11,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -276,11 +277,16 @@ def test_a_killed_run_continues(
     assert len(episodes) == 4 and all(e["error"] is None and e["steps"] for e in episodes)
 
 
-def _process(name: bytes) -> int:
-    """The process of a Ray actor in a cluster of ours."""
-    found = [pid for pid in _ray_processes() if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(found) == 1, found
-    return found[0]
+def _kill_worker(name: str) -> bool:
+    """Kill a Ray actor of ours, if it runs. Ray writes its name over its arguments and its environment."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any(name in argument for argument in process.cmdline()):
+                process.kill()
+                return True
+    return False
 
 
 def test_a_dead_worker_is_noticed_by_its_phase(
@@ -293,8 +299,7 @@ def test_a_dead_worker_is_noticed_by_its_phase(
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline:
             phase = (out / "phase.json").read_text() if (out / "phase.json").exists() else "{}"
-            if json.loads(phase).get("phase") == "generating":
-                os.kill(_process(b"ray::AgentLoopWorkerTQ"), signal.SIGKILL)
+            if json.loads(phase).get("phase") == "generating" and _kill_worker("ray::AgentLoopWorkerTQ"):
                 return
             time.sleep(0.02)
 
@@ -319,9 +324,10 @@ def test_environments_that_break_too_often_stop_a_run(
         "    episodes = 0\n"
         "    def reset(self, **how):\n"
         "        Faulty.episodes += 1\n"
+        "        self.down = Faulty.episodes % 3 == 0\n"
         "        return self.env.reset(**how)\n"
         "    def step(self, action):\n"
-        "        if Faulty.episodes % 3 == 0:\n"
+        "        if self.down:\n"
         "            raise BackendDownError('no search server answers')\n"
         "        return self.env.step(action)\n"
     )
@@ -330,18 +336,10 @@ def test_environments_that_break_too_often_stop_a_run(
     out = tmp_path / "run"
     given = ["--steps", "9", "--model", str(tiny_model), "--wrapper", "faulty:Faulty", "trainer.val_before_train=False"]
     assert _train(out, *given) == 1
-    assert "episodes of the last 3 steps broke, and 20% are allowed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "episodes of the last 3 steps broke, and 20% are allowed" in said and str(out / "train.log") in said
     log = (out / "train.log").read_text()
     assert "BackendDownError: no search server answers" in log
     records = _records(out)
     assert [r["step"] for r in records] == [1, 2]  # the third step stops the run before it trains
     assert all(r["env/broken/BackendDownError"] == r["env/broken"] > 0 for r in records)
-
-
-def test_training_that_fails_says_where_to_look(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    assert _train(out, "--steps", "1", "--model", str(tiny_model), "actor_rollout_ref.rollout.name=nosuch") == 1
-    error = capsys.readouterr().err
-    assert "nosuch" in error and str(out / "train.log") in error
