@@ -10,15 +10,12 @@ import configparser
 import doctest
 import importlib
 import inspect
-import pkgutil
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-import agent_envs
 
 TOP = ("adapters", "datasets", "wrappers")
 ROOT_MODULES = 16
@@ -247,8 +244,8 @@ def test_setup_cfg_lists_every_package(root):
 
 
 def _public_modules() -> list[str]:
-    names = [m.name for m in pkgutil.walk_packages(agent_envs.__path__, "agent_envs.", onerror=lambda _: None)]
-    return ["agent_envs", *(n for n in names if "agent_envs.adapters.verl" not in n and not n.endswith("__main__"))]
+    names = module_files(Path(__file__).resolve().parents[1])
+    return [n for n in names if "agent_envs.adapters.verl" not in n and not n.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", _public_modules())

@@ -33,6 +33,7 @@ __all__ = [
     "Game",
     "Games",
     "alfworld_games",
+    "check_game",
     "find_folder",
     "load_game",
     "load_problem",

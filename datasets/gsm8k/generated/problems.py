@@ -33,7 +33,7 @@ from agent_envs.datasets.gsm8k.generated.world import (
 )
 from agent_envs.tasks import IndexedTasks
 
-__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k"]
+__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k", "parse_level"]
 
 SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 DEFAULT_LEVEL = "1-8"
