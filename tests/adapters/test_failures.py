@@ -30,8 +30,8 @@ def test_the_share_is_over_the_last_steps():
         budget.note([DOWN, DOWN] + [GOOD] * 8)
     said = str(raised.value)
     assert said.startswith("7 of the 30 episodes of the last 3 steps broke, and 20% are allowed (max_broken)")
-    assert "The first of 5 step_timeout:\nstep_timeout at step 2" in said
-    assert "The first of 2 BackendDownError:\nTraceback" in said
+    assert "The first of 5 step_timeout:\n| step_timeout at step 2" in said
+    assert "The first of 2 BackendDownError:\n| Traceback" in said
 
 
 def test_episodes_that_come_one_by_one_are_steps_of_some():
