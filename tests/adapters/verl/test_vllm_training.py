@@ -2,8 +2,8 @@
 
     make test-vllm
 
-1. two steps of steppo with a critic
-2. the server starts without weights and sleeps while the trainer works: what it samples with was sent to it
+1. grpo on two ranks with a server each; steppo with a critic; grpo with an adapter of low rank; two steps of each
+2. servers start without weights and sleep while the trainer works: what they sample with was sent to them
 3. the sampler's log-probabilities are the trainer's to 1e-5 at every step
 4. those in the episode files are the ones of transformers, under the weights that the step began with, and no others
 """
@@ -41,12 +41,22 @@ SMALL = (
     "trainer.val_before_train=False",
     "trainer.test_freq=-1",
 )
+RUNS = {
+    "grpo, two servers": ["--algo", "grpo", "trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2"],
+    "steppo": ["--algo", "steppo"],
+    # the servers have the frozen weights from the start, and are sent the adapter
+    "grpo, lora": [
+        "--algo", "grpo", "actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora_alpha=16",
+        "actor_rollout_ref.model.target_modules=all-linear", "actor_rollout_ref.rollout.load_format=auto",
+    ],
+}  # fmt: skip
 
 
-def test_two_steps_of_steppo(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", RUNS)
+def test_two_steps(name: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ["train", "--env", ENV, "--preset", "cpu-vllm", "--algo", "steppo", "--steps", "2", "--out", str(out)]
-    assert main([*command, *SMALL]) == 0
+    command = ["train", "--env", ENV, "--preset", "cpu-vllm", "--steps", "2", "--out", str(out)]
+    assert main([*command, *RUNS[name], *SMALL]) == 0
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [1, 2]
     for record in records:
@@ -55,7 +65,8 @@ def test_two_steps_of_steppo(tmp_path: Path) -> None:
         assert record["rollout_corr/rollout_is_min"] >= 1 - 1e-5
         assert record["env/episodes"] == 16 and record["env/stop/error"] == 0
         assert record["env/prefix_cache_hits"] >= 0
-        assert record["actor/grad_norm"] > 0 and record["critic/grad_norm"] > 0
+        assert record["actor/grad_norm"] > 0
+        assert ("critic/grad_norm" in record) == (name == "steppo")
     first, second = (_steps(out, number) for number in (1, 2))
     begun, trained = _weights(out / "model"), _trained(out / "checkpoints" / "global_step_1" / "actor")
     assert _furthest(out / "model", begun, first) <= 1e-5
@@ -75,9 +86,19 @@ def _weights(folder: Path) -> dict[str, Any]:
 
 
 def _trained(actor: Path) -> dict[str, Any]:
-    """The weights of a checkpoint of one rank."""
-    shard = torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
-    return {name: getattr(tensor, "_local_tensor", tensor) for name, tensor in shard.items()}
+    """The weights of a checkpoint, put together from every rank's, with an adapter added to what it adapts."""
+    shards = [torch.load(path, weights_only=False) for path in sorted(actor.glob("model_world_size_*_rank_*.pt"))]
+    whole = {
+        name: torch.cat([getattr(shard[name], "_local_tensor", shard[name]) for shard in shards]) for name in shards[0]
+    }
+    adapted = {name: whole.pop(name) for name in list(whole) if ".lora_" in name}
+    out = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): w for name, w in whole.items()}
+    for name, first in adapted.items():
+        if ".lora_A." in name:
+            second = adapted[name.replace(".lora_A.", ".lora_B.")]
+            key = name.removeprefix("base_model.model.").replace(".lora_A.default.", ".")
+            out[key] = out[key] + 2 * second @ first  # lora_alpha / lora_rank
+    return out
 
 
 @torch.no_grad()
