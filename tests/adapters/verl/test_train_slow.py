@@ -11,7 +11,6 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -19,7 +18,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +32,8 @@ pytest.importorskip("verl")
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 ENV = "AgentR1/GSM8KTool-v0"
+MARK = "AGENT_ENVS_TESTED_BY"
+"""In the environment of everything that a test starts."""
 # A step of 4 tasks x 4 episodes, 8 held-out tasks: what is tested is the path, not learning.
 SMALL = (
     "data.train_batch_size=4",
@@ -99,21 +99,22 @@ def _check_rewards(record: dict[str, Any], episodes: list[Any]) -> None:
 
 
 @pytest.fixture
-def no_ray_left() -> Iterator[None]:
-    before = _ray_processes()
+def no_ray_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(MARK, str(os.getpid()))  # other runs on this machine are none of ours
     yield
     deadline = time.monotonic() + 30
-    while (left := _ray_processes() - before) and time.monotonic() < deadline:
+    while (left := _ray_processes()) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not left, f"still running: {left}"
 
 
 def _ray_processes() -> set[int]:
-    """Processes of clusters in folders as `agentr1 train` makes them."""
-    found = set()
+    """Processes of clusters that a test began, in folders as `agentr1 train` makes them."""
+    ours, found = f"\0{MARK}={os.getpid()}\0".encode(), set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if re.search(rb"RAY_TMPDIR=[^\0]*/agentr1-", path.read_bytes()):
+            environment = b"\0" + path.read_bytes()
+            if ours in environment and re.search(rb"\0RAY_TMPDIR=[^\0]*/agentr1-", environment):
                 found.add(int(path.parent.name))
         except OSError:
             continue
@@ -258,6 +259,7 @@ def test_a_killed_run_continues(
     while not (latest.exists() and latest.read_text() >= "2") and time.monotonic() < deadline:
         assert process.poll() is None, said.read_text()
         time.sleep(0.05)
+    assert _ray_processes()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + 30
@@ -277,64 +279,60 @@ def test_a_killed_run_continues(
     assert len(episodes) == 4 and all(e["error"] is None and e["steps"] for e in episodes)
 
 
-def _kill_worker(name: str) -> bool:
-    """Kill a Ray actor of ours, if it runs. Ray writes its name over its arguments and its environment."""
-    import psutil
-
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if any(name in argument for argument in process.cmdline()):
-                process.kill()
-                return True
-    return False
-
-
-def test_a_dead_worker_is_noticed_by_its_phase(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing else would notice: verl waits for the episodes of a dead agent loop for ever."""
-    out = tmp_path / "run"
-
-    def kill_when_generating() -> None:
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline:
-            phase = (out / "phase.json").read_text() if (out / "phase.json").exists() else "{}"
-            if json.loads(phase).get("phase") == "generating" and _kill_worker("ray::AgentLoopWorkerTQ"):
-                return
-            time.sleep(0.02)
-
-    killer = threading.Thread(target=kill_when_generating)
-    killer.start()
-    settings = ["trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
-    assert _train(out, "--steps", "2", "--model", str(tiny_model), *settings) == 1
-    killer.join()
-    said = capsys.readouterr().err
-    assert "verl has been generating (step 1) for" in said and str(out / "train.log") in said
-    assert not (out / "phase.json").exists()
-
-
-def test_environments_that_break_too_often_stop_a_run(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of faulty wrappers, which every process of a run finds."""
     (tmp_path / "faulty.py").write_text(
+        "import os, signal\n"
         "import gymnasium as gym\n"
         "from agent_envs.errors import BackendDownError\n"
         "class Faulty(gym.Wrapper):\n"
         "    episodes = 0\n"
         "    def reset(self, **how):\n"
         "        Faulty.episodes += 1\n"
-        "        self.down = Faulty.episodes % 3 == 0\n"
+        "        self.number = Faulty.episodes\n"
         "        return self.env.reset(**how)\n"
+        "class Down(Faulty):\n"
         "    def step(self, action):\n"
-        "        if self.down:\n"
+        "        if self.number % 3 == 0:\n"
         "            raise BackendDownError('no search server answers')\n"
+        "        return self.env.step(action)\n"
+        "class Deadly(Faulty):\n"
+        "    def step(self, action):\n"
+        "        if self.number == 5:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return self.env.step(action)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    return "faulty"
+
+
+def test_a_dead_worker_is_noticed_by_its_phase(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str], faulty: str
+) -> None:
+    """Nothing else would notice: verl waits for the episodes of a dead agent loop for ever."""
     out = tmp_path / "run"
-    given = ["--steps", "9", "--model", str(tiny_model), "--wrapper", "faulty:Faulty", "trainer.val_before_train=False"]
+    settings = ["--wrapper", f"{faulty}:Deadly", "trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
+    assert _train(out, "--steps", "2", "--model", str(tiny_model), *settings) == 1
+    said = capsys.readouterr().err
+    assert "verl has been generating (step 1) for" in said and str(out / "train.log") in said
+    assert not (out / "phase.json").exists()
+
+
+def test_environments_that_break_too_often_stop_a_run(
+    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str], faulty: str
+) -> None:
+    out = tmp_path / "run"
+    given = [
+        "--steps",
+        "9",
+        "--model",
+        str(tiny_model),
+        "--wrapper",
+        f"{faulty}:Down",
+        "trainer.val_before_train=False",
+    ]
     assert _train(out, *given) == 1
     said = capsys.readouterr().err
     assert "episodes of the last 3 steps broke, and 20% are allowed" in said and str(out / "train.log") in said
