@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
-from agent_envs.adapters.verl.batch.trainer import StepTraining
+from agent_envs.adapters.verl.batch.trainer import QueueTraining
 from agent_envs.adapters.verl.rollout.resuming import ResumingClient
 from agent_envs.errors import ConfigError
 
@@ -63,7 +63,7 @@ class FirstInFirstOut(ReplayBufferAsync):
         return batch, {"env/async/wait_seconds": time.time() - began, "env/async/ready_groups": float(len(ended))}
 
 
-class AsyncStepTraining(StepTraining):
+class AsyncStepTraining(QueueTraining):
     """What both asynchronous trainers add to training over steps."""
 
     def __init__(self, config: Any) -> None:

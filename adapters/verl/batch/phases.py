@@ -7,9 +7,13 @@ the reference is the actor without its adapter, and the critic has none).
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 import transfer_queue as tq
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
@@ -17,7 +21,36 @@ from verl.workers.utils.padding import response_from_nested
 from agent_envs.adapters.verl.batch import rows
 from agent_envs.adapters.verl.run.phase import PhaseFile
 
-__all__ = ["PhasedTrainer"]
+__all__ = ["PhasedTrainer", "QueueBatch", "take_baselines", "with_fields"]
+
+
+class QueueBatch:
+    """A ``StepBatch`` of rows in TransferQueue."""
+
+    def __init__(self, meta: KVBatchMeta) -> None:
+        self.meta = meta
+
+    @property
+    def keys(self) -> list[str]:
+        """Name of each row."""
+        return list(self.meta.keys)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row."""
+        return [tag["seq_len"] for tag in self.meta.tags]
+
+    def read(self, *names: str) -> dict[str, Any]:
+        """Return those of the columns that there are: tensors, anything else as lists."""
+        at = {"keys": self.meta.keys, "partition_id": self.meta.partition_id}
+        data = tq.kv_batch_get(**at, select_fields=list(names))
+        columns = {name: data.get(name) for name in list(data.keys())}
+        return {name: x if isinstance(x, torch.Tensor) else x.tolist() for name, x in columns.items()}
+
+    def write(self, columns: Mapping[str, torch.Tensor]) -> None:
+        """Add columns."""
+        fields = TensorDict(dict(columns), batch_size=len(self.meta))
+        self.meta = tq.kv_batch_put(keys=self.meta.keys, partition_id=self.meta.partition_id, fields=fields)
 
 
 class PhasedTrainer(PPOTrainer):
@@ -60,7 +93,7 @@ class PhasedTrainer(PPOTrainer):
         super().on_step_end()
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        asked = rows.with_fields(batch)
+        asked = with_fields(batch)
         if self.squares:
             asked.extra_info["calculate_sum_pi_squared"] = True
         super()._compute_old_log_prob(asked, metrics)
@@ -73,11 +106,35 @@ class PhasedTrainer(PPOTrainer):
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        super()._compute_ref_log_prob(rows.with_fields(batch), metrics)
+        super()._compute_ref_log_prob(with_fields(batch), metrics)
         self.phase.progress()
         return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        super()._compute_values(rows.with_fields(batch), metrics)
+        super()._compute_values(with_fields(batch), metrics)
         self.phase.progress()
         return batch
+
+
+def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
+    """Remove the greedy episodes from a batch and from TransferQueue, and return the rest.
+
+    ``session`` is the number of every prompt's greedy session; ``returns`` gets its returns by uid, none for episodes
+    that failed.
+    """
+    greedy = {key: None for key in batch.keys if key.rsplit("_", 2)[1] == str(session)}
+    if not greedy:
+        return batch
+    keys = list(greedy)
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    for key, value in zip(keys, list(data["extra_fields"]), strict=True):
+        fields = rows.plain(value)
+        if not fields["error"]:
+            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
+    tq.kv_clear(keys=keys, partition_id=batch.partition_id)
+    return batch.select_keys([key for key in batch.keys if key not in greedy])
+
+
+def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
+    """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
+    return dataclasses.replace(batch, fields=[*rows.TOKENS, *columns])

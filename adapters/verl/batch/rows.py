@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transfer_queue as tq
-from transfer_queue import KVBatchMeta
 
 from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING
@@ -20,6 +17,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
 __all__ = [
+    "TOKENS",
     "LogThen",
     "by_submission",
     "episode_path",
@@ -29,11 +27,13 @@ __all__ = [
     "plain",
     "repair_tracker",
     "row_multiple",
-    "take_baselines",
-    "with_fields",
     "with_token_values",
     "write_lines",
 ]
+
+
+TOKENS = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
+"""Columns of every request to the workers, which do not need records and messages."""
 
 
 class LogThen:
@@ -136,31 +136,6 @@ def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write lines to a file, which appears whole or not at all; a step that is played again replaces it."""
     write_text(path, "".join(f"{line}\n" for line in lines))
-
-
-def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
-    """Remove the greedy episodes from a batch and from TransferQueue, and return the rest.
-
-    ``session`` is the number of every prompt's greedy session; ``returns`` gets its returns by uid, none for episodes
-    that failed.
-    """
-    greedy = {key: None for key in batch.keys if key.rsplit("_", 2)[1] == str(session)}
-    if not greedy:
-        return batch
-    keys = list(greedy)
-    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    for key, value in zip(keys, list(data["extra_fields"]), strict=True):
-        fields = plain(value)
-        if not fields["error"]:
-            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
-    tq.kv_clear(keys=keys, partition_id=batch.partition_id)
-    return batch.select_keys([key for key in batch.keys if key not in greedy])
-
-
-def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
-    """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
-    tokens = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
-    return dataclasses.replace(batch, fields=[*tokens, *columns])
 
 
 def with_token_values(

@@ -1,27 +1,16 @@
-"""verl's trainers over the steps of episodes, independent of the rows that hold them.
+"""Training over steps with verl's v1 trainers (verl/trainer/ppo/v1/trainer_base.py), synchronous or not.
 
-What ``StepTraining`` makes of verl's ``PPOTrainer`` (verl/trainer/ppo/v1/trainer_base.py), synchronous or not:
+What is computed is ``steps``; here are the hooks of verl's ``PPOTrainer`` that lead there:
 
-- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own reward, where
-  verl gives every row the last one's (v1/agent_loop_tq.py:174).
-- Mini-batches hold whole groups and their number is fixed (``layout``).
-- Each token's weight in the losses is computed here, for the whole batch (``columns``); the workers add up
-  (``losses``). Padding, broken episodes and tokens the policy did not write have weight 0.
 - The estimator ``remax`` plays one more episode per prompt, greedily, which is never trained on.
-- Metrics are over episodes; episodes are written to ``agentr1.episodes_dir``.
 - Prompts are numbered as they are submitted, through all of a run: update s trains those of batch s, whenever they were
   played. Batches are submitted ``lookahead`` updates ahead, and no more of them than there are updates.
+- Checkpoints are saved after a step's metrics.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
-import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,40 +18,25 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.distillation.losses import is_distillation_enabled
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from agent_envs.adapters.estimators import GroupsSeen
-from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
-from agent_envs.adapters.losses import RatioWatch
-from agent_envs.adapters.trees import SortedRows, sort_rows
-from agent_envs.adapters.verl.batch import losses, rows
-from agent_envs.adapters.verl.batch.columns import step_columns
-from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
-from agent_envs.adapters.verl.batch.phases import PhasedTrainer
-from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
-from agent_envs.adapters.verl.config.objective import lookahead, read_objective
-from agent_envs.adapters.verl.config.row_losses import row_loss_notice
-from agent_envs.episodes.record import StopReason
-from agent_envs.errors import ConfigError
-from agent_envs.files import write_text
+from agent_envs.adapters.verl.batch import rows
+from agent_envs.adapters.verl.batch.phases import PhasedTrainer, QueueBatch, take_baselines, with_fields
+from agent_envs.adapters.verl.batch.steps import StepTraining
+from agent_envs.adapters.verl.config.objective import lookahead
 
-__all__ = ["TRAINER_MODE", "EnvTrainer", "StepTraining"]
+__all__ = ["TRAINER_MODE", "EnvTrainer", "QueueTraining"]
 
 TRAINER_MODE = "agentr1_sync"
 """Name of the synchronous trainer in ``trainer.v1.trainer_mode``."""
 
-logger = logging.getLogger(__name__)
 
-
-class StepTraining(PhasedTrainer):
-    """PPO and its relatives over the steps of episodes, before one of verl's trainers in the order of bases."""
+class QueueTraining(StepTraining, PhasedTrainer):
+    """Training over steps, before one of verl's v1 trainers in the order of bases; rows are in TransferQueue."""
 
     verl_mode = "sync"
     """The mode that verl's base class takes it for (trainer_base.py:153, :902, :1004, :1499)."""
@@ -82,37 +56,13 @@ class StepTraining(PhasedTrainer):
         Raises:
             ConfigError: A setting does not exist, or this trainer does not support it.
         """
-        self.objective = read_objective(config)
-        self.settings = dict(config.get("agentr1") or {})
-        actor = config.actor_rollout_ref.actor
-        if actor.shuffle or (self.objective.estimator.needs_critic and config.critic.shuffle):
-            raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole groups")
-        if is_distillation_enabled(config.get("distillation")):
-            raise ConfigError("training over steps does not support distillation; use trainer.v1.trainer_mode=sync")
-        if self.objective.estimator.needs_critic and config.critic.enable is False:
-            raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
+        self.read_config(config)
         self.squares = self.objective.estimator.needs_score_norms
-        self.loss = str(actor.policy_loss.loss_mode)
-        if self.objective.row_loss is not None:
-            logger.warning(row_loss_notice(self.loss))
-        self.loss_options = losses.loss_options(actor)
-        self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
-        self.seen = GroupsSeen()
-        self.counts_rows = bool(self.settings.get("mini_batches_of_rows", False))
-        self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(config, 0 if self.counts_rows else None)
-        anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
-        updates = self.actor_mini_batches * actor.ppo_epochs if anew and not self.counts_rows else None
-        self.watch = RatioWatch(self.loss, updates=updates)
         super().__init__(config)
-        self.layout: Layout | None = None
-        self.writes_weights = False  # whether rollout correction adds weights to the batch
         self.lookahead = lookahead(self.settings)
         self.prompts: dict[str, int] = {}  # number of each uid that has not been trained yet, as submitted
         self.submitted = 0  # prompts of the whole run
         self.batches = 0  # batches of the whole run
-        self.order: dict[str, int] = {}  # position of each uid of the batch that is trained
-        self.parts: list[BatchPart] = []  # of the step's updates so far
-        self.baselines: dict[str, float] = {}  # this step's greedy returns by uid
         self.checkpoint_due = False
 
     def _build_replay_buffer(self) -> Any:
@@ -129,14 +79,7 @@ class StepTraining(PhasedTrainer):
 
     def _setup(self) -> None:
         super()._setup()
-        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        if self.objective.row_loss is None:
-            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
-        else:
-            of_rows = partial(losses.row_actor_loss, config=actor, function=self.objective.row_loss)
-            self.actor_rollout_wg.set_loss_fn(of_rows)
-        if self.use_critic:
-            self.critic_wg.set_loss_fn(partial(losses.critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
+        self.set_losses(self.actor_rollout_wg, self.critic_wg if self.use_critic else None)
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
@@ -166,43 +109,24 @@ class StepTraining(PhasedTrainer):
     ) -> KVBatchMeta:
         """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
         if self.objective.estimator.needs_baseline:
-            batch = rows.take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
+            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
         uids = {key.rsplit("_", 2)[0] for key in batch.keys}
         self.order = {uid: i for i, uid in enumerate(sorted(uids, key=lambda uid: self.prompts.pop(uid)))}
         batch.reorder(rows.by_submission(batch.keys, self.order))
-        ranks = max(self._dispatch_info()) + 1
-        if self.counts_rows:
-            self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(self.config, len(batch))
-        self.layout = plan_layout(
-            batch.keys if self.counts_rows else [key.rsplit("_", 1)[0] for key in batch.keys],
-            [tag["seq_len"] for tag in batch.tags],
-            mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
-            ranks=ranks,
-            row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
-            seed=self.global_steps,
-            groups=None if self.counts_rows else [key.rsplit("_", 2)[0] for key in batch.keys],
-            trees=self._shared(batch) if self.settings.get("layout") == "tree" else None,
-        )
-        missing = sum(row is None for row in self.layout.order)
+        layout = self.plan(QueueBatch(batch))
+        missing = sum(row is None for row in layout.order)
         keys, tags = self._padding_rows(batch, missing)
         spare = iter(range(len(batch), len(batch) + missing))
-        order = [next(spare) if row is None else row for row in self.layout.order]
+        order = [next(spare) if row is None else row for row in layout.order]
         out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
         out.reorder(order)
-        partitions = [part.tolist() for part in torch.arange(len(order)).chunk(ranks)]
+        partitions = [part.tolist() for part in torch.arange(len(order)).chunk(layout.ranks)]
         metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
         return out
 
-    def _mini_batches(self, config: Any, count: int | None) -> tuple[int, int]:
-        """How many updates of actor and critic a batch is divided into, of so many rows if rows are counted."""
-        actor = rows.mini_batches("actor_rollout_ref.actor", config.actor_rollout_ref.actor, config, count)
-        with_critic = self.objective.estimator.needs_critic or config.critic.enable
-        return actor, rows.mini_batches("critic", config.critic, config, count) if with_critic else 1
-
-    def _shared(self, batch: KVBatchMeta) -> SortedRows:
-        """What the rows of a batch share."""
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
-        return sort_rows(flat(data["input_ids"]).numpy(), row_offsets(data["input_ids"]).numpy())
+    def ranks(self) -> int:
+        """Return the number of the actor's data-parallel ranks."""
+        return max(self._dispatch_info()) + 1
 
     def _dispatch_info(self) -> list[int]:
         group = self.actor_rollout_wg
@@ -223,104 +147,24 @@ class StepTraining(PhasedTrainer):
         return keys, tags
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        assert self.layout is not None
-        columns = ["rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared"]
-        names = ["response_mask", *columns, "extra_fields", "uid"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        extra = [rows.plain(fields) for fields in data.pop("extra_fields").tolist()]
-        uids = [str(uid) for uid in data.pop("uid").tolist()]
-        offsets = row_offsets(data["response_mask"])
-        lines = [fields["episode"] for fields in extra if fields["episode"]]
-        before = [line for part in self.parts for line in part.lines]
-        self._write_lines("train", before + lines)  # also if what follows fails
-        table = step_table(extra, uids, offsets, self.order)
-        given = {name: flat(data[name]).float() for name in columns if name in data}
-        entropies = given.pop("entropy", None)  # verl computes it where it computes log-probabilities anew
-        result = step_columns(
-            table,
-            given,
-            int(offsets[-1]),
-            self.objective,
-            self.layout.mini_batches_of_rows(self.actor_mini_batches),
-            self.layout.mini_batches_of_rows(self.critic_mini_batches),
-            self.baselines if self.objective.estimator.needs_baseline else None,
-        )
-        trained = result.columns[losses.POLICY_WEIGHTS] != 0
-        valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
-        self._write_lines("train", before + valued)
-        metrics.update(result.metrics)
-        metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
-        shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
-        lengths = [tag["seq_len"] for tag in batch.tags]
-        part = BatchPart(extra, lengths, shaped.tolist(), int(trained.sum()), self.layout.nodes, valued)
-        self.parts.append(part)
-        if self.local_trigger_step == self.parameter_sync_step - 1:  # verl would take means of counts
-            metrics.update(self._note_failures(part.rows for part in self.parts))
-            metrics.update(batch_metrics(self.parts, self.config.data))
-        self.writes_weights = "rollout_is_weights" in result.columns
-        output = {name: rows.nest(column, offsets) for name, column in result.columns.items()}
-        return tq.kv_batch_put(
-            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
-        )
-
-    def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
-        assert self.layout is not None
-        size = len(self.layout.order) // math.gcd(wanted, self.layout.mini_batches)
-        return {
-            "global_batch_size": size,
-            "mini_batch_size": size,
-            "epochs": config.ppo_epochs,
-            "seed": config.data_loader_seed,
-            "dataloader_kwargs": {"shuffle": False},
-            "temperature": self.config.actor_rollout_ref.rollout.temperature,
-        }
+        given = QueueBatch(batch)
+        metrics.update(self.add_columns(given, last=self.local_trigger_step == self.parameter_sync_step - 1))
+        return given.meta
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
-        output = self.critic_wg.train_mini_batch(
-            rows.with_fields(batch, "values", "returns", losses.VALUE_WEIGHTS)
-        ).get()
-        metrics.update(losses.collect(output["metrics"], "critic"))
+        columns, settings = self.critic_request()
+        batch.extra_info.update(settings)
+        output = self.critic_wg.train_mini_batch(with_fields(batch, *columns)).get()
+        metrics.update(self.updated(output["metrics"], "critic"))
         self.phase.progress()
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        actor = self.config.actor_rollout_ref.actor
-        batch.extra_info.update(
-            {
-                "calculate_entropy": bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-                "distillation_use_topk": False,
-                "distillation_only": False,
-                **self._update_info(actor, self.actor_mini_batches),
-            }
-        )
-        columns = ["old_log_probs", "advantages", losses.POLICY_WEIGHTS, losses.STEP_NUMBERS]
-        if self.use_reference_policy:
-            columns.append("ref_log_prob")
-        if self.writes_weights:
-            columns.append("rollout_is_weights")
-        if self.objective.row_loss is not None:
-            columns.append(losses.TOKEN_WEIGHTS)
-        output = self.actor_rollout_wg.update_actor(rows.with_fields(batch, *columns))
-        metrics.update(losses.collect(output["metrics"], "actor"))
-        if "actor/ratio/moved" in metrics and (notice := self.watch.update(metrics["actor/ratio/moved"])):
-            logger.warning(notice)
+        columns, settings = self.actor_request()
+        batch.extra_info.update(settings)
+        output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
+        metrics.update(self.updated(output["metrics"], "actor"))
         return batch
-
-    def _note_failures(self, parts: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-        """Return how many episodes of a step broke, by kind; BackendError stops the run if these are too many."""
-        ended: dict[str, tuple[StopReason, str]] = {}
-        for fields in itertools.chain.from_iterable(parts):
-            if fields["kind"] != "padding":
-                _, error = ended.get(fields["trajectory"], (None, ""))
-                reason = StopReason(fields["reward_extra_info"]["stop_reason"])
-                ended[fields["trajectory"]] = reason, error or fields["error"]
-        return {f"env/{name}": value for name, value in self.failures.note(ended.values()).items()}
-
-    def _write_lines(self, phase: str, lines: list[str]) -> None:
-        folder = self.settings.get("episodes_dir")
-        if folder and lines:
-            rows.write_lines(rows.episode_path(folder, phase, self.global_steps), lines)
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
@@ -330,8 +174,7 @@ class StepTraining(PhasedTrainer):
         real = batch.select_keys([key for key, tag in tags if not tag.get("is_padding", False)])
         ours = dict(metrics)
         super()._compute_metrics(real, metrics, timing_raw, global_steps, epoch)
-        metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
-        metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
+        self.keep_own(metrics, ours)
 
     def _val_metrics_update(
         self,
@@ -343,11 +186,9 @@ class StepTraining(PhasedTrainer):
     ) -> dict[str, float]:
         """Return verl's validation metrics and success over whole episodes; verl passes one record per episode."""
         infos = dict(reward_extra_infos_dict)
-        self._write_lines("validation", [line for line in infos.pop("episode", []) if line])
+        self.take_episodes(infos)
         out = super()._val_metrics_update(data_sources, sample_uids, infos, sample_turns, expected_acc_counts)
-        infos.pop("reward", None)
-        records = [dict(zip(infos, values, strict=True)) for values in zip(*infos.values(), strict=True)]
-        return {**out, **validation_metrics(records, sum((expected_acc_counts or {}).values()))}
+        return {**out, **self.validated(infos, sum((expected_acc_counts or {}).values()))}
 
     def on_train_begin(self) -> None:
         """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""
@@ -363,7 +204,7 @@ class StepTraining(PhasedTrainer):
             self.phase.enter("saving", self.global_steps)
             self._take_devices()
             super()._save_checkpoint()
-            write_text(self._state_file(), json.dumps({**self.objective.state_dict(), **self._progress()}))
+            self.save_state(**self._progress())
             self._give_devices_back()
 
     def _take_devices(self) -> None:
@@ -377,21 +218,15 @@ class StepTraining(PhasedTrainer):
         rows.repair_tracker(Path(self.config.trainer.default_local_dir))
         loaded = super()._load_checkpoint()
         self.batches, self.submitted = self.global_steps, self.global_steps * int(self.config.data.train_batch_size)
-        path = self._state_file()
-        if self.global_steps and path.exists():
-            state = json.loads(path.read_text(encoding="utf-8"))
-            self.objective.load_state_dict(state)
-            for name in self._progress():
-                setattr(self, name, int(state.get(name, getattr(self, name))))
+        state = self.load_state()
+        for name in self._progress():
+            setattr(self, name, int(state.get(name, getattr(self, name))))
         return loaded
 
     def _progress(self) -> dict[str, int]:
         return {"submitted": self.submitted, "batches": self.batches}
 
-    def _state_file(self) -> Path:
-        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"
-
 
 @register_trainer(TRAINER_MODE)
-class EnvTrainer(StepTraining, PPOTrainerSync):
+class EnvTrainer(QueueTraining, PPOTrainerSync):
     """Plays a batch, trains on it, and plays the next one with the new weights."""

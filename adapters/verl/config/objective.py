@@ -36,6 +36,7 @@ from agent_envs.adapters.losses.variants import dro
 from agent_envs.adapters.verl.config.engines import check_engines
 from agent_envs.adapters.verl.config.rollout import check_log_probs
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
+from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
@@ -221,6 +222,7 @@ def check_config(config: Any) -> None:
     check_log_probs(config)
     objective = read_objective(config)
     estimator = objective.estimator
+    check_trainer(config, estimator)
     if estimator.needs_critic:
         if critic.enable is not True:
             raise ConfigError(

@@ -90,11 +90,20 @@ def _register_replica(module: Any) -> None:
 def _register_trainer(module: Any) -> None:
     from agent_envs.adapters.verl.batch import trainer  # registers itself
 
-    if hasattr(trainer, "StepTraining"):  # it is not what is being imported, and waits for verl
+    if hasattr(trainer, "QueueTraining"):  # it is not what is being imported, and waits for verl
         from agent_envs.adapters.verl.batch import asynchronous  # noqa: F401
 
+
+def _register_trees(module: Any) -> None:
     if os.environ.get("VERL_ENGINE_VENDOR") == TREES:
         from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401
+
+
+def _register_ray_trainer(module: Any) -> None:
+    """trainer/main_ppo_v0.py:218 makes a RayPPOTrainer, whatever the configuration names."""
+    from agent_envs.adapters.verl.batch.ray_trainer import ray_trainer
+
+    module.RayPPOTrainer = ray_trainer
 
 
 def _patch_value_model(module: Any) -> None:
@@ -214,6 +223,8 @@ def _patch_verl() -> None:
     after.add("verl.workers.rollout.base", _register_rollout)
     after.add("verl.workers.rollout.replica", _register_replica)
     after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)
+    after.add("verl.trainer.main_ppo_v0", _register_ray_trainer)
+    after.add("verl.workers.engine_workers", _register_trees)
 
 
 _patch_verl()

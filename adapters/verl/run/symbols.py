@@ -51,6 +51,19 @@ _TRAINER = {
     "_save_checkpoint": "this adapter's state is saved beside verl's",
     "_load_checkpoint": "and loaded",
 }
+_RAY = "trainer/ppo/ray_trainer.py"
+_RAY_TRAINER = {
+    "__init__": "the configuration is checked before it",
+    "init_workers": "the losses are set after it",
+    "fit": "a loop over steps takes its place",
+    "_get_dp_size": "the layout of rows over ranks",
+    "_validate": "a validation over episodes takes its place",
+    "_val_metrics_update": "metrics over episodes",
+    "_save_checkpoint": "this adapter's state is saved beside verl's",
+    "_load_checkpoint": "and loaded",
+    "_shutdown_dump_executor": "the end of a run",
+}
+_LOOP = "experimental/agent_loop/agent_loop.py"
 _BUFFER = "trainer/ppo/v1/replay_buffer.py"
 _FSDP = "workers/engine/fsdp/transformer_impl.py"
 
@@ -61,6 +74,19 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("trainer/ppo/v1/trainer_sync.py", "PPOTrainerSync", "the synchronous trainer"),
     Symbol("trainer/ppo/v1/trainer_colocate_async.py", "PPOTrainerColocateAsync", "an asynchronous trainer"),
     Symbol("trainer/ppo/v1/trainer_separate_async.py", "PPOTrainerSeparateAsync", "the other one"),
+    *(Symbol(_RAY, f"RayPPOTrainer.{name}", purpose) for name, purpose in _RAY_TRAINER.items()),
+    Symbol(_RAY, "RayPPOTrainer", "the trainer without TransferQueue"),
+    Symbol("trainer/main_ppo_v0.py", "RayPPOTrainer", "makes this adapter's trainer instead"),
+    Symbol(_LOOP, "AgentLoopManager.generate_sequences", "rows of episodes without a queue"),
+    Symbol(_LOOP, "AgentLoopManager", "rows of episodes without a queue"),
+    Symbol(_LOOP, "AgentLoopWorker", "rows of episodes without a queue"),
+    Symbol(_LOOP, "AgentLoopWorker._agent_loop_postprocess", "several rows per episode"),
+    Symbol(_LOOP, "AgentLoopWorker._postprocess", "rows that are not padded"),
+    Symbol("trainer/ppo/metric_utils.py", "compute_data_metrics", "verl's metrics without its loop"),
+    Symbol("trainer/ppo/metric_utils.py", "compute_throughout_metrics", "verl's metrics without its loop"),
+    Symbol("trainer/ppo/metric_utils.py", "compute_timing_metrics", "verl's metrics without its loop"),
+    Symbol("utils/profiler/performance.py", "marked_timer", "times of a step without verl's loop"),
+    Symbol("utils/tracking.py", "Tracking", "the log without verl's loop"),
     Symbol(_BUFFER, "ReplayBuffer._wait_for_next_poll", "progress of generation"),
     Symbol(_BUFFER, "ReplayBufferAsync._materialize_batch", "batches in the order of their submission"),
     Symbol(_BUFFER, "ReplayBufferAsync._sync_metadata_from_transfer_queue", "batches in the order of their submission"),
@@ -69,10 +95,10 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("trainer/ppo/rollout_corr_helper.py", "compute_rollout_correction_and_add_to_batch", "rollout correction"),
     Symbol("trainer/distillation/losses.py", "is_distillation_enabled", "refused before anything starts"),
     Symbol("trainer/main_ppo.py", "main", "a run"),
-    Symbol("experimental/agent_loop/agent_loop.py", "AgentLoopBase", "playing episodes"),
-    Symbol("experimental/agent_loop/agent_loop.py", "AgentLoopMetrics", "an episode's times"),
-    Symbol("experimental/agent_loop/agent_loop.py", "AgentLoopOutput", "an episode's rows"),
-    Symbol("experimental/agent_loop/agent_loop.py", "_agent_loop_registry", "the agent loop by name"),
+    Symbol(_LOOP, "AgentLoopBase", "playing episodes"),
+    Symbol(_LOOP, "AgentLoopMetrics", "an episode's times"),
+    Symbol(_LOOP, "AgentLoopOutput", "an episode's rows"),
+    Symbol(_LOOP, "_agent_loop_registry", "the agent loop by name"),
     Symbol("workers/rollout/base.py", "BaseRollout", "weights for generation on a CPU"),
     Symbol("workers/rollout/base.py", "_ROLLOUT_REGISTRY", "generation on a CPU by name"),
     Symbol("workers/rollout/replica.py", "RolloutReplica", "the server of generation on a CPU"),
@@ -88,6 +114,7 @@ SYMBOLS: tuple[Symbol, ...] = (
         "workers/rollout/llm_server.py", "LLMServerManager._init_global_load_balancer", "one server without balancer"
     ),
     Symbol("workers/engine/base.py", "EngineRegistry", "engines that train on prefix trees"),
+    Symbol("workers/engine_workers.py", "TrainingWorker", "engines that train on prefix trees"),
     Symbol(_FSDP, "FSDPEngineWithLMHead", "engines that train on prefix trees"),
     Symbol(_FSDP, "FSDPEngineWithValueHead", "engines that train on prefix trees"),
     Symbol("models/transformers/monkey_patch.py", "is_trl_available", "critics beside a TRL without its old PPO"),

