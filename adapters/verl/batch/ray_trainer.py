@@ -71,8 +71,9 @@ class EnvRayTrainer(StepTraining, RayPPOTrainer):
     """Plays a batch, trains on it, and plays the next one with the new weights, with ``trainer.use_v1=False``.
 
     It has fewer features than ``trainer.EnvTrainer``: no asynchronous modes, greedy baselines (``remax``), token
-    baselines, LoRA, filtered groups, reward models, profiles, nor verl's own files of generations; all of these are
-    refused at the start. An agent loop that fails stops the run, and generation shows no progress within a batch.
+    baselines, LoRA, filtered groups, reward models, profiles, ``trainer.val_only``, ``data.gen_batch_size``, another
+    agent loop manager, nor verl's own files of generations; all of these are refused at the start. An agent loop that
+    fails stops the run, and generation shows no progress within a batch.
     """
 
     def __init__(self, config: Any, **parts: Any) -> None:
