@@ -123,8 +123,8 @@ def collected(out: Path, budget: int, command: str) -> dict[str, Any]:
                     values = {name: r[f"val/{name}"] for name in ("success", "success_low", "success_high", "episodes")}
                     points.append({"tokens": r["sampled_tokens"], "iterations": r["step"], **values})
             runs.append({"arm": arm, "seed": seed, "points": points})
-    packages = ("agent_envs", "torch", "transformers")
-    return {"command": command, "versions": {name: metadata.version(name) for name in packages}, "runs": runs}
+    others = {name: metadata.version(name) for name in ("torch", "transformers")}
+    return {"command": command, "versions": {"agent_envs": agent_envs.__version__, **others}, "runs": runs}
 
 
 def table(found: Mapping[str, Any]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from agent_envs import __version__
 from agent_envs.adapters.metrics_log import read_records as read_metrics
 from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config.compose import compose_run
@@ -173,8 +174,8 @@ def run(only: Sequence[str], force: bool, out: Path) -> None:
         if force or cell.path.exists():
             shutil.rmtree(folder, ignore_errors=True)
         found = play(cell) if cell.row in POLICIES else train(cell, folder)
-        packages = ("agent_envs", "torch", "transformers", "verl")
-        about = {"cell": str(cell), "versions": {name: metadata.version(name) for name in packages}}
+        others = {name: metadata.version(name) for name in ("torch", "transformers", "verl")}
+        about = {"cell": str(cell), "versions": {"agent_envs": __version__, **others}}
         CELLS.mkdir(exist_ok=True)
         write_text(cell.path, json.dumps({**about, "cores": os.cpu_count(), **found}) + "\n")
 

@@ -2,7 +2,8 @@
 
 What the workers compute is written beside the rows. Each request gets a batch of its own: with the fields that it
 reads, since every episode's JSON line is another, and with settings that the next request must not inherit (with LoRA
-the reference is the actor without its adapter, and the critic has none).
+the reference is the actor without its adapter, and the critic has none). ``QueueBatch`` and two functions read and
+write rows in TransferQueue.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.profiler.performance import marked_timer
-from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tracking import Tracking
 from verl.workers.utils.padding import response_from_nested
 
@@ -166,7 +165,7 @@ class EnvRayTrainer(StepTraining, RayPPOTrainer):
                 self.checkpoint_manager.sleep_replicas()
             self.phase.enter("updating", self.global_steps)
             batch = self._lay_out(found)
-            metrics |= self._balance_metrics(batch)
+            metrics |= self.balance_metrics(batch.lengths)
             self._ask_models(batch, timing)
             with marked_timer("adv", timing):
                 metrics |= self.add_columns(batch)
@@ -196,10 +195,6 @@ class EnvRayTrainer(StepTraining, RayPPOTrainer):
         del filler["attention_mask"]
         order = self.plan(RowBatch(found)).order
         return RowBatch([filler if row is None else found[row] for row in order])
-
-    def _balance_metrics(self, batch: RowBatch) -> dict[str, Any]:
-        partitions = [part.tolist() for part in torch.arange(len(batch.keys)).chunk(self.ranks())]
-        return dict(log_seqlen_unbalance(batch.lengths, partitions, prefix="global_seqlen"))
 
     def _ask_models(self, batch: RowBatch, timing: dict[str, float]) -> None:
         """Write what the models say of the tokens: old and reference log-probabilities, values."""

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import torch
 from verl.trainer.distillation.losses import is_distillation_enabled
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
 from agent_envs.adapters.estimators import GroupsSeen
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
@@ -140,6 +141,11 @@ class StepTraining(ABC):
             trees=_shared(batch) if self.settings.get("layout") == "tree" else None,
         )
         return self.layout
+
+    def balance_metrics(self, lengths: Sequence[int], prefix: str = "global_seqlen") -> dict[str, Any]:
+        """Return how even the tokens of rows in the order of the layout are over ranks."""
+        parts = [part.tolist() for part in torch.arange(len(lengths)).chunk(self.ranks())]
+        return dict(log_seqlen_unbalance(lengths, parts, prefix=prefix))
 
     def _mini_batches(self, config: Any, count: int | None) -> tuple[int, int]:
         """How many updates of actor and critic a batch is divided into, of so many rows if rows are counted."""

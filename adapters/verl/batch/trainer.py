@@ -21,7 +21,6 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.verl.batch import rows
@@ -120,8 +119,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
         order = [next(spare) if row is None else row for row in layout.order]
         out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
         out.reorder(order)
-        partitions = [part.tolist() for part in torch.arange(len(order)).chunk(layout.ranks)]
-        metrics.update(log_seqlen_unbalance([t["seq_len"] for t in out.tags], partitions, prefix=logging_prefix))
+        metrics.update(self.balance_metrics([tag["seq_len"] for tag in out.tags], logging_prefix))
         return out
 
     def ranks(self) -> int:

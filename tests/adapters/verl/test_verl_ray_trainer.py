@@ -156,7 +156,7 @@ def test_both_trainers_make_the_same_batch(
         return ["" if key.startswith("pad") else key for key in keys]
 
     assert real(meta.keys) == real(batch.keys) and "" in real(batch.keys)
-    assert batch.lengths == phases.QueueBatch(meta).lengths and ours._balance_metrics(batch) == balance
+    assert batch.lengths == phases.QueueBatch(meta).lengths and ours.balance_metrics(batch.lengths) == balance
     given = {"old_log_probs": batch.columns["rollout_log_probs"]}
     if algo == "steppo":
         generator = torch.Generator().manual_seed(0)
