@@ -155,7 +155,7 @@ def building(count: int) -> None:
                 "ours": lambda e=episodes, w=layout: build_batch(e, w),
                 "once": lambda b=batch, s=sources, f=filled: write_once(b, s, f),
             })  # fmt: skip
-            size = sum(array.nbytes for array in vars(batch).values())
+            size = sum(column.nbytes for column in vars(batch).values() if isinstance(column, np.ndarray))
             share = peak(lambda e=episodes, w=layout: build_batch(e, w)) / size
             print(
                 f"{contexts:<10}{layout:<9}{len(batch.offsets) - 1:>8,}{len(batch.input_ids):>12,}"
