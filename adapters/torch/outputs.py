@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
 from agent_envs.adapters.torch.settings import LoopConfig
 
 __all__ = ["Outputs", "token_log_probs", "token_squares", "token_values"]
@@ -22,12 +23,14 @@ class Outputs(NamedTuple):
 
 def token_log_probs(outputs: Outputs, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
-    log_p, ids = torch.log_softmax(outputs.all / config.temperature, dim=-1), ids.to(outputs.all.device)
-    p = log_p if config.entropy_coef else log_p.detach()  # the gradient of the entropy doubles the memory
-    entropy = -(p.exp() * p).sum(1)
-    if outputs.at is None:
-        return log_p.gather(1, ids[:, None]).squeeze(1).cpu(), entropy.cpu()
-    return log_p[outputs.at, ids].cpu(), entropy[outputs.at].cpu()
+    ids = ids.to(outputs.all.device)
+    # the gradient of the entropy costs another pass over the logits
+    logits = outputs.all if config.entropy_coef else outputs.all.detach()
+    entropy = entropies(logits, config.temperature)
+    return (
+        log_probs_of(outputs.all, ids, outputs.at, config.temperature).cpu(),
+        (entropy if outputs.at is None else entropy[outputs.at]).cpu(),
+    )
 
 
 def token_values(outputs: Outputs) -> torch.Tensor:
@@ -38,5 +41,5 @@ def token_values(outputs: Outputs) -> torch.Tensor:
 
 def token_squares(outputs: Outputs, config: LoopConfig) -> torch.Tensor:
     """Return the sum of the squared probabilities that each token was drawn from, shape [tokens]."""
-    squares = torch.softmax(outputs.all / config.temperature, dim=-1).square().sum(1)
+    squares = square_sums(outputs.all, config.temperature)
     return (squares if outputs.at is None else squares[outputs.at]).cpu()

@@ -38,6 +38,7 @@ from agent_envs.adapters.verl.batch.columns import step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
 from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
+from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.episodes.record import StopReason
@@ -101,6 +102,8 @@ class StepTraining(ABC):
         self.loss = str(actor.policy_loss.loss_mode)
         if self.objective.row_loss is not None:
             logger.warning(row_loss_notice(self.loss))
+        if (notice := attention_notice(config)) is not None:
+            logger.warning(notice)
         self.loss_options = losses.loss_options(actor)
         self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
         self.seen = GroupsSeen()

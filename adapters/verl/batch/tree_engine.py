@@ -19,6 +19,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
 from agent_envs.adapters.trees import SortedRows, cut, sort_rows
 from agent_envs.adapters.trees.attention import enable
 from agent_envs.adapters.trees.passes import TreePass, tree_pass
@@ -106,15 +107,14 @@ class TreeActor(_Trees, FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        tree, logits = output_args["tree"], output.logits[0].float() / output_args["temperature"]
+        tree, temperature, logits = output_args["tree"], output_args["temperature"], output.logits[0]
         at = tree.output.to(logits.device)
-        log_p = torch.log_softmax(logits, dim=-1)
         labels = flat(micro_batch["input_ids"])[tree.tokens.to(logits.device)]
-        out = {"log_probs": self._to_rows(log_p[at, labels], tree, micro_batch)}
+        out = {"log_probs": self._to_rows(log_probs_of(logits, labels, at, temperature), tree, micro_batch)}
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
-            out["entropy"] = self._to_rows(-(log_p.exp() * log_p).sum(1)[at], tree, micro_batch)
+            out["entropy"] = self._to_rows(entropies(logits, temperature)[at], tree, micro_batch)
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_sum_pi_squared", default=False):
-            out["sum_pi_squared"] = self._to_rows((2 * log_p).exp().sum(1)[at], tree, micro_batch)
+            out["sum_pi_squared"] = self._to_rows(square_sums(logits, temperature)[at], tree, micro_batch)
         return out
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
-from agent_envs.adapters.verl.config.engines import ENGINES, fit_engine
+from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import check_config, lookahead
 from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
@@ -342,11 +342,8 @@ def _complete(config: Any, overridden: Collection[str]) -> None:
                 OmegaConf.update(config, key, _STALE_CORRECTION[name], force_add=True)
     if config.agentr1.mode == "separate":
         _separate(config, overridden)
-    if not config.run.cpu and importlib.util.find_spec("flash_attn") is None:
-        for model in ("actor_rollout_ref.model", "critic.model"):  # verl asks for FlashAttention 2 by default
-            key = f"{model}.override_config.attn_implementation"
-            if OmegaConf.select(config, key) is None:
-                OmegaConf.update(config, key, "sdpa", force_add=True)
+    if not config.run.cpu:
+        fit_attention(config, overridden)
     rollout, data = config.actor_rollout_ref.rollout, config.data
     lengths = data.max_prompt_length, data.max_response_length
     if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):

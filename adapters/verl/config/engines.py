@@ -7,12 +7,15 @@ the others, offloading, the clip of gradients and the schedule go where their co
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Collection
 from typing import Any
 
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 
-__all__ = ["ENGINES", "ROLLOUTS", "check_engines", "fit_engine", "missing_engine"]
+__all__ = [
+    "ENGINES", "ROLLOUTS", "attention_notice", "check_engines", "fit_attention", "fit_engine", "missing_engine",
+]  # fmt: skip
 
 ENGINES = {"dp": "torch", "megatron": "megatron.core", "torchtitan": "torchtitan", "veomni": "veomni"}
 """Values of ``model_engine``, with the module that each needs."""
@@ -55,6 +58,48 @@ def fit_engine(config: Any) -> None:
                 part[engine][name] = value
     OmegaConf.set_struct(config.actor_rollout_ref.ref, False)
     config.actor_rollout_ref.ref.pop("fsdp_config", None)
+
+
+def fit_attention(config: Any, overridden: Collection[str]) -> None:
+    """Pad the rows and use PyTorch's attention if flash-attn is not installed, but for what is ``overridden``.
+
+    Only FlashAttention computes packed rows one by one. PyTorch's attention computes every pair of tokens of a packed
+    batch and masks most of them. Splitting a sequence over devices needs packed rows, so they stay where that is asked.
+    """
+    from omegaconf import OmegaConf
+
+    if config.model_engine != "dp" or _flash_attention():
+        return
+    parts = {
+        "actor_rollout_ref": (config.actor_rollout_ref.actor, "fsdp_config"),
+        "critic": (config.critic, "fsdp"),
+    }
+    for name, (part, own) in parts.items():
+        attention = f"{name}.model.override_config.attn_implementation"
+        if OmegaConf.select(config, attention) is None:
+            OmegaConf.update(config, attention, "sdpa", force_add=True)
+        packed = f"{name}.model.use_remove_padding"
+        if packed not in overridden and _shared(part, "dp", own) == 1:
+            OmegaConf.update(config, packed, False, force_add=True)
+
+
+def attention_notice(config: Any) -> str | None:
+    """Return what a run on GPUs without flash-attn computes in its place; None if that is nothing.
+
+    ``config`` is verl's, every reference resolved.
+    """
+    if config.trainer.device == "cpu" or config.model_engine != "dp" or _flash_attention():
+        return None
+    if config.actor_rollout_ref.model.use_remove_padding:
+        return (
+            "flash-attn is not installed and rows are packed: attention is computed between all tokens of a batch, and "
+            "most of it is thrown away. Install flash-attn, or set actor_rollout_ref.model.use_remove_padding=False"
+        )
+    return "flash-attn is not installed: rows are padded to the longest of a micro-batch (docs/gpu.md says what to do)"
+
+
+def _flash_attention() -> bool:
+    return importlib.util.find_spec("flash_attn") is not None
 
 
 def check_engines(config: Any, *, needs_critic: bool) -> None:

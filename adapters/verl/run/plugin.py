@@ -154,17 +154,13 @@ def _patch_pinned_memory(module: Any) -> None:
 
 
 def _patch_log_probabilities(module: Any) -> None:
-    """utils/torch_functional.py:173 loops over tokens if FlashAttention is not installed.
-
-    With a small model that takes half the time of an update. Computing all tokens at once needs memory for a second
-    copy of the logits; verl's loop saves it where it matters, on a GPU.
-    """
+    """utils/torch_functional.py:173 loops over tokens if FlashAttention is not installed: a graph of one node each."""
     import torch
 
+    from agent_envs.adapters.losses.distribution import log_probs_of
+
     def logprobs_from_logits_v2(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        flat = logits.reshape(-1, logits.shape[-1])
-        loss = torch.nn.functional.cross_entropy(flat, labels.reshape(-1), reduction="none")
-        return -loss.view(labels.shape)
+        return log_probs_of(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)).view(labels.shape)
 
     module.logprobs_from_logits_v2 = logprobs_from_logits_v2
 
@@ -211,11 +207,11 @@ def _patch_verl() -> None:
     after = _AfterImport()
     sys.meta_path.insert(0, after)
     after.add("verl.utils.model", _patch_value_model)
+    after.add("verl.utils.torch_functional", _patch_log_probabilities)
     after.add("verl.models.transformers.monkey_patch", _patch_trl)
     if os.environ.get("VERL_PLATFORM") == "cpu":
         after.add("verl.utils.distributed", _patch_process_group)
         after.add("verl.workers.engine.fsdp.transformer_impl", _patch_pinned_memory)
-        after.add("verl.utils.torch_functional", _patch_log_probabilities)
         after.add("verl.workers.rollout.llm_server", _patch_load_balancer)
         after.add("verl.utils.fsdp_utils", _patch_saved_shards)
     after.add("verl.trainer.ppo.v1.trainer_separate_async", _patch_separate)

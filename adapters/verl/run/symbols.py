@@ -122,7 +122,7 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("utils/fsdp_utils.py", "fsdp2_sharded_save_to_cpu", "weights that are put aside on a CPU"),
     Symbol("utils/model.py", "load_valuehead_model", "critics without FlashAttention"),
     Symbol("utils/distributed.py", "initialize_global_process_group_ray", "process groups on a CPU"),
-    Symbol("utils/torch_functional.py", "logprobs_from_logits_v2", "log-probabilities on a CPU"),
+    Symbol("utils/torch_functional.py", "logprobs_from_logits_v2", "log-probabilities without FlashAttention"),
     Symbol("utils/config.py", "omega_conf_to_dataclass", "the workers' configuration"),
     Symbol("trainer/ppo/core_algos.py", "POLICY_LOSS_REGISTRY", "losses that were written for verl's rows"),
     Symbol("workers/utils/losses.py", "ppo_loss", "losses that were written for verl's rows"),

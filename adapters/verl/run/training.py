@@ -11,7 +11,8 @@ from typing import Any
 
 from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
-from agent_envs.adapters.verl.config.engines import missing_engine
+from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
+from agent_envs.adapters.verl.config.memory import memory_notice
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.rollout import check_context
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
@@ -49,6 +50,12 @@ def describe(composed: Composed) -> str:
         lines.append(f"# before it can run: {e}")
     if missing is not None:
         lines.append(f"# before it can run: {missing}")
+    if (notice := attention_notice(verl)) is not None:
+        lines.append(f"# {notice}")
+    if verl.trainer.device != "cpu" and verl.model_engine == "dp" and Path(run.model or "").is_dir():
+        from transformers import AutoConfig
+
+        lines.append(f"# {memory_notice(verl, AutoConfig.from_pretrained(run.model, trust_remote_code=False))}")
     if find_row_loss(verl.actor_rollout_ref) is not None:
         lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
     for d in composed.differences:

@@ -2,7 +2,8 @@
 
 1. every engine's settings are those that verl's own configuration takes; `--dry-run` says what is not installed
 2. actor, reference and critic with different numbers of data-parallel ranks are refused before anything starts
-3. what an engine cannot do is refused, and every engine that verl registers is known
+3. without flash-attn rows are padded on GPUs, and a line says so
+4. what an engine cannot do is refused, and every engine that verl registers is known
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ pytest.importorskip("verl")
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny import base
+from agent_envs.adapters.verl.config import engines
 from agent_envs.adapters.verl.config.compose import compose_run
-from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, missing_engine
+from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, attention_notice, missing_engine
 from agent_envs.adapters.verl.config.objective import check_config
 from agent_envs.errors import ConfigError
 
@@ -49,6 +51,35 @@ def test_verl_takes_the_settings_of_every_engine(engine: str, algo: str) -> None
         assert OmegaConf.select(part, f"{engine}.param_offload") in (True, None)
     assert verl.actor_rollout_ref.actor.optim.lr == 1e-6
     assert (missing_engine(verl) or "").startswith(f"model_engine={engine} needs the package {engine}")
+
+
+MODELS = ("actor_rollout_ref.model", "critic.model")
+
+
+def of_models(verl: Any, name: str) -> list[Any]:
+    return [OmegaConf.select(verl, f"{model}.{name}") for model in MODELS]
+
+
+def test_without_flash_attention_rows_are_padded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attention, packed = "override_config.attn_implementation", "use_remove_padding"
+    monkeypatch.setattr(engines, "_flash_attention", lambda: False)
+    verl = composed("any/alfworld/gae")
+    assert of_models(verl, attention) == ["sdpa"] * 2 and of_models(verl, packed) == [False] * 2
+    assert "rows are padded" in (attention_notice(verl) or "")
+    forced = composed("any/alfworld/gae", f"{MODELS[0]}.{packed}=True", f"+{MODELS[1]}.{attention}=eager")
+    assert of_models(forced, packed) == [True, False] and of_models(forced, attention) == ["sdpa", "eager"]
+    assert "most of it is thrown away" in (attention_notice(forced) or "")
+    split = composed("any/alfworld/grpo", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2")
+    assert of_models(split, packed)[0] is True  # a sequence that is split must be packed
+    assert attention_notice(composed("cpu-tiny")) is None
+    words = ["train", "--preset", "any/gsm8k/grpo", "--model", MODEL, "--data", "generated", "--dry-run"]
+    assert main(words) == 0 and "# flash-attn is not installed: rows are padded" in capsys.readouterr().out
+    monkeypatch.setattr(engines, "_flash_attention", lambda: True)
+    verl = composed("any/alfworld/gae")
+    assert of_models(verl, attention) == [None] * 2 and of_models(verl, packed) == [True] * 2
+    assert attention_notice(verl) is None
 
 
 def test_a_dry_run_composes_and_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,111 @@
+"""The arithmetic of a GPU's memory is that of real models, and docs/gpu.md has what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.cli.main import main
+
+pytest.importorskip("torch")
+pytest.importorskip("verl")
+
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from agent_envs.adapters.tiny import base
+from agent_envs.adapters.verl.config.memory import training_memory
+
+
+def shape(kind: type, hidden: int, inner: int, layers: int, heads: int, pairs: int, **others: Any) -> PretrainedConfig:
+    return kind(  # type: ignore[no-any-return]
+        hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=pairs, **{"vocab_size": 151936, "tie_word_embeddings": True, **others},
+    )  # fmt: skip
+
+
+# The models' own config.json, and how many billion parameters their cards say.
+MODELS = {
+    "Qwen2.5-0.5B": (shape(Qwen2Config, 896, 4864, 24, 14, 2), 0.49),
+    "Qwen2.5-1.5B": (shape(Qwen2Config, 1536, 8960, 28, 12, 2), 1.54),
+    "Qwen2.5-3B": (shape(Qwen2Config, 2048, 11008, 36, 16, 2), 3.09),
+    "Qwen3-4B": (shape(Qwen3Config, 2560, 9728, 36, 32, 8, head_dim=128), 4.0),
+    "Qwen2.5-7B": (
+        shape(Qwen2Config, 3584, 18944, 28, 28, 4, vocab_size=152064, tie_word_embeddings=False), 7.61
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_page_has_what_the_arithmetic_says(name: str, root: Path) -> None:
+    config, billions = MODELS[name]
+    found = [training_memory(config, gpus=gpus, tokens=32768) for gpus in (1, 4, 8, 16)]
+    one = found[0]
+    assert round(one.parameters / 1e9, 2) == pytest.approx(billions, abs=0.025)
+    sizes = [*(m.state for m in found), one.activations, one.logits, one.sampler, 1e6 * one.cache_token]
+    cells = [one.parameters, *sizes]
+    row = f"| {name} | {' | '.join(f'{x / 1e9:.1f}' for x in cells)} |"
+    assert row in (root / "docs" / "gpu.md").read_text(encoding="utf-8").splitlines(), row
+
+
+def small(layers: int) -> PretrainedConfig:
+    return shape(Qwen2Config, 256, 1024, layers, 4, 2, vocab_size=512, attn_implementation="sdpa")
+
+
+def kept(layers: int, *, checkpoints: bool) -> int:
+    """Bytes that the forward pass of 512 tokens keeps for the backward one, weights apart."""
+    model = AutoModelForCausalLM.from_config(small(layers)).to(torch.bfloat16).train()
+    if checkpoints:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    weights, seen = {p.untyped_storage().data_ptr() for p in model.parameters()}, dict[int, int]()
+
+    def keep(x: Any) -> Any:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in weights:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        out = model(torch.zeros(1, 512, dtype=torch.int64), use_cache=False)
+    del out
+    return sum(seen.values())
+
+
+def test_activations_are_those_that_a_model_keeps() -> None:
+    two, five = (training_memory(small(layers), gpus=1, tokens=512).activations for layers in (2, 5))
+    inputs = kept(5, checkpoints=True) - kept(2, checkpoints=True)
+    assert inputs == pytest.approx(five - two, rel=0.1)
+    layer = (kept(5, checkpoints=False) - kept(2, checkpoints=False)) / 3
+    assert layer == pytest.approx(two - 2 * (five - two) / 3, rel=0.15)
+
+
+def test_weights_moments_and_caches_are_those_of_a_model() -> None:
+    model, found = AutoModelForCausalLM.from_config(small(3)), training_memory(small(3), gpus=1, tokens=64)
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters())
+    out = model(torch.zeros(1, 64, dtype=torch.int64), use_cache=True)
+    out.logits.sum().backward()
+    optimizer.step()
+    tensors = [*model.parameters(), *(p.grad for p in model.parameters())]
+    tensors += [x for state in optimizer.state.values() for name, x in state.items() if name != "step"]
+    assert found.state == sum(x.nbytes for x in tensors)
+    cache = [x for layer in out.past_key_values.layers for x in (layer.keys, layer.values)]
+    assert 64 * found.cache_token == sum(x.numel() for x in cache) * 2  # in bfloat16
+    assert found.logits == 2 * 2 * out.logits.numel()
+
+
+def test_gpus_share_what_is_sharded() -> None:
+    one, many = (training_memory(small(3), gpus=n, tokens=64, split=n, tensor_parallel=n) for n in (1, 4))
+    for name in ("state", "activations", "logits", "sampler", "cache_token"):
+        assert getattr(one, name) == 4 * getattr(many, name), name
+    padded = training_memory(small(3), gpus=1, tokens=64, packed=False)
+    assert padded.logits == 2 * one.logits and padded.updating > one.updating
+
+
+def test_a_dry_run_says_what_an_update_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(Path(base.__file__).parent / "base")
+    assert main(["train", "--preset", "any/gsm8k/grpo", "--model", model, "--data", "generated", "--dry-run"]) == 0
+    assert re.search(r"# an update needs about \d+\.\d GB of each GPU: .* of 32,768 tokens", capsys.readouterr().out)
