@@ -73,8 +73,9 @@ SENTENCES = {
     "{tasks} 个留出任务上的成功率从 {first} 提高到 {second}（{n} 个种子）。",
 }
 """What each README says of `make train`."""
-SCORED = ("PaperSearch", "WebShop")
-"""Ids that are judged by the task's score: success is rare there."""
+JUDGED = {"PaperSearch": ("success", "score"), "WebShop": ("score", "success")}
+"""Ids whose score may lie between 0 and 1: what they are judged by, and what is shown besides. Success is rare on
+WebShop."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,8 @@ def _table() -> Iterator[str]:
     head = ["id", "judged by", *POLICIES, "tiny-base", *trained]
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
-    for name in NAMES:
-        measure = "score" if name in SCORED else "success"
+    rows = [(name, measure) for name in NAMES for measure in JUDGED.get(name, ("success",))]
+    for name, measure in rows:
         row = [f"`{name}-v0`", measure]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
@@ -241,7 +242,7 @@ def _runs_table() -> Iterator[str]:
     for cell in cells():
         found = _read(cell)
         if found and "before" in found:
-            measure = "score" if cell.name in SCORED else "success"
+            measure = JUDGED.get(cell.name, ("success",))[0]
             ends = " | ".join(_mean(found[end], measure) for end in ("before", "after"))
             yield f"| `{found['command']}` | {found['steps']} | {found['minutes']} | {ends} |"
 
