@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -89,7 +90,7 @@ def read_expression(text: str, where: str) -> list[Any]:
             else:
                 done = closed
         else:
-            stack[-1].append(token)
+            stack[-1].append(sys.intern(token))  # a file names each thing many times
     if done is None:
         raise DataError(
             f"{where}: {len(stack)} brackets are not closed: the problem is cut off"

@@ -16,6 +16,7 @@ The order of objects and facts, repeated facts, layout, comments and letter case
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -238,7 +239,7 @@ def display_names(identifiers: Iterable[str]) -> dict[str, str]:
     names = {}
     for identifier, (name, numbered) in classes.items():
         if numbered:
-            names[identifier] = f"{name} {left[name]}"
+            names[identifier] = sys.intern(f"{name} {left[name]}")  # thousands of games have a "cabinet 1"
             left[name] -= 1
         else:
             plain = re.sub(r"_(minus|plus|dot|comma)_", lambda match: _MARKS[match[1]], identifier)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -33,7 +35,7 @@ from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.game import GroundedGame
 from agent_envs.envs.alfworld.oracle import oracle_action
 from agent_envs.envs.alfworld.reward import condition_rate
-from agent_envs.envs.alfworld.session import anchor_text
+from agent_envs.envs.alfworld.session import anchor_text, grounded_game
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 
@@ -512,6 +514,19 @@ def _growth(kwargs, warm, resets=2000, games=100_000):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)
+
+
+def test_thousands_of_games_at_once_stay_small():
+    small, tasks = generated_houses("train", 1), generated_houses("train")
+    played = [grounded_game(small[index]) for index in range(70)]
+    assert [grounded_game(small[index]) for index in range(70)] == played  # those of the episodes that play them
+    tracemalloc.start()
+    try:
+        some = [grounded_game(tasks[index]) for index in range(1000, 1040)]
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] / len(some) < 40_000  # with the caches of what they were made from
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow

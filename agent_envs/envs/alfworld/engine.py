@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.envs.alfworld.game import MARKS, GroundedGame
+from agent_envs.envs.alfworld.game import MARKS, NO_TRAITS, GroundedGame
 
 __all__ = ["NOTHING", "GameState", "begin", "intro", "play"]
 
@@ -108,8 +108,10 @@ def play(game: GroundedGame, state: GameState, command: str) -> str:
     command = command.strip()
     action = state.local.get(command)
     if action is None:
-        receptacle = game.go.get(command)
-        return _glance(game, state, command) if receptacle is None else _go(game, state, receptacle)
+        receptacle = command.removeprefix("go to ")
+        if receptacle != command and receptacle in game.locations:
+            return _go(game, state, receptacle)
+        return _glance(game, state, command)
     verb = action[0]
     answer = _ACTIONS[verb](game, state, *action[1:])
     if verb in _TOUCHED:
@@ -212,9 +214,9 @@ def _examine(game: GroundedGame, state: GameState, thing: str) -> str:
         return f"This is a {heat} and clean {thing}."
     if hot or clean or cool:
         return f"This is a {'hot' if hot else 'clean' if clean else 'cold'} {thing}."
-    if used and thing in game.uses["toggleable"]:
+    if used and game.can(thing, "toggleable"):
         return f"This {thing} is on."
-    if sliced and thing in game.uses["sliceable"]:
+    if sliced and game.can(thing, "sliceable"):
         return f"This is a sliced {thing}."
     return f"There's nothing special about {thing}."
 
@@ -318,8 +320,7 @@ def _holds(state: GameState, fact: tuple[str, ...]) -> bool:
 def _list_commands(game: GroundedGame, state: GameState) -> None:
     """Set the admissible commands: those of the place, and those that depend on what is in it and in hand."""
     local: dict[str, tuple[str, ...]] = {}
-    place, held, uses = state.place, state.held, game.uses
-    pickupable, toggleable = uses["pickupable"], uses["toggleable"]
+    place, held, traits_of = state.place, state.held, game.things.get
     for receptacle in game.here.get(place, ()):
         visible = True
         if receptacle in game.openable:
@@ -327,24 +328,26 @@ def _list_commands(game: GroundedGame, state: GameState) -> None:
             verb = "close" if visible else "open"
             local[f"{verb} {receptacle}"] = (verb, receptacle)
         for thing in state.contents[receptacle]:
-            if visible and not state.full_hands and thing in pickupable:
+            uses = traits_of(thing, NO_TRAITS).uses
+            if visible and not state.full_hands and "pickupable" in uses:
                 local[f"take {thing} from {receptacle}"] = ("take", thing, receptacle)
-            if thing in toggleable:
+            if "toggleable" in uses:
                 local[f"use {thing}"] = ("use", thing)
         for thing in held:
+            uses = traits_of(thing, NO_TRAITS).uses
             if visible and game.fits(thing, receptacle):
                 local[game.wording.put.format(o=thing, r=receptacle)] = ("put", thing, receptacle)
-            if receptacle in game.cleaners and thing in uses["cleanable"]:
+            if receptacle in game.cleaners and "cleanable" in uses:
                 local[f"clean {thing} with {receptacle}"] = ("clean", thing, receptacle)
-            if receptacle in game.heaters and thing in uses["heatable"]:
+            if receptacle in game.heaters and "heatable" in uses:
                 local[f"heat {thing} with {receptacle}"] = ("heat", thing, receptacle)
-            if receptacle in game.coolers and thing in uses["coolable"]:
+            if receptacle in game.coolers and "coolable" in uses:
                 local[f"cool {thing} with {receptacle}"] = ("cool", thing, receptacle)
     for thing in held:
         local[f"examine {thing}"] = ("examine", thing)
         if thing in game.tools:
             for other, location in state.at:
-                if location == place and other in uses["sliceable"]:
+                if location == place and game.can(other, "sliceable"):
                     local[f"slice {other} with {thing}"] = ("slice", other, thing)
     if game.odd:  # a thing that is also a receptacle is examined as a receptacle where it stands
         for receptacle in game.here.get(place, ()):

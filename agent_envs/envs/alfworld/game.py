@@ -1,18 +1,22 @@
 """The fixed part of an ALFWorld game: things, places, what fits where, and the goal as sets of ground facts.
 
 A `GroundedGame` is made once from a `Problem` and never changes, so all episodes and threads share it. Things have the
-names that the game shows ("mug 2"), which are unique.
+names that the game shows ("mug 2"), which are unique. Thousands of games may be played at once, so equal strings and
+sets are one object, and what only the making needs is not kept.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
 from agent_envs.errors import DataError
 
-__all__ = ["MARKS", "GroundedGame"]
+__all__ = ["MARKS", "NO_TRAITS", "GroundedGame"]
 
 Facts = dict[str, set[tuple[str, ...]]]
 
@@ -24,12 +28,28 @@ _HIDDEN = frozenset({"checked", "ison"})  # these change too, but no text and no
 _SINKS, _MICROWAVES, _FRIDGES = "sinkbasintype", "microwavetype", "fridgetype"
 _KNIVES = frozenset({"knifetype", "butterknifetype"})
 _TYPE_ORDER = ("object", "agent", "location", "otype", "receptacle", "rtype")
-
-
+_USES = ("cleanable", "coolable", "heatable", "pickupable", "sliceable", "toggleable")
 _ATTRIBUTES = """
-    _base agent at cleaners contents coolers family full_hands go goal heaters held here holders inner locations marks
-    names odd openable opened rank receptacles room start task things tools uses wanted wording
+    __weakref__ _base agent at cleaners contents coolers family full_hands goal heaters held here holders inner
+    locations marks names odd openable opened rank receptacles room start task things tools wanted wording
 """  # more than an instance's dict is fast for
+
+
+class Traits(NamedTuple):
+    """What things of a class have in common."""
+
+    kinds: frozenset[str]
+    """Their types, which say where they fit."""
+    uses: frozenset[str]
+    """What can be done with them: "cleanable" and so on."""
+
+
+NO_TRAITS = Traits(frozenset(), frozenset())
+
+
+@functools.lru_cache(maxsize=1024)
+def _traits(kinds: frozenset[str], uses: frozenset[str]) -> Traits:
+    return Traits(kinds, uses)
 
 
 class GroundedGame:
@@ -61,6 +81,8 @@ class GroundedGame:
         self._furnish(facts, types, names)
         self._fill(facts, types, names)
         self._aim(problem, facts, names, where)
+        movable = {*self.held, *(thing for thing, _ in self.at), *itertools.chain(*self.contents.values())}
+        self.rank = {thing: self.rank[thing] for thing in movable}
         self._base: dict[str, list[str]] = {}
 
     def _place(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str], where: str) -> None:
@@ -87,7 +109,6 @@ class GroundedGame:
             locations.setdefault(names[receptacle], []).append(location)
         self.here = {location: tuple(some) for location, some in here.items()}
         self.locations = {receptacle: tuple(some) for receptacle, some in locations.items()}
-        self.go = {f"go to {receptacle}": receptacle for receptacle in locations}
 
     def _furnish(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
         """Read what can be done with each receptacle and each thing."""
@@ -96,22 +117,25 @@ class GroundedGame:
         for rtype, otype in facts.get("cancontain", ()):
             if (types[rtype], types[otype]) == ("rtype", "otype"):
                 room.setdefault(rtype, set()).add(otype)
-        shared = {rtype: frozenset(some) for rtype, some in room.items()}
+        shared = {rtype: tuple(sorted(some)) for rtype, some in room.items()}
         self.room = {}
         for receptacle in self.locations:
-            kinds = [shared[kind] for kind in sorted(rtypes.get(receptacle, ())) if kind in shared]
-            self.room[receptacle] = kinds[0] if len(kinds) == 1 else frozenset().union(*kinds)
+            kinds = [shared[kind] for kind in rtypes.get(receptacle, ()) if kind in shared]
+            self.room[receptacle] = kinds[0] if len(kinds) == 1 else tuple(sorted({*itertools.chain(*kinds)}))
         sinks = {_SINKS, "sinktype"} if self.wording.sink_cleans else {_SINKS}
         self.cleaners = frozenset(r for r in self.locations if sinks & rtypes.get(r, set()))
         self.heaters = frozenset(r for r in self.locations if _MICROWAVES in rtypes.get(r, ()))
         self.coolers = frozenset(r for r in self.locations if _FRIDGES in rtypes.get(r, ()))
         self.openable = frozenset(_unary(facts, "openable", names))
-        self.things = {thing: frozenset(some) for thing, some in otypes.items()}
-        self.tools = frozenset(thing for thing, some in otypes.items() if _KNIVES & some)
-        self.uses = {
-            use: frozenset(_unary(facts, use, names))
-            for use in ("cleanable", "coolable", "heatable", "pickupable", "sliceable", "toggleable")
+        uses: dict[str, set[str]] = {}
+        for use in _USES:
+            for thing in _unary(facts, use, names):
+                uses.setdefault(thing, set()).add(use)
+        self.things = {
+            thing: _traits(frozenset(otypes.get(thing, ())), frozenset(uses.get(thing, ())))
+            for thing in {**otypes, **uses}
         }
+        self.tools = frozenset(thing for thing, some in otypes.items() if _KNIVES & some)
         self.holders = frozenset(_unary(facts, "isreceptacleobject", names))
         inner: dict[str, list[str]] = {}
         for thing, outer in facts.get("inreceptacleobject", ()):
@@ -169,13 +193,13 @@ class GroundedGame:
         locations = {location for some in self.locations.values() for location in some}
         reachable["atlocation"] = {(self.agent, location) for location in {*locations, self.start}}
         reachable.setdefault("opened", set()).update((identifiers[r],) for r in self.locations if r in self.openable)
-        lifted = {o for r in self.locations for o in self.contents[r] if o in self.uses["pickupable"]} | set(self.held)
+        lifted = {o for r in self.locations for o in self.contents[r] if self.can(o, "pickupable")} | set(self.held)
         reachable.setdefault("holds", set()).update((self.agent, identifiers[o]) for o in lifted)
         inside = reachable.setdefault("inreceptacle", set())
         there = reachable.setdefault("objectatlocation", set())
         for thing in lifted:
-            for receptacle, room in self.room.items():
-                if room & self.things.get(thing, frozenset()):
+            for receptacle in self.room:
+                if self.fits(thing, receptacle):
                     inside.add((identifiers[thing], identifiers[receptacle]))
                     there.update((identifiers[thing], location) for location in self.locations[receptacle])
         if lifted:
@@ -186,12 +210,12 @@ class GroundedGame:
             ("iscool", "coolable", self.coolers),
         ):
             if devices:
-                reachable.setdefault(mark, set()).update((identifiers[o],) for o in lifted & self.uses[use])
+                reachable.setdefault(mark, set()).update((identifiers[o],) for o in lifted if self.can(o, use))
         stored = {names[thing] for thing, receptacle in inside if names[receptacle] in self.locations}
-        reachable.setdefault("istoggled", set()).update((identifiers[o],) for o in stored & self.uses["toggleable"])
+        reachable.setdefault("istoggled", set()).update((identifiers[o],) for o in stored if self.can(o, "toggleable"))
         if lifted & self.tools:
             near = {names[thing] for thing, location in there if location in locations or location == self.start}
-            reachable.setdefault("issliced", set()).update((identifiers[o],) for o in near & self.uses["sliceable"])
+            reachable.setdefault("issliced", set()).update((identifiers[o],) for o in near if self.can(o, "sliceable"))
         return reachable
 
     # -- for the engine ------------------------------------------------------------------------------------------
@@ -202,8 +226,10 @@ class GroundedGame:
             base = ["inventory", "look", *(f"examine {receptacle}" for receptacle in self.here.get(place, ()))]
             if self.wording.help is not None:
                 base.append("help")
-            base += [go for go, receptacle in self.go.items() if self.target(receptacle, place) is not None]
-            self._base[place] = sorted(base)
+            base += [
+                f"go to {receptacle}" for receptacle in self.locations if self.target(receptacle, place) is not None
+            ]
+            self._base[place] = sorted(map(sys.intern, base))
         return self._base[place]
 
     def target(self, receptacle: str, place: str) -> str | None:
@@ -212,7 +238,11 @@ class GroundedGame:
 
     def fits(self, thing: str, receptacle: str) -> bool:
         """Return whether the receptacle takes things of this kind."""
-        return not self.room[receptacle].isdisjoint(self.things.get(thing, ()))
+        return not self.things.get(thing, NO_TRAITS).kinds.isdisjoint(self.room[receptacle])
+
+    def can(self, thing: str, use: str) -> bool:
+        """Return whether a thing is "cleanable", "pickupable" and so on."""
+        return use in self.things.get(thing, NO_TRAITS).uses
 
 
 def _unary(facts: Facts, predicate: str, names: Mapping[str, str]) -> Iterator[str]:

@@ -69,7 +69,6 @@ def _walks(
     game: GroundedGame, state: GameState, facts: Sequence[Fact], best: list[str] | None
 ) -> Iterator[list[str] | None]:
     """Yield plans that bring about a set of facts, one for each order in which things are moved."""
-    movable = game.uses["pickupable"]
     marks = [fact for fact in facts if fact[0] in _VERBS and fact not in state.marks]
     moves: list[tuple[str, str]] = []
     for fact in facts:
@@ -77,7 +76,7 @@ def _walks(
             _, thing, receptacle = fact
             there = thing in state.contents.get(receptacle, ())
             if not there or any(mark[1] == thing for mark in marks):
-                if thing not in movable:
+                if not game.can(thing, "pickupable"):
                     return
                 moves.append((thing, receptacle))
     held = [fact[2] for fact in facts if fact[0] == "holds"]
@@ -115,7 +114,7 @@ class _Walk:
         if thing in self.held:
             return True
         sources = self._holders(thing)
-        if not sources or thing not in self.game.uses["pickupable"]:
+        if not sources or not self.game.can(thing, "pickupable"):
             return False
         source = min(sources, key=self._effort)
         if self.held and not self._put_away(source):
@@ -129,7 +128,7 @@ class _Walk:
         """Clean, heat or cool what is in hand."""
         game = self.game
         devices = {"isclean": game.cleaners, "ishot": game.heaters, "iscool": game.coolers}[mark]
-        if not devices or thing not in game.uses[_ABILITIES[mark]]:
+        if not devices or not game.can(thing, _ABILITIES[mark]):
             return False
         device = min(sorted(devices), key=lambda name: not self._is_here(name))
         self._go(device)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from agent_envs.datasets.alfworld.generate import game_document
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame
@@ -24,8 +25,9 @@ __all__ = ["EngineSession", "SessionState", "anchor_text", "grounded_game"]
 
 Task = Game | GeneratedGame
 
-_MAX_GAMES = 16  # kept per process; about 100 kB each
-_games: OrderedDict[tuple[Any, ...], GroundedGame] = OrderedDict()
+_MAX_GAMES = 64  # kept per process though nobody plays them; about 25 kB each
+_recent: OrderedDict[tuple[Any, ...], GroundedGame] = OrderedDict()
+_games: WeakValueDictionary[tuple[Any, ...], GroundedGame] = WeakValueDictionary()
 _lock = threading.Lock()
 _MARKS = {"isclean": "Clean", "iscool": "Cool", "ishot": "Hot", "issliced": "Sliced", "istoggled": "Used"}
 
@@ -58,7 +60,7 @@ class SessionState:
 
 
 def grounded_game(task: Task) -> GroundedGame:
-    """Return the grounded game of a task, from the cache if it was used recently.
+    """Return the grounded game of a task: that of the episodes that play it, or of the cache if it was used recently.
 
     Raises:
         DataError: The game file cannot be played.
@@ -66,15 +68,17 @@ def grounded_game(task: Task) -> GroundedGame:
     key = _key(task)
     with _lock:
         game = _games.get(key)
-        if game is not None:
-            _games.move_to_end(key)
-            return game
-    problem, where = (load_problem(task.file), task.file) if isinstance(task, Game) else (task.problem, task.task_id)
-    game = GroundedGame(problem, where)
+    if game is None:
+        problem, where = (
+            (load_problem(task.file), task.file) if isinstance(task, Game) else (task.problem, task.task_id)
+        )
+        game = GroundedGame(problem, where)
     with _lock:
-        _games[key] = game
-        while len(_games) > _MAX_GAMES:
-            _games.popitem(last=False)
+        game = _games.setdefault(key, game)
+        _recent[key] = game
+        _recent.move_to_end(key)
+        if len(_recent) > _MAX_GAMES:
+            _recent.popitem(last=False)
     return game
 
 

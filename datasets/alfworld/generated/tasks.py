@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +23,10 @@ from agent_envs.tasks import IndexedTasks
 __all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_problem", "mangled"]
 
 _AGENT = "agent1"
+_TYPES = {name: f"{name.lower()}type" for name in (*object_classes.OBJECT_CLASSES, *object_classes.RECEPTACLE_CLASSES)}
 _CLASSES = {
-    **{f"{name.lower()}type": "otype" for name in object_classes.OBJECT_CLASSES},
-    **{f"{name.lower()}type": "rtype" for name in object_classes.RECEPTACLE_CLASSES},
+    **{_TYPES[name]: "otype" for name in object_classes.OBJECT_CLASSES},
+    **{_TYPES[name]: "rtype" for name in object_classes.RECEPTACLE_CLASSES},
 }
 _ABILITIES = (
     ("cleanable", object_classes.CLEANABLE),
@@ -34,12 +36,13 @@ _ABILITIES = (
     ("sliceable", object_classes.SLICEABLE),
     ("isreceptacleobject", object_classes.MOVABLE_RECEPTACLES),
 )
+_House = tuple[str, int, tuple[int, int], tuple[str, ...]]
 _MARKS = str.maketrans({"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_comma_"})
 
 
 def mangled(identity: str) -> str:
     """Return an id as PDDL writes it, in lower case: "Mug|-00.41" as "mug_bar__minus_00_dot_41"."""
-    return identity.translate(_MARKS).lower()
+    return sys.intern(identity.translate(_MARKS).lower())  # the houses of a scene share places
 
 
 def house_problem(house: GeneratedHouse) -> Problem:
@@ -50,14 +53,14 @@ def house_problem(house: GeneratedHouse) -> Problem:
     for place in house.scene.places:
         identity, location = mangled(place.receptacle_id), mangled(place.location)
         objects |= {identity: "receptacle", location: "location"}
-        facts.append(("receptacletype", identity, f"{place.receptacle_class.lower()}type"))
+        facts.append(("receptacletype", identity, _TYPES[place.receptacle_class]))
         facts.append(("receptacleatlocation", identity, location))
         if place.openable:
             facts.append(("openable", identity))
     for thing in house.things:
         identity, location = mangled(thing.object_id), mangled(thing.location)
         objects |= {identity: "object", location: "location"}
-        facts.append(("objecttype", identity, f"{thing.object_class.lower()}type"))
+        facts.append(("objecttype", identity, _TYPES[thing.object_class]))
         facts.append(("objectatlocation", identity, location))
         facts.extend((can, identity) for can, classes in _ABILITIES if thing.object_class in classes)
         if thing.pickupable:
@@ -69,7 +72,7 @@ def house_problem(house: GeneratedHouse) -> Problem:
     about = {thing.object_class for thing in house.things}
     for holder in sorted(house.scene.classes):
         for name in sorted(about & object_classes.CAN_CONTAIN[holder]):
-            facts.append(("cancontain", f"{holder.lower()}type", f"{name.lower()}type"))
+            facts.append(("cancontain", _TYPES[holder], _TYPES[name]))
     target = house.target
     return Problem(
         name=f"plan_{house.task_id.replace('/', '_')}",
@@ -90,18 +93,21 @@ def house_problem(house: GeneratedHouse) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedGame:
-    """One task of a generated split."""
+    """One task of a generated split. Its problem is made when it is asked for, so that thousands of them are small."""
 
     task_id: str
     """`alfworld-generated/SPLIT/SIZE[/FAMILIES]/INDEX`."""
     game: str
     """Its folder within the data that `agentr1 generate alfworld` writes."""
-    problem: Problem
+    family: str
+    """The family of the task."""
+    house: _House
+    """The split, the index, the sizes and the families that `build_house` makes its house from."""
 
     @property
-    def family(self) -> str:
-        """The family of the task."""
-        return self.problem.family
+    def problem(self) -> Problem:
+        """The house as a problem."""
+        return _problem(self.house)
 
 
 class GeneratedHouses(IndexedTasks[GeneratedGame]):
@@ -133,16 +139,32 @@ class GeneratedHouses(IndexedTasks[GeneratedGame]):
         return SPLITS[self.split]
 
     def get(self, index: int) -> GeneratedGame:
-        return _game(self.split, index, self.size, self.families)
+        return _game((self.split, index, self.size, self.families))
+
+    def content(self, index: int) -> dict[str, Any]:
+        """Return a task with its problem."""
+        game = self[index]
+        return {"task_id": game.task_id, "game": game.game, "problem": game.problem}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return generated_houses, (self.split, self.size, None if self.families == FAMILIES else self.families)
 
 
+@functools.lru_cache(maxsize=1024)
+def _game(house: _House) -> GeneratedGame:
+    built = _built(house)
+    split, index, *_ = house
+    return GeneratedGame(built.task_id, f"{split}/{built.folder}/trial_G{index:06d}", built.target.family, house)
+
+
 @functools.lru_cache(maxsize=16)
-def _game(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedGame:
-    house = build_house(split, index, size, families)
-    return GeneratedGame(house.task_id, f"{split}/{house.folder}/trial_G{index:06d}", house_problem(house))
+def _problem(house: _House) -> Problem:
+    return house_problem(_built(house))
+
+
+@functools.lru_cache(maxsize=4)
+def _built(house: _House) -> GeneratedHouse:
+    return build_house(*house)
 
 
 def generated_houses(
