@@ -61,16 +61,16 @@ class ToolRegistry:
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._validators: dict[str, Any] = {}  # built when first needed
-        self._flat: dict[str, dict[str, type]] = {}
+        self._flat: dict[str, tuple[dict[str, type], frozenset[str]]] = {}
         self._waiting: set[str] = set()
         for entry in tools:
             entry = entry if isinstance(entry, Tool) else tool(entry)
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; rename one")
             self._tools[entry.name] = entry
-            types = _flat_types(entry.parameters)
-            if types is not None:
-                self._flat[entry.name] = types
+            flat = _flat_types(entry.parameters)
+            if flat is not None:
+                self._flat[entry.name] = flat
             if entry.is_async or entry.blocking:
                 self._waiting.add(entry.name)
 
@@ -147,10 +147,11 @@ class ToolRegistry:
         if isinstance(call, ParseFailure):
             return _invalid("", call.error)
         name, arguments = call.name, call.arguments
-        types = self._flat.get(name)
-        if types is not None and len(arguments) == len(types):
-            for key, kind in types.items():
-                if type(arguments.get(key)) is not kind:
+        flat = self._flat.get(name)
+        if flat is not None and flat[1] <= arguments.keys():
+            types = flat[0]
+            for key, value in arguments.items():
+                if type(value) is not types.get(key):
                     break
             else:
                 return arguments  # they certainly fit; jsonschema judges all others, which takes ten times as long
@@ -259,18 +260,18 @@ def _too_long(entry: Tool, limit: float) -> ToolResult:
 _SIMPLE_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
 
 
-def _flat_types(schema: Mapping[str, Any]) -> dict[str, type] | None:
-    """Return the arguments' types if all of them are required and of a simple type, else None."""
-    properties = schema.get("properties", {})
+def _flat_types(schema: Mapping[str, Any]) -> tuple[dict[str, type], frozenset[str]] | None:
+    """Return the arguments' types and which are required if all of them are of a simple type, else None."""
+    properties, required = schema.get("properties", {}), frozenset(schema.get("required", ()))
     flat = set(schema) <= {"type", "properties", "required", "additionalProperties", "description"}
-    if not flat or schema.get("type") != "object" or set(schema.get("required", ())) != set(properties):
+    if not flat or schema.get("type") != "object" or not required <= set(properties):
         return None
     types: dict[str, type] = {}
     for name, inner in properties.items():
-        if not (set(inner) <= {"type", "description"} and inner.get("type") in _SIMPLE_TYPES):
+        if not (set(inner) <= {"type", "description", "default"} and inner.get("type") in _SIMPLE_TYPES):
             return None
         types[name] = _SIMPLE_TYPES[inner["type"]]
-    return types
+    return types, required
 
 
 def _with_integers(value: Any, schema: Any) -> Any:

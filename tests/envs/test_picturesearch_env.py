@@ -1,7 +1,7 @@
 """PictureSearch, by scripted episodes.
 
 1. Both experts win in every family and level.
-2. Pages and views are the same bytes everywhere (digests); views are means of pixels.
+2. Pages and views are the same bytes everywhere (digests); views are means of pixels, of whatever is drawn.
 3. What is asked for cannot be read at the size shown, nor guessed: no constant answer is right for 1 % of the tasks.
 4. Boxes outside, inverted, tiny, NaN or strings are observations; zooms are measured in any picture, and bounded.
 5. Words and pictures give the same rewards; episodes go on after snapshots and pickling, and in vectors.
@@ -22,9 +22,10 @@ import pytest
 
 import agent_envs
 from agent_envs.branching import restore, snapshot
-from agent_envs.datasets.picturesearch.generated.drawing import draw, palette
+from agent_envs.datasets.picturesearch.generated.drawing import Drawing, draw, palette
 from agent_envs.datasets.picturesearch.generated.pages import FAMILIES, SIZES, GeneratedPages, check_families
-from agent_envs.envs.picturesearch.view import LargePicture, View, window
+from agent_envs.datasets.picturesearch.generated.sheet import Sheet, Stamp
+from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
 from agent_envs.errors import ConfigError
 from agent_envs.pictures.picture import alike
 from agent_envs.testing import check_text_env
@@ -69,7 +70,7 @@ def test_the_digests_of_pages_and_views_are_those_of_every_machine():
         for family in FAMILIES:
             task = GeneratedPages("test", level, family)[7]
             page = draw(task.sheet)
-            picture = LargePicture(page, palette())
+            picture = DrawnPage(task.sheet)
             digest.update(repr((task, page.shape)).encode())
             digest.update(page.tobytes())
             width, height = picture.width, picture.height
@@ -84,23 +85,63 @@ DIGEST = "9ec3ba9c130a2dcc5f45d752a646a21144ef71ce4d0324d3d87db249328300e7"
 
 def test_views_are_means_of_pixels_and_enlarged_ones_repeat_them():
     rng = np.random.default_rng(0)
-    numbers = rng.integers(0, 20, (64, 96)).astype(np.uint8)
-    colours = rng.integers(0, 256, (20, 3)).astype(np.uint8)
-    for picture in (LargePicture(numbers, colours), LargePicture(colours[numbers])):
-        whole = colours[numbers].astype(int)
-        half = (whole[0::2, 0::2] + whole[1::2, 0::2] + whole[0::2, 1::2] + whole[1::2, 1::2] + 2) // 4
-        quarter = (half[0::2, 0::2] + half[1::2, 0::2] + half[0::2, 1::2] + half[1::2, 1::2] + 2) // 4
-        assert (picture.show(View((0, 0, 96, 64), 1)) == half).all()
-        assert (picture.show(View((16, 8, 48, 40), 1)) == half[4:20, 8:24]).all()
-        assert (picture.show(View((0, 0, 96, 64), 2)) == quarter).all()
-        assert (picture.show(View((5, 6, 9, 10), -1)) == whole[6:10, 5:9].repeat(2, axis=0).repeat(2, axis=1)).all()
-        assert not picture.show(View((5, 6, 9, 10), 0)).flags.writeable
+    whole = rng.integers(0, 256, (64, 96, 3))
+    picture = LargePicture(whole.astype(np.uint8))
+    half = (whole[0::2, 0::2] + whole[1::2, 0::2] + whole[0::2, 1::2] + whole[1::2, 1::2] + 2) // 4
+    quarter = (half[0::2, 0::2] + half[1::2, 0::2] + half[0::2, 1::2] + half[1::2, 1::2] + 2) // 4
+    assert (picture.show(View((0, 0, 96, 64), 1)) == half).all()
+    assert (picture.show(View((16, 8, 48, 40), 1)) == half[4:20, 8:24]).all()
+    assert (picture.show(View((0, 0, 96, 64), 2)) == quarter).all()
+    assert (picture.show(View((5, 6, 9, 10), -1)) == whole[6:10, 5:9].repeat(2, axis=0).repeat(2, axis=1)).all()
+    assert not picture.show(View((5, 6, 9, 10), 0)).flags.writeable
     odd = LargePicture(rng.integers(0, 256, (301, 203, 3)).astype(np.uint8))
     for box in ((0, 0, 203, 301), (100, 200, 203, 301), (0, 0, 8, 8)):
         view = window(203, 301, 128, box)
         left, top, right, bottom = view.box
         assert 0 <= left < right <= 203 and 0 <= top < bottom <= 301
         assert max(odd.show(view).shape) <= 128
+
+
+def some_sheet(rng: np.random.Generator, step: int, uneven: int) -> Sheet:
+    """A page on which anything lies over anything else, at multiples of a step but for some sides of boxes."""
+    width, height = (int(side) for side in rng.choice([256, 384, 512], 2))
+    colours = ["red", "blue", "white", "ink", "paper 1", "path 2"]
+
+    def place(most: int) -> int:
+        return int(rng.integers(0, most + 1)) // step * step
+
+    rects = []
+    for number in range(12):
+        (left, right), (top, bottom) = (sorted((place(side), place(side))) for side in (width, height))
+        if number < uneven:
+            left, top = max(0, left - 1), max(0, top - 1)
+        rects.append((left, top, right, bottom, str(rng.choice(colours))))
+    stamps = []
+    for icon in (False, True, False, True):
+        scale = step * int(rng.integers(1, 3))
+        what = str(rng.choice(["star", "moon"])) if icon else "A 7B"
+        for _ in range(6):
+            x, y = place(width - 24 * scale), place(height - 9 * scale)
+            stamps.append(Stamp(x, y, scale, str(rng.choice(colours)), what, icon))
+    return Sheet(width, height, "ground 1", tuple(rects), tuple(stamps), ())
+
+
+@pytest.mark.parametrize(("step", "uneven"), [(1, 0), (2, 0), (2, 2), (2, 12)])
+def test_a_view_that_is_drawn_by_itself_is_that_of_the_whole_page(step, uneven):
+    rng = np.random.default_rng([step, uneven])
+    for _ in range(4):
+        sheet = some_sheet(rng, step, uneven)
+        page, drawing = draw(sheet), Drawing(sheet)
+        assert drawing.dot == (2 if step == 2 and uneven < 12 else 1)
+        drawn, known = DrawnPage(sheet), LargePicture(palette()[page])
+        for _ in range(12):
+            (left, right), (top, bottom) = (
+                np.sort(rng.choice(side + 1, 2, replace=False)).tolist() for side in page.shape[::-1]
+            )
+            assert (drawing.part((left, top, right, bottom)) == page[top:bottom, left:right]).all()
+            for size in (8, 16, 128):
+                view = window(sheet.width, sheet.height, size, (left, top, right, bottom))
+                assert (drawn.show(view) == known.show(view)).all(), view
 
 
 def test_what_is_asked_for_cannot_be_read_at_the_size_shown_nor_guessed():

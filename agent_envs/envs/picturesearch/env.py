@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from agent_envs.checks import choice, integer
-from agent_envs.datasets.picturesearch.generated.drawing import draw, palette
 from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAMILIES, GeneratedPages, check_families
 from agent_envs.datasets.picturesearch.generated.sheet import Box
 from agent_envs.datasets.picturesearch.rows import picture_rows, released_picture
 from agent_envs.datasets.picturesearch.task import PictureTask
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right
-from agent_envs.envs.picturesearch.view import LargePicture, View, kept, window
+from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, Shown, View, kept, window
 from agent_envs.envs.picturesearch.words import described, thousandths
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
@@ -191,7 +190,7 @@ class PictureSearchEnv(ToolEnv):
     def _shown(self, view: View) -> Any:
         return self._picture().show(view) if self.max_images else described(self.task.sheet, view)
 
-    def _picture(self) -> LargePicture:
+    def _picture(self) -> Shown:
         task: PictureTask = self.task
         return kept((task.task_id, task.picture), lambda: _drawn(task))
 
@@ -269,10 +268,8 @@ class PictureSearchEnv(ToolEnv):
         return "\n".join(self.format_call("zoom", dict(zip(sides, box, strict=True))) for box in boxes)
 
 
-def _drawn(task: PictureTask) -> LargePicture:
-    if task.sheet is None:
-        return LargePicture(released_picture(task).array)
-    return LargePicture(draw(task.sheet), palette())
+def _drawn(task: PictureTask) -> Shown:
+    return LargePicture(released_picture(task).array) if task.sheet is None else DrawnPage(task.sheet)
 
 
 def _inside(view: Box, box: Box) -> Box:

@@ -7,22 +7,30 @@ of a picture is smeared over two, and most pictures have the same number of pixe
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_envs.datasets.picturesearch.generated.sheet import Box
+from agent_envs.datasets.picturesearch.generated.drawing import MARGIN, MIXED, Drawing, palette
+from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet
 
-__all__ = ["LargePicture", "View", "kept", "window"]
+__all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
 
 _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarter of its side
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
-_KEPT_BYTES = 1 << 28  # of pictures that a process keeps drawn
+_PIXEL = np.dtype("V3")  # the three bytes of a pixel
+_BAND = 1 << 20  # dots of a page that are drawn at once to be halved
+_EDGES = 1 << 20  # bytes of the margins around them
+_AT_ONCE = 60_000  # dots that are halved at once: their sums take less than memory that the system takes back
+_KEPT_BYTES = 1 << 28  # of pictures that a process keeps
+
+_memories = threading.local()
 
 
 class View(NamedTuple):
@@ -65,46 +73,53 @@ def _side(size: int, halvings: int) -> int:
     return size << halvings if halvings >= 0 else size >> -halvings
 
 
-class LargePicture:
-    """A picture, and what is left of it when it is halved again and again.
-
-    Args:
-        pixels: Its pixels as numbers of colours, shape [height, width], both divisible by 4. Or the colours themselves,
-            shape [height, width, 3].
-        colours: The colours that the numbers stand for, shape [numbers, 3]; None if `pixels` has them itself.
-    """
-
-    def __init__(self, pixels: NDArray[np.uint8], colours: NDArray[np.uint8] | None = None) -> None:
-        self.pixels = pixels
-        self._colours: _Colours | None = None if colours is None else _Colours(colours)
-        self._quarters: dict[int, NDArray[np.uint32]] = {}  # the whole picture by how often it is halved, from 2 on
+class Shown(Protocol):
+    """A large picture."""
 
     @property
     def width(self) -> int:
         """Width in pixels."""
-        return self.pixels.shape[1]
 
     @property
     def height(self) -> int:
         """Height in pixels."""
-        return self.pixels.shape[0]
 
     @property
     def nbytes(self) -> int:
         """Bytes that it holds, those it will hold when it has been shown as a whole included."""
-        return self.pixels.nbytes + self.width * self.height // 3
 
     def show(self, view: View) -> NDArray[np.uint8]:
         """Return a view as an array of shape [height, width, 3] that cannot be written to."""
+
+
+class LargePicture:
+    """A picture, and what is left of it when it is halved again and again.
+
+    Args:
+        pixels: Its pixels, shape [height, width, 3].
+    """
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        self.pixels = pixels
+        self._quarters: dict[int, NDArray[np.uint32]] = {}  # the whole picture by how often it is halved, from 2 on
+
+    @property
+    def width(self) -> int:
+        return self.pixels.shape[1]
+
+    @property
+    def height(self) -> int:
+        return self.pixels.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        return self.pixels.nbytes + self.width * self.height // 3
+
+    def show(self, view: View) -> NDArray[np.uint8]:
         left, top, right, bottom = view.box
         if view.halvings <= 1:
             part = self.pixels[top:bottom, left:right]
-            if view.halvings == 1:
-                shown = _unpack(self._halved(part, 1))
-            else:
-                shown = part.copy() if self._colours is None else self._colours.of(part)
-                for axis in range(2 if view.halvings else 0):
-                    shown = shown.repeat(1 << -view.halvings, axis=axis)
+            shown = _unpack(_halve(_pack(part))) if view.halvings == 1 else _enlarged(part.copy(), -view.halvings)
         else:
             by = view.halvings
             shown = _unpack(self._whole(by)[top >> by : bottom >> by, left >> by : right >> by])
@@ -113,58 +128,151 @@ class LargePicture:
 
     def _whole(self, halvings: int) -> NDArray[np.uint32]:
         if halvings not in self._quarters:
-            made = _halve(self._whole(halvings - 1)) if halvings > 2 else self._halved(self.pixels, 2)
-            self._quarters[halvings] = made
+            half = self._whole(halvings - 1) if halvings > 2 else _halve(_pack(self.pixels))
+            self._quarters[halvings] = _halve(half)
         return self._quarters[halvings]
 
-    def _halved(self, part: NDArray[np.uint8], times: int) -> NDArray[np.uint32]:
-        """Return a part halved once or twice."""
-        if self._colours is not None:
-            return self._colours.halved(part, times)
-        packed = _pack(part)
-        for _ in range(times):
-            packed = _halve(packed)
-        return packed
 
+class DrawnPage:
+    """A generated page: each view of it is drawn by itself, and of a smaller one only where it has several colours.
 
-class _Colours:
-    """The colours that numbers stand for."""
+    Args:
+        sheet: The page.
+    """
 
-    def __init__(self, colours: NDArray[np.uint8]) -> None:
-        padded = np.zeros((256, 3), np.uint8)
-        padded[: len(colours)] = colours
-        self._tables = [padded[:, n].tobytes() for n in range(3)]
-        self._packed = _pack(padded)
+    def __init__(self, sheet: Sheet) -> None:
+        self._drawing = Drawing(sheet)
+        self._whole: dict[View, NDArray[np.uint8]] = {}  # the views of the whole page, which each episode begins with
 
-    def of(self, numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the colours of numbers: by `bytes.translate`, which is three times as fast as indexing."""
-        shown = np.empty((*numbers.shape, 3), np.uint8)
-        flat = numbers.tobytes()
-        for n, table in enumerate(self._tables):
-            shown[..., n] = np.frombuffer(flat.translate(table), np.uint8).reshape(numbers.shape)
+    @property
+    def width(self) -> int:
+        return self._drawing.width
+
+    @property
+    def height(self) -> int:
+        return self._drawing.height
+
+    @property
+    def nbytes(self) -> int:
+        return self._drawing.nbytes + 3 * (self.width * self.height >> 4)
+
+    def show(self, view: View) -> NDArray[np.uint8]:
+        shown = self._whole.get(view)
+        if shown is None:
+            shown = self._enlarged(view) if view.halvings <= 0 else self._halved(view)
+            shown.flags.writeable = False
+            if view.box == (0, 0, self.width, self.height):
+                self._whole[view] = shown
         return shown
 
-    def halved(self, numbers: NDArray[np.uint8], times: int) -> NDArray[np.uint32]:
-        """Return the colours of numbers, halved once or twice.
+    def _enlarged(self, view: View) -> NDArray[np.uint8]:
+        return _enlarged(_coloured(self._drawing.part(view.box, 1, _memory())), -view.halvings)
 
-        A square of 2 by 2 or 4 by 4 pixels that is of one colour, as most are, is looked up once.
+    def _halved(self, view: View) -> NDArray[np.uint8]:
+        drawing, side, (left, top, right, bottom) = self._drawing, 1 << view.halvings, view.box
+        uneven = [x for x in drawing.uneven[0] if left < x < right], [y for y in drawing.uneven[1] if top < y < bottom]
+        dot = drawing.dot
+        if side == dot:
+            if uneven == ([], []):
+                return _coloured(drawing.part(view.box, dot, _memory()))
+            dot = 1
+        squares = drawing.squares(view.box, side)
+        shown = _coloured(squares)
+        height, width = squares.shape
+        rows = max(1, _BAND // (width * (side // dot) ** 2))
+        for row in range(0, height, rows):
+            self._mix(shown, squares, view, (0, row, width, min(row + rows, height)), dot)
+        if dot > 1:
+            for column in {(x - left) // side for x in uneven[0]}:
+                self._mix(shown, squares, view, (column, 0, column + 1, height), 1)
+            for row in {(y - top) // side for y in uneven[1]}:
+                self._mix(shown, squares, view, (0, row, width, row + 1), 1)
+        return shown
+
+    def _mix(self, shown: NDArray[np.uint8], squares: NDArray[np.uint8], view: View, some: Box, dot: int) -> None:
+        """Put the means of squares of several colours where they are shown.
+
+        Args:
+            shown: Where they go.
+            squares: The colours of squares, or MIXED.
+            view: What is shown.
+            some: The box of the squares, counted in squares.
+            dot: Pixels to a dot that is drawn.
         """
-        side = 1 << times
-        words: NDArray[Any] = numbers.view(np.uint16 if times == 1 else np.uint32)  # the numbers of a square's row
-        rows = [words[n::side] for n in range(side)]
-        first = numbers[::side, ::side]
-        alike = rows[0] == first * words.dtype.type(0x0101 if times == 1 else 0x01010101)
-        for row in rows[1:]:
-            alike &= row == rows[0]
-        halved: NDArray[np.uint32] = self._packed[first]
-        down, across = np.nonzero(~alike)
-        if len(down):
-            squares = np.stack([row[down, across] for row in rows], axis=1)  # [squares, rows]
-            packed = self._packed[squares.reshape(-1).view(np.uint8)].reshape(-1, side)  # [squares and rows, columns]
-            for _ in range(times):
-                packed = _halve(packed)
-            halved[down, across] = packed[:, 0]
-        return halved  # shape [height / side, width / side]
+        column, row, to_column, to_row = some
+        down, across = np.divmod(np.flatnonzero(squares[row:to_row, column:to_column] == MIXED), to_column - column)
+        if not len(down):
+            return
+        (left, top), side = view.box[:2], 1 << view.halvings
+        box = (left + column * side, top + row * side, left + to_column * side, top + to_row * side)
+        canvas = self._drawing.canvas(box, dot, _memory())
+        pixels, margin, dots = shown.reshape(-1).view(_PIXEL), MARGIN // dot, side // dot
+        places = (row + down) * squares.shape[1] + column + across
+        most = max(1, _AT_ONCE // dots**2)
+        for n in range(0, len(places), most):
+            part = slice(n, n + most)
+            means = _means(canvas, margin + down[part] * dots, margin + across[part] * dots, dots)
+            pixels[places[part]] = _unpack(means).reshape(-1).view(_PIXEL)
+
+
+def _memory() -> NDArray[np.uint8]:
+    """Return this thread's memory for canvases."""
+    try:
+        found: NDArray[np.uint8] = _memories.bytes
+    except AttributeError:
+        found = _memories.bytes = np.empty(_BAND + _EDGES, np.uint8)
+    return found
+
+
+def _coloured(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the colours of a page's numbers: by `bytes.translate`, which is three times as fast as indexing."""
+    shown = np.empty((*numbers.shape, 3), np.uint8)
+    flat = numbers.tobytes()
+    for n, table in enumerate(_tables()[0]):
+        shown[..., n] = np.frombuffer(flat.translate(table), np.uint8).reshape(numbers.shape)
+    return shown
+
+
+def _means(
+    canvas: NDArray[np.uint8], down: NDArray[np.intp], across: NDArray[np.intp], side: int
+) -> NDArray[np.uint32]:
+    """Return the packed colours of some squares of a canvas, halved until each is one pixel; shape [squares].
+
+    Args:
+        canvas: Numbers of colours, shape [height, width], its width divisible by the smaller of `side` and 8.
+        down, across: The upper and the left side of each square; those are divisible by the same number.
+        side: Of a square, a power of two of at least 2.
+    """
+    word = min(side, 8)  # numbers that are taken at once
+    words, width = canvas.reshape(-1).view(f"u{word}"), canvas.shape[1] // word
+    first = down * width + across // word
+    row = np.arange(side)[:, None, None] * width + np.arange(side // word)
+    squares = words.take(row + first[:, None]).reshape(side, -1)  # [rows of a square, squares and words]
+    halved = _tables()[1].take(squares.view(np.uint16))  # sums of two neighbours, [rows, squares and pairs]
+    halved[0::2] += halved[1::2]
+    halved = _quartered(halved[0::2])
+    while len(halved) > 1:
+        halved[0::2] += halved[1::2]
+        halved = halved[0::2]
+        halved[:, 0::2] += halved[:, 1::2]
+        halved = _quartered(halved[:, 0::2])
+    return halved[0]
+
+
+@functools.cache
+def _tables() -> tuple[list[bytes], NDArray[np.uint32]]:
+    """Return the palette's channels as tables of `bytes.translate`, and the packed sums of each two colours."""
+    padded = np.zeros((256, 3), np.uint8)
+    padded[: len(palette())] = palette()
+    packed = _pack(padded)
+    return [padded[:, n].tobytes() for n in range(3)], (packed[:, None] + packed).reshape(-1)
+
+
+def _enlarged(shown: NDArray[np.uint8], doublings: int) -> NDArray[np.uint8]:
+    if not doublings:
+        return shown
+    pixels = shown.view(_PIXEL)[..., 0]  # whole pixels, columns first: a quarter of the time
+    return pixels.repeat(1 << doublings, axis=1).repeat(1 << doublings, axis=0)[..., None].view(np.uint8)
 
 
 def _pack(colours: NDArray[np.uint8]) -> NDArray[np.uint32]:
@@ -190,7 +298,11 @@ def _halve(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
     down, across = min(2, height), min(2, width)
     packed = packed[: height - height % down, : width - width % across]
     rows: NDArray[np.uint32] = packed[0::down] + packed[down - 1 :: down]
-    sums: NDArray[np.uint32] = rows[:, 0::across] + rows[:, across - 1 :: across]
+    return _quartered(rows[:, 0::across] + rows[:, across - 1 :: across])
+
+
+def _quartered(sums: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Divide packed sums of four colours by four, rounded, in place."""
     sums += np.uint32(2 * _ONES)
     sums >>= np.uint32(2)
     sums &= np.uint32(255 * _ONES)
@@ -198,14 +310,15 @@ def _halve(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class _Kept:
-    """The pictures drawn last, by key, up to a number of bytes; threads may share it."""
+    """The pictures used last, by key, up to a number of bytes; threads may share it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._pictures: OrderedDict[object, LargePicture] = OrderedDict()
+        self._pictures: OrderedDict[object, Shown] = OrderedDict()
+        self._held = 0
         self._lock = threading.Lock()
 
-    def __call__(self, key: object, make: Callable[[], LargePicture]) -> LargePicture:
+    def __call__(self, key: object, make: Callable[[], Shown]) -> Shown:
         """Return the picture of a key, made if it is not kept."""
         with self._lock:
             found = self._pictures.get(key)
@@ -214,12 +327,12 @@ class _Kept:
                 return found
         made = make()
         with self._lock:
+            self._held += made.nbytes - (self._pictures[key].nbytes if key in self._pictures else 0)
             self._pictures[key] = made
-            held = sum(picture.nbytes for picture in self._pictures.values())
-            while held > self.most and len(self._pictures) > 1:
-                held -= self._pictures.popitem(last=False)[1].nbytes
+            while self._held > self.most and len(self._pictures) > 1:
+                self._held -= self._pictures.popitem(last=False)[1].nbytes
         return made
 
 
 kept = _Kept(_KEPT_BYTES)
-"""The pictures that this process keeps drawn."""
+"""The pictures that this process keeps."""

@@ -240,11 +240,8 @@ class Draft:
 
     def words_of(self, count: int) -> str:
         """Return as many words without a meaning."""
-        drawn = (
-            "".join(self.draws.pick(self.words["syllables"]) for _ in range(self.draws.between(1, 3)))
-            for _ in range(count)
-        )
-        return " ".join(drawn)
+        pick, between, syllables = self.draws.pick, self.draws.between, self.words["syllables"]
+        return " ".join(["".join([pick(syllables) for _ in range(between(1, 3))]) for _ in range(count)])
 
     def running_text(self, box: Box) -> None:
         """Fill a box with lines of words without a meaning."""
