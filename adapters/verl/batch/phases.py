@@ -1,5 +1,7 @@
 """A trainer of verl that says what it is doing (``agent_envs.adapters.verl.run.phase``), and asks for no more.
 
+While it waits for rows, it notices when who should write them is dead.
+
 What the workers compute is written beside the rows. Each request gets a batch of its own: with the fields that it
 reads, since every episode's JSON line is another, and with settings that the next request must not inherit (with LoRA
 the reference is the actor without its adapter, and the critic has none). ``QueueBatch`` and two functions read and
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
 
 from agent_envs.adapters.verl.batch import rows
+from agent_envs.adapters.verl.rollout.liveness import Liveness
 from agent_envs.adapters.verl.run.phase import PhaseFile
 
 __all__ = ["PhasedTrainer", "QueueBatch", "take_baselines", "with_fields"]
@@ -69,9 +73,19 @@ class PhasedTrainer(PPOTrainer):
 
         def note_and_wait(partition_id: str, last_debug_time: float) -> float:
             self.phase.progress(len(buffer.partitions[partition_id]))
+            self.liveness.check()
             return float(wait(partition_id, last_debug_time))
 
         buffer._wait_for_next_poll = note_and_wait
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        """What plays episodes and generates; nothing fails if it dies, but rows are waited for."""
+        workers, servers = self.agent_loop_manager.agent_loop_workers, self.llm_server_manager.server_handles
+        return Liveness(
+            {f"agent-loop worker {i}": worker for i, worker in enumerate(workers)}
+            | {f"rollout server {i}": server for i, server in enumerate(servers)}
+        )
 
     def on_init_end(self) -> None:
         self.phase.enter("syncing", self.global_steps)

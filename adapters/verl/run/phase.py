@@ -1,7 +1,7 @@
 """What verl is doing: its trainer writes it to a file, and the process that started it notices when nothing moves.
 
-A worker that dies in a weight transfer leaves its sender waiting for ever, and a dead agent loop the trainer: there is
-no error to see, only a phase that stands still.
+A worker that dies in a weight transfer leaves its sender waiting for ever, and one that hangs the trainer: there is no
+error to see, only a phase that stands still.
 """
 
 from __future__ import annotations

@@ -297,10 +297,10 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        if self.number % 3 == 0:\n"
         "            raise BackendDownError('no search server answers')\n"
         "        return self.env.step(action)\n"
-        "class Deadly(Faulty):\n"
+        "class Still(Faulty):\n"
         "    def step(self, action):\n"
         "        if self.number == 5:\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            os.kill(os.getpid(), signal.SIGSTOP)\n"
         "        return self.env.step(action)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -308,12 +308,12 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "faulty"
 
 
-def test_a_dead_worker_is_noticed_by_its_phase(
+def test_a_worker_that_stands_still_is_noticed_by_its_phase(
     tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str], faulty: str
 ) -> None:
-    """Nothing else would notice: verl waits for the episodes of a dead agent loop for ever."""
+    """Nothing else would notice: verl waits for its episodes for ever."""
     out = tmp_path / "run"
-    settings = ["--wrapper", f"{faulty}:Deadly", "trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
+    settings = ["--wrapper", f"{faulty}:Still", "trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
     assert _train(out, "--steps", "2", "--model", str(tiny_model), *settings) == 1
     said = capsys.readouterr().err
     assert "verl has been generating (step 1) for" in said and str(out / "train.log") in said

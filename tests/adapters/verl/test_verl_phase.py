@@ -1,11 +1,14 @@
 """A run says what it is doing, and is stopped when that stands still; without verl, which stands in as a process.
 
 1. phases, steps and progress travel through the file; a phase that moves on is never still
-2. a process that hangs in a phase is ended, with its last error; the next start does not read its file
+2. an actor that died is noticed at once
+3. a process that hangs in a phase is ended, with its last error; the next start does not read its file
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -86,3 +89,34 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(
     assert "the last error: RuntimeError: the worker is gone" in str(raised.value)
     assert started[0].poll() is not None and not folder.phase.exists()
     assert "syncing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_dead_actor_is_noticed_and_a_busy_one_is_not() -> None:
+    ray = pytest.importorskip("ray")
+    from agent_envs.adapters.verl.rollout.liveness import Liveness
+
+    class Worker:
+        def work(self, seconds: float) -> None:
+            time.sleep(seconds)
+
+        def die(self) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        actors = {name: ray.remote(num_cpus=0)(Worker).remote() for name in ("worker 0", "worker 1")}
+        ray.get([actor.__ray_ready__.remote() for actor in actors.values()])
+        actors["worker 0"].work.remote(60)
+        liveness, begin = Liveness(actors), time.monotonic()
+        for _ in range(20):
+            liveness.check()
+        assert time.monotonic() - begin < 2  # nobody waits for the busy one
+        actors["worker 1"].die.remote()
+        with pytest.raises(BackendError, match=r"worker 1 died, and with it what it was doing: The actor "):
+            while time.monotonic() - begin < 60:
+                liveness.check()
+                time.sleep(0.1)
+    finally:
+        ray.shutdown()
