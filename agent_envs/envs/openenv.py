@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from agent_envs.checks import number, option_mapping, shown, string
+from agent_envs.checks import integer, number, option_mapping, shown, string
 from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import (
@@ -25,10 +25,13 @@ from agent_envs.errors import (
     BackendReplyError,
     BackendSlowError,
     ConfigError,
+    DataError,
     ToolError,
     check_release,
     first_line,
 )
+from agent_envs.pictures.picture import IMAGE, Picture, Pictured
+from agent_envs.pictures.png import LARGEST_SIDE, shown_pictures
 from agent_envs.text import clean_text, plain
 from agent_envs.text_env import Outcome
 from agent_envs.threads import background_loop
@@ -129,7 +132,8 @@ class OpenEnvEnv(ToolEnv):
     Text: calls of the tools; without tools, what is sent in the action's field `field`, or a JSON object.
 
     ## Observation Space
-    Text: the observation's field `show`, or the whole observation as JSON; the results of calls.
+    Text: the observation's field `show`, or the whole observation as JSON; the results of calls. With `pictures`, text
+    and pictures: those of that field, in the place of `<image>` in the text if it has as many of these, else after it.
 
     ## Starting State
     What the server begins with the seed of a task drawn from the split, or of `options={"index": i}`, over a connection
@@ -152,6 +156,9 @@ class OpenEnvEnv(ToolEnv):
     - `url`: the server's address; a path chooses one of several environments.
     - `field`: the field of an action that takes the text; "" for actions as JSON objects.
     - `show`: the field of an observation that is shown; "" for all of it as JSON.
+    - `pictures`: the field of an observation with its pictures, "" for none: a PNG or JPEG in base64 or as a `data:`
+      URL, rows of pixels [height, width, 3], or a list of either. Red, green and blue of 8 bits, at most `max_side`
+      pixels a side, and at most `max_pictures` in a reply.
     - `reset`: more arguments of the server's `reset`.
     - `split`: "train" (100,000 seeds), "validation" or "test" (1,000 each).
     - `timeout`, `connect_timeout`: seconds to wait.
@@ -175,6 +182,9 @@ class OpenEnvEnv(ToolEnv):
         url: str,
         field: str = "",
         show: str = "",
+        pictures: str = "",
+        max_pictures: int = 8,
+        max_side: int = 1024,
         reset: Mapping[str, Any] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = 10.0,
@@ -183,6 +193,9 @@ class OpenEnvEnv(ToolEnv):
         check_release("openenv-core", "0.3", "0.4", "openenv")
         self.url = _address(url)
         self._field, self._show = string("field", field), string("show", show)
+        self._pictures, self._most = string("pictures", pictures), integer("max_pictures", max_pictures, minimum=1)
+        self.max_image_side = integer("max_side", max_side, minimum=1, maximum=LARGEST_SIDE)
+        self.max_images = self._most if pictures else 0
         self._reset_arguments = option_mapping(reset)
         self._waits = (
             number("timeout", timeout, above=0, maximum=1e6),
@@ -205,7 +218,7 @@ class OpenEnvEnv(ToolEnv):
     def open_tasks(self) -> SeededTasks:
         return SeededTasks("openenv", self.split)
 
-    def begin(self, task: SeededTask) -> tuple[str, Trail]:
+    def begin(self, task: SeededTask) -> tuple[str | Pictured, Trail]:
         trail = self._replayed.begin({**self._reset_arguments, "seed": task.seed})
         return self._shown(trail.first), trail
 
@@ -214,7 +227,7 @@ class OpenEnvEnv(ToolEnv):
         if not len(self.registry):
             return self.answer(action)
         outcome = super().act(action)
-        return self._outcome(str(outcome.observation), outcome) if self._replies else outcome
+        return self._outcome(outcome.observation, outcome) if self._replies else outcome
 
     def answer(self, text: str) -> Outcome:
         if self._field:
@@ -233,7 +246,7 @@ class OpenEnvEnv(ToolEnv):
             return Outcome(reply.refused, invalid_action=True)
         return self._outcome(self._shown(reply), Outcome(""))
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
         if terminated and _flag(self._replies[-1].observation, "truncated"):
             return observation, reward, False, True, info
@@ -241,7 +254,10 @@ class OpenEnvEnv(ToolEnv):
 
     def anchor(self) -> str:
         trail: Trail = self.state
-        return self._shown(trail.done[-1][1] if trail.done else trail.first)
+        said = self._shown(trail.done[-1][1] if trail.done else trail.first)
+        if isinstance(said, str):
+            return said
+        return "\n".join([said.text, *(f"picture {Picture(image).digest[:16]}" for image in said.images)])
 
     def close(self) -> None:
         """End the connection."""
@@ -281,26 +297,45 @@ class OpenEnvEnv(ToolEnv):
         self._replies.append(reply)
         return reply
 
-    def _ask(self, name: str, arguments: dict[str, Any]) -> str:
+    def _ask(self, name: str, arguments: dict[str, Any]) -> str | Pictured:
         if self._replies and self._replies[-1].done:
             raise ToolError("not run: the episode has ended")
         reply = self._sent({"type": "call_tool", "tool_name": name, "arguments": arguments})
         problem = reply.refused or reply.observation.get("error")
         if problem:
             raise ToolError(_text(problem.get("message", problem) if isinstance(problem, dict) else problem))
-        return _text(reply.observation.get("result", self._shown(reply)))
+        if "result" not in reply.observation:
+            return self._shown(reply)
+        return self._with_pictures(_text(reply.observation["result"]), reply)
 
-    def _shown(self, reply: _Reply) -> str:
-        said = {key: value for key, value in reply.observation.items() if key not in _ASIDE}
+    def _shown(self, reply: _Reply) -> str | Pictured:
+        said = {key: value for key, value in reply.observation.items() if key not in (*_ASIDE, self._pictures)}
+        if reply.refused:
+            return reply.refused
         if not self._show:
-            return reply.refused or _text(said)
-        if self._show not in reply.observation and not reply.refused:
+            return self._with_pictures(_text(said), reply)
+        if self._show not in reply.observation:
             raise BackendReplyError(
                 f"{self.url}: the observation has no field {self._show!r} (show=), only {plain(shown(sorted(said)))}"
             )
-        return reply.refused or _text(reply.observation[self._show])
+        return self._with_pictures(_text(reply.observation[self._show]), reply)
 
-    def _outcome(self, said: str, outcome: Outcome) -> Outcome:
+    def _with_pictures(self, text: str, reply: _Reply) -> str | Pictured:
+        """Return a text with the pictures of a reply, if they are asked for."""
+        if not self.max_images:
+            return text
+        where = f"{self.url}: {self._pictures!r}"
+        value = reply.observation.get(self._pictures) or []
+        try:
+            pictures = shown_pictures(value, where, self._most, self.max_image_side)
+        except DataError as e:
+            raise BackendReplyError(str(e)) from e
+        pieces = text.split(IMAGE)
+        if len(pieces) != len(pictures) + 1:
+            pieces = [f"{text}\n" if text and pictures else text, *[""] * len(pictures)]
+        return Pictured(pieces[0], *(part for pair in zip(pictures, pieces[1:], strict=True) for part in pair))
+
+    def _outcome(self, said: str | Pictured, outcome: Outcome) -> Outcome:
         last = self._replies[-1]
         reward = math.fsum(reply.reward for reply in self._replies)
         success = _flag(last.observation, "success")

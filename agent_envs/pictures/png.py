@@ -26,9 +26,11 @@ __all__ = [
     "base64_png",
     "data_url",
     "from_base64",
+    "from_data_url",
     "needs_pillow",
     "png_url",
     "read_picture",
+    "shown_pictures",
     "shrunk",
     "to_png",
 ]
@@ -69,18 +71,78 @@ def base64_png(picture: Picture | NDArray[np.uint8]) -> str:
 
 def from_base64(text: Any, where: str, *, max_side: int = LARGEST_SIDE) -> Picture:
     """Return the picture that `base64_png` wrote; DataError as for `read_picture`."""
+    return read_picture(_decoded(text, where), where, max_side=max_side)
+
+
+def _decoded(text: Any, where: str) -> bytes:
     if not isinstance(text, str):
-        raise DataError(f"{where}: expected a picture as a PNG file in base64, got {text!r:.80}")
+        raise DataError(f"{where}: expected a picture as a file in base64, got {text!r:.80}")
     try:
-        data = base64.b64decode(text, validate=True)
+        return base64.b64decode(text, validate=True)
     except ValueError as e:
-        raise DataError(f"{where}: expected a picture as a PNG file in base64: {e}") from e
-    return read_picture(data, where, max_side=max_side)
+        raise DataError(f"{where}: expected a picture as a file in base64: {e}") from e
 
 
 def data_url(picture: Picture | NDArray[np.uint8]) -> str:
     """Return a picture as a ``data:`` URL of a PNG, as web pages and OpenAI-compatible servers take it."""
     return _URL + base64_png(picture)
+
+
+def from_data_url(url: str, where: str, *, max_side: int = LARGEST_SIDE) -> Picture:
+    """Return the picture in a ``data:`` URL, a PNG or a JPEG in base64; DataError as for `read_picture`."""
+    head, _, text = url.partition(",")
+    if not (head.startswith("data:image/") and head.endswith(";base64")):
+        raise DataError(f"{where}: expected a URL that begins with data:image/png;base64, got {url!r:.80}")
+    return read_picture(_decoded(text, where), where, max_side=max_side, formats=("PNG", "JPEG"))
+
+
+def shown_pictures(value: Any, where: str, most: int, max_side: int) -> list[Picture]:
+    """Return the pictures in a value of JSON from outside.
+
+    Args:
+        value: A picture or a list of pictures; each a file in base64, a ``data:`` URL, or rows of pixels, shape
+            [height, width, 3].
+        where: What it is, for error messages.
+        most: The most pictures.
+        max_side: Their greatest height and width in pixels.
+
+    Raises:
+        DataError: A picture is malformed or too large, or there are too many.
+    """
+    values = value if isinstance(value, list) and not _is_rows(value) else [value]
+    if len(values) > most:
+        raise DataError(f"{where}: at most {most} pictures are shown, got {len(values)}")
+    return [_shown_picture(one, where, max_side) for one in values]
+
+
+def _is_rows(value: Any) -> bool:
+    """Return whether a value begins as one picture's rows do, and not as a list of them."""
+    pixel = value
+    for _ in range(3):
+        if not isinstance(pixel, list) or not pixel:
+            return False
+        pixel = pixel[0]
+    return not isinstance(pixel, list)
+
+
+def _shown_picture(value: Any, where: str, max_side: int) -> Picture:
+    if isinstance(value, str):
+        if value.startswith("data:"):
+            return from_data_url(value, where, max_side=max_side)
+        return read_picture(_decoded(value, where), where, max_side=max_side, formats=("PNG", "JPEG"))
+    try:
+        array = np.array(value)  # rows of different lengths raise a ValueError
+    except ValueError as e:
+        raise DataError(f"{where}: expected a picture as rows of pixels [height, width, 3]: {e}") from e
+    if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape or array.dtype.kind not in "iu":
+        raise DataError(
+            f"{where}: expected a picture as a file in base64, or as rows of pixels [height, width, 3] of integers, "
+            f"got {value!r:.80}"
+        )
+    if array.min() < 0 or array.max() > 255:
+        raise DataError(f"{where}: the values of a pixel must be from 0 to 255, got {array.min()} to {array.max()}")
+    _check_size(array.shape[1], array.shape[0], where, max_side)
+    return Picture(array.astype(np.uint8))
 
 
 def png_url(data: bytes, where: str, *, max_side: int = LARGEST_SIDE) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import ConfigError, MissingExtraError, PromptError
+from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
+from agent_envs.recording.pictures import PromptPictures, shows_pictures
 from agent_envs.recording.replies import (
     StreamedCompletion,
     action_text,
@@ -42,6 +44,7 @@ _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-r
 _UNRECORDED = ("chat", "completions", "responses", "messages")  # paths that generate but are not recorded
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
 _MAX_NAME = 200
+_NO_TOKENS = SampledTokens(None, None, None)
 _MAX_LINE = 64 << 20
 
 
@@ -66,6 +69,7 @@ class CallRecorder:
         self, upstream: Upstream, store: EpisodeStore, token: str | None, retokenizer: Retokenizer | None
     ) -> None:
         self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
+        self._pictures = PromptPictures(store.pictures)
 
     async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
         """Wait until no call of the episode is running; return whether that happened in time."""
@@ -202,16 +206,30 @@ class CallRecorder:
 
     async def _record(self, call: _Call, completion: Mapping[str, Any]) -> bool:
         """Record a call as steps, one per choice."""
-        rows = [await self._row(call, completion, choice) for choice in completion["choices"]]
+        messages, problems = call.request["messages"], list[str]()
+        if shows_pictures(messages):
+            observed, problems = await asyncio.to_thread(self._pictures.observed, messages)
+        else:
+            observed = observed_messages(messages)
+        rows = [await self._row(call, completion, choice, observed, problems) for choice in completion["choices"]]
         self._store.add_steps(call.episode, call.number, rows, list(offered_tools(call.request.get("tools"))))
         return True
 
-    async def _row(self, call: _Call, completion: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+    async def _row(
+        self,
+        call: _Call,
+        completion: Mapping[str, Any],
+        choice: Mapping[str, Any],
+        observed: list[Message],
+        problems: list[str],
+    ) -> dict[str, Any]:
         request, message = call.request, choice["message"]
         tokens = read_tokens(completion, choice)
         source = "server" if tokens.prompt_ids and tokens.response_ids else "none"
         note = None
-        if source == "none" and self._retokenizer is not None:
+        if problems:
+            tokens, source, note = _NO_TOKENS, "none", f"the prompt has a picture that is not recorded: {problems[0]}"
+        elif source == "none" and self._retokenizer is not None:
             try:
                 tokens = await asyncio.to_thread(_retokenized, self._retokenizer, call.request, choice, tokens)
                 source = "tokenizer"
@@ -229,8 +247,9 @@ class CallRecorder:
             "seconds": round(time.monotonic() - call.began, 4),
         }
         info |= {key: value for key, value in (("agent", call.agent), ("tokens_error", note)) if value is not None}
-        observation, action = observed_messages(request["messages"]), action_text(message)
-        return {"observation": observation, "action": action, "info": info, **tokens._asdict()}
+        row = {"observation": observed, "action": action_text(message), "info": info, **tokens._asdict()}
+        pictures = observation_pictures(observed)
+        return row | ({"prompt_pictures": pictures} if pictures and tokens.prompt_ids else {})
 
     def _passed_on(self, request: Any) -> dict[str, str]:
         """Return the request's headers that are meant for the model's server."""

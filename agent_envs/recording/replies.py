@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_envs.errors import MissingExtraError
-from agent_envs.messages import Message, ToolCall, ToolSpec
+from agent_envs.messages import Content, Message, ToolCall, ToolSpec, joined_content
 from agent_envs.parsers import get_parser
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.openai.calls import call_text
 
 try:
@@ -22,8 +23,14 @@ _ROLES = {"developer": "system", "function": "tool"}
 _KNOWN_ROLES = ("system", "user", "assistant", "tool")
 
 
-def observed_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return a request's messages as a step's observation: text only, other parts as their type in brackets.
+def observed_messages(
+    messages: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], Picture | None] | None = None
+) -> list[Message]:
+    """Return a request's messages as a step's observation: text and pictures, other parts as their type in brackets.
+
+    Args:
+        messages: The request's messages.
+        read: Returns the picture of an ``image_url`` part, or None to leave it out; None leaves out all.
 
     >>> parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "..."}}]
     >>> observed_messages([{"role": "developer", "content": "Look."}, {"role": "user", "content": parts}])
@@ -33,12 +40,23 @@ def observed_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     for message in messages:
         role = _ROLES.get(str(message.get("role")), str(message.get("role")))
         entry: dict[str, Any] = {"role": role if role in _KNOWN_ROLES else "user"}
-        entry["content"] = _text(message.get("content"))
+        entry["content"] = _observed_content(message.get("content"), read)
         entry |= {key: str(message[key]) for key in ("name", "tool_call_id") if message.get(key) is not None}
         if isinstance(message.get("tool_calls"), list) and message["tool_calls"]:
             entry["tool_calls"] = message["tool_calls"]
         observed.append(entry)  # type: ignore[arg-type]
     return observed
+
+
+def _observed_content(content: Any, read: Callable[[Mapping[str, Any]], Picture | None] | None) -> Content:
+    if read is None or not isinstance(content, list):
+        return _text(content)
+    contents: list[Content] = []
+    for part in content:
+        pictured = isinstance(part, Mapping) and part.get("type") == "image_url"
+        picture = read(part) if pictured else None
+        contents.append(_part_text(part) if picture is None else [{"type": "image", "image": picture}])
+    return joined_content(contents, "")
 
 
 def offered_tools(tools: Any) -> list[ToolSpec]:

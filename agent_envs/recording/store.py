@@ -21,6 +21,8 @@ from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, JSONLines
+from agent_envs.messages import content_text
+from agent_envs.pictures.folder import PictureFolder
 from agent_envs.recording.verdict import EpisodeVerdict
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
@@ -72,6 +74,8 @@ class EpisodeStore:
         self.folder, self.env_id = Path(folder), env_id
         self.path = self.folder / "episodes.jsonl"
         self.open: dict[str, OpenEpisode] = {}
+        self.pictures = PictureFolder(self.path)
+        """Where the pictures of the episodes lie."""
         self._lock = threading.Lock()
         try:
             self._folder_lock = FileLock(self.folder / "open" / ".lock", wait=False)
@@ -126,7 +130,8 @@ class EpisodeStore:
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
         """Write a call to disk: a row per choice, with the fields of ``Step`` that a call has.
 
-        If that raises an OSError, or a FinishedError, the file does not hold the call.
+        Its pictures must lie in `pictures` already. If that raises an OSError, or a FinishedError, the file does not
+        hold the call.
         """
         with episode.lock:
             self._check_open(episode)
@@ -184,11 +189,12 @@ class EpisodeStore:
         for tool in (tool for call in calls for tool in call["tools"]):
             tools.setdefault(tool["function"]["name"], tool)
         rows = [row for call in calls for row in call["rows"]]
-        anchors = [_latest_text(row["observation"]) for row in rows]
+        anchors = [_latest_state(row["observation"]) for row in rows]
         for row, anchor in zip(rows, anchors[1:], strict=False):
             row["info"]["anchor"] = anchor  # the state that the step led to
-        steps = [Step.from_dict({"reward": 0.0, "terminated": False, "truncated": False, **row}) for row in rows]
-        system = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), None)
+        begun = {"reward": 0.0, "terminated": False, "truncated": False}
+        steps = [Step.from_dict({**begun, **row}, self.pictures) for row in rows]
+        system = next((m for m in (rows[0]["observation"] if rows else []) if m["role"] == "system"), {"content": ""})
         default_group = episode.episode_id if episode.index is None else f"{self.env_id}:{episode.index}"
         reset_info = {"source": "recording", "failed_calls": failures, "ended_by": verdict.digest}
         reset_info["anchor"] = anchors[0] if anchors else ""
@@ -198,7 +204,7 @@ class EpisodeStore:
             group_id=episode.group_id or default_group,
             seed=None,
             index=episode.index,
-            instructions=system["content"] if system else "",
+            instructions=content_text(system["content"]),
             tools=tuple(tools.values()),
             reset_info=reset_info,
             steps=verdict.apply(steps),
@@ -314,8 +320,17 @@ def _name(episode: OpenEpisode, group_id: str | None, index: int | None) -> None
     episode.group_id, episode.index = group_id, index
 
 
-def _latest_text(messages: list[dict[str, Any]]) -> str:
-    """Return what came after the agent's last response: the state's text without its history."""
+def _latest_state(messages: list[dict[str, Any]]) -> str:
+    """Return what came after the agent's last response: the state without its history, its pictures by their names."""
     responses = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     latest = messages[responses[-1] + 1 :] if responses else messages
-    return "\n".join(message["content"] for message in latest if message["role"] != "system")
+    return "\n".join(_named(message["content"]) for message in latest if message["role"] != "system")
+
+
+def _named(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [
+        part["text"] if part["type"] == "text" else f"[picture {part['image']['sha256'][:16]}]" for part in content
+    ]
+    return "".join(parts)

@@ -76,7 +76,11 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     out = {key: value for key, value in message.items() if value is not None}
     content = out.setdefault("content", "")
     if isinstance(content, list):
-        out["content"] = "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
+        for part in content:
+            if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+                kind = part.get("type") if isinstance(part, Mapping) else part
+                raise PromptError(f"a tokenizer makes tokens of text alone, got a part of the type {kind!r:.80}")
+        out["content"] = "".join(part["text"] for part in content)
     if isinstance(out.get("tool_calls"), list):
         out["tool_calls"] = [_call(call) for call in out["tool_calls"]]
     return out

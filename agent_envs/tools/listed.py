@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError, first_line
 from agent_envs.messages import ToolSpec
+from agent_envs.pictures.picture import Pictured
 from agent_envs.text import clean_text, plain
 from agent_envs.tools.base import Tool, tool_spec
 
@@ -38,7 +39,7 @@ class ListedTool(NamedTuple):
 class OfferedTool(Tool):
     """A server's tool as the policy calls it. Its full schema is shown, the one without patterns is checked."""
 
-    def __init__(self, tool: ListedTool, ask: Callable[[str, dict[str, Any]], str]) -> None:
+    def __init__(self, tool: ListedTool, ask: Callable[[str, dict[str, Any]], str | Pictured]) -> None:
         self.name, self.description, self.parameters = tool.name, tool.description, tool.checked()
         self._tool, self._ask = tool, ask
 
@@ -48,7 +49,7 @@ class OfferedTool(Tool):
         spec["function"]["parameters"] = copy.deepcopy(self._tool.parameters)  # callers may change theirs
         return spec
 
-    def call(self, **arguments: Any) -> str:
+    def call(self, **arguments: Any) -> str | Pictured:
         return self._ask(self.name, arguments)
 
 

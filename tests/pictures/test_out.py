@@ -15,9 +15,9 @@ import pytest
 from agent_envs import make_vec, run_episode, write_episodes
 from agent_envs.branching import restore, snapshot
 from agent_envs.cli import main
-from agent_envs.errors import BackendReplyError, ConfigError
+from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.pictures.picture import Picture, alike
-from agent_envs.pictures.png import read_picture, to_png
+from agent_envs.pictures.png import base64_png, data_url, read_picture, shown_pictures, to_png
 from agent_envs.policies import HumanPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
 from agent_envs.wrapping.specs import make_text_env
@@ -123,6 +123,35 @@ def test_adapters_and_policies_of_tokens_refuse_pictures():
         policy.start(gym.make("Shades-v0"))
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([[[1, 2]]], "as rows of pixels"),
+        ([[[1, 2, 300]]], "from 0 to 255, got 1 to 300"),
+        ([[[1.5, 2, 3]]], "as rows of pixels"),
+        ([[[1, 2, 3]], [[1, 2, 3], [4, 5, 6]]], "as rows of pixels"),  # rows of different lengths
+        ([[[1, 2, 3]] * 17], "17 x 1 pixels is too large"),
+        (["", ""], "it is none"),
+        ("<svg/>", "in base64"),
+        ({"a": 1}, "as rows of pixels"),
+        ([1, 2, 3], "at most 2 pictures are shown, got 3"),
+        ([3], "as rows of pixels"),
+        (data_url(shade(1, 17, 17)), "17 x 17 pixels is too large"),
+    ],
+)
+def test_pictures_of_json_are_checked(value, said):
+    with pytest.raises(DataError, match=said):
+        shown_pictures(value, "here", 2, 16)
+
+
+def test_pictures_of_json_come_as_files_and_as_rows():
+    picture = Picture(shade(7, 3, 2))
+    forms = [base64_png(shade(7, 3, 2)), data_url(shade(7, 3, 2)), shade(7, 3, 2).tolist()]
+    for form in forms:
+        assert shown_pictures(form, "here", 1, 16) == [picture]
+    assert shown_pictures(forms, "here", 3, 16) == [picture] * 3 and shown_pictures([], "here", 1, 16) == []
+
+
 class TestServed:
     @pytest.fixture
     def url(self):
@@ -132,6 +161,28 @@ class TestServed:
         served = [ServedEnv("Shades-v0"), ServedEnv("Shades-v0", wrappers=["ChatMessages"])]
         with EnvServer(served[:1], port=0, workers=0) as plain, EnvServer(served[1:], port=0, workers=0) as messages:
             yield plain.url, messages.url
+
+    def test_pictures_of_any_openenv_server(self, url):
+        pytest.importorskip("openenv.core.sync_client")
+        local = gym.make("Shades-v0")
+        kwargs = {"field": "text", "show": "text", "pictures": "images", "max_pictures": 3, "max_side": 16}
+        env = gym.make("AgentR1/OpenEnv-v0", url=url[0], split="test", **kwargs)
+        local.reset(seed=20_000_000)
+        observations = [(env.reset(options={"index": 0})[0], local.reset(seed=20_000_000)[0])]
+        point = snapshot(env)
+        for action in (call("look", times=3), call("say", text="<image>"), "hm"):
+            observations.append((env.step(action)[0], local.step(action)[0]))
+        assert all(alike(ours, theirs) for ours, theirs in observations)
+        assert env.observation_space.contains(observations[1][0]) and len(observations[1][0]["images"]) == 2
+        assert (
+            f"picture {Picture(shade(int(local.unwrapped.task.answer))).digest[:16]}"
+            in restore(env, point)[1]["anchor"]
+        )
+        env.close()
+        with pytest.raises(BackendReplyError, match="too large: at most 2 a side"):
+            gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "max_side": 2}).reset(seed=0)
+        with pytest.raises(BackendReplyError, match="as a file in base64"):
+            gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "pictures": "info"}).reset(seed=0)
 
     def test_what_is_served_is_what_is_local_to_the_pixel(self, url):
         for address, wrappers in zip(url, ((), ("ChatMessages",)), strict=True):
