@@ -146,8 +146,8 @@ class SupervisedTrainer:
         ids, kinds, present = self._padded(batch)
         seen: dict[str, torch.Tensor] = {}
         if self.image_tokens is not None:
-            shown = [p for i in batch for p in self.sequences.pictures[i]] if self.sequences.pictures else []
-            seen = forward_arguments(self.model, self.image_tokens, ids[:, :-1], shown)
+            shown = [self.sequences.pictures[i] if self.sequences.pictures else () for i in batch]
+            seen = forward_arguments(self.image_tokens, ids[:, :-1], shown)
         self.model.train()
         with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.

@@ -179,7 +179,7 @@ def forward(
         # padded on the right, where no token of a causal model sees it
         padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
-        seen = {} if batch.pictures is None else batch.pictures.arguments(model, padded, rows)
+        seen = {} if batch.pictures is None else batch.pictures.arguments(padded, rows)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
             outputs = model(input_ids=padded, use_cache=False, **seen).logits[row, position - 1].float()
         if batch.pictures is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +11,10 @@ import torch
 from agent_envs.adapters.batches import TokenBatch
 from agent_envs.errors import ConfigError
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.local.features import forward_arguments
+from agent_envs.policies.local.features import forward_arguments, without_tokens
 from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["RowPictures"]
-
-_NEVER = -1e9  # a logit whose probability is 0, and whose product with it is no NaN
 
 
 @dataclass(frozen=True)
@@ -44,12 +41,10 @@ class RowPictures:
             tokens.check(ids.tolist(), pictures)
         return cls(tokens, rows)
 
-    def arguments(self, model: Any, input_ids: torch.Tensor, rows: Sequence[int]) -> dict[str, torch.Tensor]:
+    def arguments(self, input_ids: torch.Tensor, rows: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return what the model takes beside the tokens of some rows, padded on the right, shape [rows, tokens]."""
-        return forward_arguments(model, self.tokens, input_ids, [p for row in rows for p in self.rows[row]])
+        return forward_arguments(self.tokens, input_ids, [self.rows[row] for row in rows])
 
     def without_reserved(self, logits: torch.Tensor) -> torch.Tensor:
         """Return logits, shape [tokens, vocabulary], in which the tokens that cannot be sampled have no probability."""
-        reserved = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
-        reserved[list(self.tokens.reserved)] = True
-        return logits.masked_fill(reserved, _NEVER)
+        return without_tokens(logits, self.tokens.reserved)

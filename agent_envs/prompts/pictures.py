@@ -22,9 +22,11 @@ import numpy as np
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, PromptError, first_line
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
+__all__ = ["IMAGE_PROCESSOR", "PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
 
 IMAGE_TOKEN = "<|image_pad|>"
+IMAGE_PROCESSOR = "preprocessor_config.json"
+"""The file in a model's folder that says how it reads pictures."""
 _VIDEO_TOKEN = "<|video_pad|>"
 _FAMILY = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
 _NARROWEST = 200  # the processor takes no picture whose sides have a larger ratio
@@ -119,6 +121,32 @@ class PictureTokens:
                 "prompt and its pictures together"
             )
 
+    def positions(self, ids: Sequence[int], pictures: Sequence[Picture]) -> np.ndarray:
+        """Return where the tokens of a row are along time, height and width, int64, shape [3, tokens].
+
+        The three of a word are equal. A picture begins where the words before it end, is one moment of time, and the
+        words behind it go on after its longer side (Qwen2-VL, section 2.1).
+
+        Raises:
+            DataError: The row has more or fewer image tokens than its pictures give features.
+        """
+        self.check(ids, pictures)
+        at = np.flatnonzero(np.asarray(ids) == self.token_id)  # of the image tokens
+        out = np.empty((3, len(ids)), np.int64)
+        done = seen = place = 0
+        for picture in pictures:
+            height, width = self._inputs(picture).image_grid_thw[0, 1:] // self.image_processor.merge_size
+            begin, end = int(at[seen]), int(at[seen]) + int(height * width)
+            out[:, done:begin] = np.arange(place, place + begin - done)
+            place += begin - done
+            out[0, begin:end] = place
+            out[1, begin:end] = place + np.repeat(np.arange(height), width)
+            out[2, begin:end] = place + np.tile(np.arange(width), height)
+            place += int(max(height, width))
+            done, seen = end, seen + end - begin
+        out[:, done:] = np.arange(place, place + len(ids) - done)
+        return out
+
     def inputs(self, pictures: Sequence[Picture]) -> PictureInputs:
         """Return what the model gets for the pictures of a row, or of several rows after each other; at least one."""
         parts = [self._inputs(picture) for picture in pictures]
@@ -159,7 +187,7 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
     folder = Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     try:
-        if folder.is_dir() and not (folder / "preprocessor_config.json").is_file():
+        if folder.is_dir() and not (folder / IMAGE_PROCESSOR).is_file():
             return None
         if not folder.is_dir() and getattr(AutoConfig.from_pretrained(name), "vision_config", None) is None:
             return None  # asking the hub for a file that is not there takes long where there is no network

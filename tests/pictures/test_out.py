@@ -100,9 +100,7 @@ def test_demonstrations_have_their_pictures_as_files(tmp_path):
     assert main(["demos", "--env", "Shades-v0", "--n", "1", "--out", str(tmp_path / "d.parquet")]) == 2
 
 
-@pytest.mark.parametrize(
-    "reader", ["training with verl", "the adapter to TRL", "the adapter to SkyRL", "the adapter to verifiers"]
-)
+@pytest.mark.parametrize("reader", ["the adapter to TRL", "the adapter to SkyRL", "the adapter to verifiers"])
 def test_who_cannot_take_pictures_refuses_by_name(reader):
     for wrappers in ((), ("ChatMessages",)):
         with pytest.raises(

@@ -144,6 +144,15 @@ class TestCounts:
             with torch.no_grad():
                 features = model.get_image_features(*map(torch.from_numpy, tokens.inputs(pictures))).pooler_output
             assert [len(f) for f in features] == [tokens.count(p) for p in pictures]
+            parts = [
+                part for p in pictures for part in ({"type": "text", "text": "see "}, {"type": "image", "image": p})
+            ]
+            ids = PromptBuilder(made.tokenizer, pictures=tokens).start([{"role": "user", "content": parts}])
+            expected, _ = model.model.get_rope_index(
+                torch.tensor([ids]), mm_token_type_ids=(torch.tensor([ids]) == tokens.token_id).int(),
+                image_grid_thw=torch.from_numpy(tokens.inputs(pictures).image_grid_thw),
+            )  # fmt: skip
+            assert np.array_equal(tokens.positions(ids, pictures), expected[:, 0])
 
     def test_random_episodes_have_no_mismatch(self, counting):
         found = counting.count(50, seed=3)

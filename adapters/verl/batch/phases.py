@@ -23,10 +23,11 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
 
 from agent_envs.adapters.verl.batch import rows
+from agent_envs.adapters.verl.config.vision import sees_pictures
 from agent_envs.adapters.verl.rollout.liveness import Liveness
 from agent_envs.adapters.verl.run.phase import PhaseFile
 
-__all__ = ["PhasedTrainer", "QueueBatch", "take_baselines", "with_fields"]
+__all__ = ["PhasedTrainer", "QueueBatch", "take_baselines"]
 
 
 class QueueBatch:
@@ -87,6 +88,15 @@ class PhasedTrainer(PPOTrainer):
             | {f"rollout server {i}": server for i, server in enumerate(servers)}
         )
 
+    @cached_property
+    def sees(self) -> bool:
+        """Whether the model takes pictures, which lie in a column of their own."""
+        return sees_pictures(self.config.actor_rollout_ref.model.path)
+
+    def asked(self, batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
+        """Return the batch with only what models read and ``columns``: workers do not need records and messages."""
+        return dataclasses.replace(batch, fields=[*rows.TOKENS, *([rows.INPUTS] if self.sees else []), *columns])
+
     def on_init_end(self) -> None:
         self.phase.enter("syncing", self.global_steps)
         super().on_init_end()
@@ -108,7 +118,7 @@ class PhasedTrainer(PPOTrainer):
         super().on_step_end()
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        asked = with_fields(batch)
+        asked = self.asked(batch)
         if self.squares:
             asked.extra_info["calculate_sum_pi_squared"] = True
         super()._compute_old_log_prob(asked, metrics)
@@ -121,12 +131,12 @@ class PhasedTrainer(PPOTrainer):
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        super()._compute_ref_log_prob(with_fields(batch), metrics)
+        super()._compute_ref_log_prob(self.asked(batch), metrics)
         self.phase.progress()
         return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        super()._compute_values(with_fields(batch), metrics)
+        super()._compute_values(self.asked(batch), metrics)
         self.phase.progress()
         return batch
 
@@ -148,8 +158,3 @@ def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) 
             returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
     tq.kv_clear(keys=keys, partition_id=batch.partition_id)
     return batch.select_keys([key for key in batch.keys if key not in greedy])
-
-
-def with_fields(batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
-    """Return the batch with only the tokens and ``columns``: the workers do not need records and messages."""
-    return dataclasses.replace(batch, fields=[*rows.TOKENS, *columns])

@@ -58,11 +58,13 @@ class RowBatch:
         self.columns.update(columns)
 
     def request(self, *names: str, **settings: Any) -> TensorDict:
-        """Return what the workers are sent: the tokens, the columns ``names``, and settings."""
-        return tu.get_tensordict(self.read(*rows.TOKENS, *names), non_tensor_dict=settings)
+        """Return what the workers are sent: what models read, the columns ``names``, and settings."""
+        return tu.get_tensordict(self.read(*rows.TOKENS, rows.INPUTS, *names), non_tensor_dict=settings)
 
 
 def _jagged(column: Sequence[torch.Tensor]) -> torch.Tensor:
+    if column[0].dim() > 1:  # positions of rows with pictures, each [4, tokens]
+        return tu.nested_tensor_from_tensor_list(list(column))
     return rows.nest(torch.cat(list(column)), torch.tensor([0, *map(len, column)]).cumsum(0))
 
 

@@ -17,6 +17,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
 __all__ = [
+    "INPUTS",
     "TOKENS",
     "LogThen",
     "by_submission",
@@ -34,6 +35,9 @@ __all__ = [
 
 TOKENS = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
 """Columns of every request to the workers, which do not need records and messages."""
+
+INPUTS = "multi_modal_inputs"
+"""Column of what a vision-language model gets beside the tokens: the pixels of a row's pictures and their sizes."""
 
 
 class LogThen:

@@ -18,6 +18,7 @@ import itertools
 import json
 import logging
 import math
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -44,6 +45,7 @@ from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
+from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 __all__ = ["StepBatch", "StepTraining"]
 
@@ -275,8 +277,15 @@ class StepTraining(ABC):
         return validation_metrics(records, expected)
 
     def save_state(self, **progress: int) -> None:
-        """Save what a resumed run needs beside verl's checkpoint of this step."""
+        """Save what a resumed run needs beside verl's checkpoint of this step, and how its model reads pictures.
+
+        verl saves an image processor only where it can load the whole processor, with its part for videos.
+        """
         write_text(self._state_file(), json.dumps({**self.objective.state_dict(), **progress}))
+        read = Path(self.config.actor_rollout_ref.model.path) / IMAGE_PROCESSOR
+        kept = self._state_file().parent / "actor" / "huggingface"
+        if read.is_file() and kept.is_dir() and not (kept / read.name).exists():
+            shutil.copyfile(read, kept / read.name)
 
     def load_state(self) -> dict[str, Any]:
         """Restore what ``save_state`` saved, and return it; empty at the start of a run."""

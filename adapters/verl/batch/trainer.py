@@ -24,7 +24,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.verl.batch import rows
-from agent_envs.adapters.verl.batch.phases import PhasedTrainer, QueueBatch, take_baselines, with_fields
+from agent_envs.adapters.verl.batch.phases import PhasedTrainer, QueueBatch, take_baselines
 from agent_envs.adapters.verl.batch.steps import StepTraining
 from agent_envs.adapters.verl.config.objective import lookahead
 
@@ -152,7 +152,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         columns, settings = self.critic_request()
         batch.extra_info.update(settings)
-        output = self.critic_wg.train_mini_batch(with_fields(batch, *columns)).get()
+        output = self.critic_wg.train_mini_batch(self.asked(batch, *columns)).get()
         metrics.update(self.updated(output["metrics"], "critic"))
         self.phase.progress()
         return batch
@@ -160,7 +160,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         columns, settings = self.actor_request()
         batch.extra_info.update(settings)
-        output = self.actor_rollout_wg.update_actor(with_fields(batch, *columns))
+        output = self.actor_rollout_wg.update_actor(self.asked(batch, *columns))
         metrics.update(self.updated(output["metrics"], "actor"))
         return batch
 

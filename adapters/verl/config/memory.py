@@ -88,8 +88,10 @@ def memory_notice(config: Any, model: Any) -> str:
 def _parameters(config: Any) -> int:
     """Return how many parameters a model has, without making it."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    from agent_envs.policies.local.loading import takes_pictures
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = (AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM).from_config(config)
     return sum(p.numel() for p in model.parameters())  # tied weights count once

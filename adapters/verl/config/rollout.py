@@ -10,7 +10,7 @@ from typing import Any
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.policies.local.positions import context_positions
 
-__all__ = ["SEEDED", "check_context", "check_log_probs"]
+__all__ = ["SEEDED", "check_context", "check_log_probs", "read_config"]
 
 SEEDED = ("agentr1_cpu", "vllm")
 """The rollout engines that take a seed with each request."""
@@ -83,7 +83,7 @@ def check_context(model: str, config: Any) -> None:
     engine = (rollout.get("engine_kwargs") or {}).get(rollout.name) or {}
     if engine.get("hf_overrides") or config.actor_rollout_ref.model.get("override_config", {}).get("rope_scaling"):
         return  # whoever changes the positions says how many there are
-    positions = context_positions(_read_config(model))
+    positions = context_positions(read_config(model))
     if positions is not None and length > positions:
         raise ConfigError(
             f"prompts of {data.max_prompt_length} and responses of {data.max_response_length} tokens "
@@ -92,7 +92,12 @@ def check_context(model: str, config: Any) -> None:
         )
 
 
-def _read_config(model: str) -> Mapping[str, Any]:
+def read_config(model: str) -> Mapping[str, Any]:
+    """Return the configuration of a model, a Hugging Face folder or a name on the hub.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     path = Path(model) / "config.json"
     if path.is_file():
         try:

@@ -24,6 +24,7 @@ from agent_envs.adapters.verl.config.rollout import SEEDED
 from agent_envs.adapters.verl.rollout.admission import Admission
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
+from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
 from agent_envs.episodes.record import Episode, StopReason
@@ -35,6 +36,9 @@ __all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput"]
 AGENT_LOOP_NAME = "agentr1_env"
 """Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
 
+
+_WORDS_OF = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3"}
+"""The kind of model of text that a vision-language model has inside."""
 
 # One of each per process: verl makes an agent loop per episode.
 _pool = EnvPool()
@@ -59,14 +63,28 @@ class RowOutput(AgentLoopOutput):
     versions: list[int] | None = None
     """Version of the weights that sampled each token, -1 where it is not known; None if training is synchronous."""
 
+    model_inputs: dict[str, Any] | None = None
+    """What a vision-language model gets beside the tokens (``row_inputs``); None for a model of text."""
+
     def as_dict(self) -> dict[str, Any]:
-        """Return what verl stores, with ``step_ids`` and ``versions`` as columns of their own."""
+        """Return what verl stores, with ``step_ids`` and ``versions`` as columns of their own.
+
+        verl asks for ``model_inputs`` apart (``plugin``).
+        """
         columns = {"step_ids": self.step_ids, **({} if self.versions is None else {"versions": self.versions})}
-        return {**super().as_dict(), **{k: torch.tensor(v, dtype=torch.int64) for k, v in columns.items()}}
+        stored = super().as_dict()
+        stored.pop("model_inputs", None)
+        return {**stored, **{k: torch.tensor(v, dtype=torch.int64) for k, v in columns.items()}}
 
 
 class EnvAgentLoop(AgentLoopBase):
     """Plays the task that a dataset row names."""
+
+    def __init__(self, *, hf_model_type: str | None = None, processor: Any = None, **parts: Any) -> None:
+        """Take verl's parts; its builder of prompts is not used, and for pictures would need a processor."""
+        if hf_model_type in _WORDS_OF:
+            hf_model_type, processor = _WORDS_OF[hf_model_type], None
+        super().__init__(hf_model_type=hf_model_type, processor=processor, **parts)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         """Play and return one output per row: merged steps, or one step each with ``agentr1.layout=steps``.
@@ -99,6 +117,8 @@ class EnvAgentLoop(AgentLoopBase):
             template_kwargs=dict(self.apply_chat_template_kwargs or {}),
             untimed=settings.get("mode", "sync") != "sync",
             on_env_step=admission.note,
+            pictures=image_tokens(str(self.config.actor_rollout_ref.model.path), self.tokenizer),
+            engine=rollout.name,
         )
         index, seed = extra.get("index"), extra.get("seed")
         queued, at_once = await admission.enter(), admission.limit
@@ -142,7 +162,14 @@ class EnvAgentLoop(AgentLoopBase):
         record = episode_record(episode, actor.cached_tokens if actor else 0)
         log_probs = bool(sampling_params.get("logprobs"))
         versions = actor.versions if actor else []
-        return self._outputs(rows, episode, record, phase, timing, versions, newest, log_probs)
+        outputs = self._outputs(rows, episode, record, phase, timing, versions, newest, log_probs)
+        if policy.pictures is not None:
+            for row, output in zip(rows, outputs, strict=True):
+                ids = [*row.tokens.prompt_ids, *row.tokens.response_ids]
+                output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, row.tokens.pictures)
+            if folder := settings.get("episodes_dir"):
+                await asyncio.to_thread(keep_pictures, folder, episode)
+        return [*outputs]
 
     async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
         """Play the episode; if the environment cannot be made, return one that failed before its first step."""
@@ -204,7 +231,7 @@ class EnvAgentLoop(AgentLoopBase):
         versions: list[list[int]],
         newest: int,
         log_probs: bool,
-    ) -> list[AgentLoopOutput]:
+    ) -> list[RowOutput]:
         line = episode.to_json()
         # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
         # episode's; the step's own reward is in extra_fields

@@ -13,7 +13,9 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine
+from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures
 from agent_envs.errors import BackendError
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.sampling import SamplingParams
 
 __all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer", "OnlyServer"]
@@ -42,6 +44,7 @@ class CPURolloutServer:
             trust_remote_code=trust_remote_code,
         )
         self.server = CPUServer(engine)
+        self.pictures = KeptPictures()
         self.gate = asyncio.Event()  # set while responses are written
         self.gate.set()
         self.rejects = False
@@ -55,21 +58,28 @@ class CPURolloutServer:
         prompt_ids: Sequence[int],
         sampling_params: Mapping[str, Any],
         request_id: str,
-        image_data: Any = None,
+        image_data: Sequence[Picture | str] | None = None,
         video_data: Any = None,
         audio_data: Any = None,
         mm_processor_kwargs: Any = None,
         priority: int = 0,
     ) -> TokenOutput:
-        """Generate one response, with the log-probability of every token."""
-        if image_data or video_data or audio_data:
-            raise BackendError("the CPU server takes text only, no images, videos or audio")
+        """Generate one response, with the log-probability of every token.
+
+        ``image_data`` has the prompt's pictures in the order of their tokens, one that was sent before by its digest;
+        the stop reason `MISSING` asks for all of them.
+        """
+        if video_data or audio_data:
+            raise BackendError("the CPU server takes text and pictures, no videos or audio")
         params = SamplingParams.from_dict(sampling_params, self.response_length)
+        pictures = self.pictures.take(image_data or ())
+        if pictures is None:
+            return TokenOutput(token_ids=[], log_probs=[], stop_reason=MISSING, num_preempted=0)
         while not self.gate.is_set():
             if self.rejects:
                 return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", num_preempted=0)
             await self.gate.wait()
-        done = await self.server.generate([int(token) for token in prompt_ids], params)
+        done = await self.server.generate([int(token) for token in prompt_ids], params, pictures)
         first, last = done.versions
         return TokenOutput(
             token_ids=done.token_ids,

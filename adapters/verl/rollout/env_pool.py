@@ -30,7 +30,6 @@ __all__ = ["EnvPool", "EnvServers"]
 _MOST = 1 << 15
 """Episodes and messages at once on a node's server; what limits them are the agent-loop workers."""
 _actors: dict[str, Any] = {}  # by name: Ray ends an actor that nobody refers to any more
-_READER = "training with verl"
 _WAIT = 1e6
 """Seconds to wait for an answer where no limit is set."""
 
@@ -57,7 +56,7 @@ class EnvPool:
             if self._free[key]:
                 return key, self._free[key].pop()
         if servers is None:
-            return key, await asyncio.to_thread(make_text_env, env_id, kwargs, wrappers, reader=_READER)
+            return key, await asyncio.to_thread(make_text_env, env_id, kwargs, wrappers)
         return key, await servers.make(env_id, kwargs, wrappers)
 
     def release(self, key: str, env: gym.Env[Any, str]) -> None:
@@ -119,7 +118,7 @@ class EnvServers:
         about = {"url": url, "token": token, "timeout": _WAIT if self.step_timeout is None else 2 * self.step_timeout}
         if "split" in kwargs:
             about["split"] = kwargs["split"]
-        return await asyncio.to_thread(make_text_env, "AgentR1/Remote-v0", about, (), reader=_READER)
+        return await asyncio.to_thread(make_text_env, "AgentR1/Remote-v0", about, ())
 
 
 class _NodeServer:

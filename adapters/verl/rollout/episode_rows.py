@@ -70,9 +70,12 @@ def episode_rows(
     if not played:
         return [_filler("masked", filler_id)]
     tokens = [
-        StepTokens(i, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, not broken)
+        StepTokens(
+            i, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, not broken,
+            step.prompt_pictures,
+        )
         for i, step in played.items()
-    ]
+    ]  # fmt: skip
     last = played[max(played)]
     cut = last.truncated and not last.terminated
     if final_prompt_ids is not None and cut and not broken:

@@ -15,6 +15,8 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopOutput, AgentLoopWorker
 from verl.protocol import DataProto
 
+from agent_envs.adapters.verl.rollout.pictures import POSITIONS
+
 __all__ = ["ROW_MANAGER", "RowManager", "RowWorker", "as_rows"]
 
 ROW_MANAGER = "agent_envs.adapters.verl.rollout.row_manager.RowManager"
@@ -30,7 +32,12 @@ def as_rows(outputs: Sequence[AgentLoopOutput], prompt: dict[str, Any]) -> list[
     for i, output in enumerate(outputs):
         row = output.as_dict()
         row["input_ids"] = torch.cat([row["prompts"], row["responses"]])
-        row["position_ids"] = torch.arange(len(row["input_ids"]))
+        inputs = getattr(output, "model_inputs", None)  # verl's own agent loops have other outputs
+        if inputs is None:
+            row["position_ids"] = torch.arange(len(row["input_ids"]))
+        else:
+            row["multi_modal_inputs"] = dict(inputs)
+            row["position_ids"] = row["multi_modal_inputs"].pop(POSITIONS)
         row["loss_mask"] = row["response_mask"]
         row["key"] = f"{prompt['uid']}_{prompt['session_id']}_{i}"
         found.append({**row, "uid": prompt["uid"], "data_source": prompt.get("data_source", "unknown")})

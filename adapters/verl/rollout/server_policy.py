@@ -13,20 +13,24 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import gymnasium as gym
 
+from agent_envs.adapters.verl.rollout.pictures import MISSING, server_pictures
 from agent_envs.adapters.verl.rollout.resuming import token_versions
 from agent_envs.errors import BackendAbortedError, BackendReplyError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.messages import Observation
+from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import response_text, turn_end_ids
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.prompts.pictures import PictureTokens
+from agent_envs.spaces import refuse_pictures
 
 __all__ = ["ServerActor", "ServerPolicy"]
 
@@ -48,6 +52,7 @@ class ServerActor:
         self.generate_seconds: list[float] = []  # per step, waiting for the server
         self.env_seconds: list[float] = []  # per step, in the environment
         self.returned_at = 0.0
+        self.sent: set[str] = set()  # digests of the pictures that the server has got
         self.untimed = policy.untimed
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
@@ -74,8 +79,11 @@ class ServerActor:
         if policy.seed is not None:
             params["seed"] = zlib.crc32(f"{policy.seed}/{step}".encode())
         start = time.monotonic()
-        # one id per episode: verl routes it to the server that has its prefix cached
-        out = await policy.server.generate(policy.request_id, prompt_ids=prompt_ids, sampling_params=params)
+        pictures = self.conversation.pictures
+        out = await self._generate(prompt_ids, params, pictures)
+        if out.stop_reason == MISSING:
+            self.sent.clear()
+            out = await self._generate(prompt_ids, params, pictures)
         self.returned_at = time.monotonic()
         self.generate_seconds.append(self.returned_at - start)
         self.versions.append(token_versions(out))
@@ -88,7 +96,16 @@ class ServerActor:
         log_probs = _log_probs(out.log_probs, len(response_ids), step) if params.get("logprobs") else None
         text = response_text(policy.tokenizer, response_ids, policy.ends)
         self.conversation.respond(text, response_ids)
-        return Response(text, tuple(prompt_ids), tuple(response_ids), log_probs)
+        return Response(text, tuple(prompt_ids), tuple(response_ids), log_probs, pictures=pictures)
+
+    async def _generate(self, prompt_ids: list[int], params: Mapping[str, Any], pictures: Sequence[Picture]) -> Any:
+        policy, request, params = self.policy, {"prompt_ids": prompt_ids}, dict(params)
+        if policy.pictures is not None:
+            request = server_pictures(policy.engine, policy.pictures, prompt_ids, pictures, self.sent)
+            if policy.engine != "agentr1_cpu":  # which leaves them out itself
+                params["logit_bias"] = dict.fromkeys(policy.pictures.reserved, -100.0)
+        # one id per episode: verl routes it to the server that has its prefix cached
+        return await policy.server.generate(policy.request_id, sampling_params=params, **request)
 
     def note_env_time(self) -> None:
         """Record an environment step: the time from a response to the next request or to the episode's end."""
@@ -112,6 +129,8 @@ class ServerPolicy:
         template_kwargs: Further arguments of the chat template.
         untimed: Whether time-outs leave out the generation, which waits for new weights now and then.
         on_env_step: Told the seconds of each step of the environment.
+        pictures: The image tokens of a vision-language model; None for a model of text.
+        engine: Name of the server's engine, in ``actor_rollout_ref.rollout.name``.
     """
 
     server: Any
@@ -124,16 +143,24 @@ class ServerPolicy:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     untimed: bool = False
     on_env_step: Callable[[float], None] = lambda seconds: None
+    pictures: PictureTokens | None = None
+    engine: str = "agentr1_cpu"
     request_id: str = field(init=False, default_factory=lambda: uuid4().hex)
     actor: ServerActor | None = field(init=False, default=None)
     ends: frozenset[int] = field(init=False, default=frozenset())  # tokens that end a response
 
     def start(self, env: gym.Env[Any, str]) -> ServerActor:
-        """Return the actor of this episode."""
+        """Return the actor of this episode.
+
+        Raises:
+            ConfigError: The environment shows pictures, and the model takes text alone.
+        """
+        if self.pictures is None:
+            refuse_pictures(env.observation_space, "training with verl with a model of text")
         tools = env.get_wrapper_attr("tools")
         key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
         if key not in _builders:
-            builder = PromptBuilder(self.tokenizer, tools, self.template_kwargs)
+            builder = PromptBuilder(self.tokenizer, tools, self.template_kwargs, self.pictures)
             ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id, *turn_end_ids(builder)}
             _builders[key] = builder, frozenset(ends - {None})
         builder, self.ends = _builders[key]

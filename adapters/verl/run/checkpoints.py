@@ -17,6 +17,7 @@ from pathlib import Path
 
 from agent_envs.adapters.verl.run.version import check_version
 from agent_envs.errors import BackendError, ConfigError
+from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 __all__ = ["check_pickles", "find_actor", "hugging_face_folder"]
 
@@ -148,6 +149,9 @@ def _convert(actor: Path, target: Path) -> None:
         if done.returncode or not _has_weights(partial):
             output = "\n".join((done.stderr or done.stdout).splitlines()[-5:])
             raise BackendError(f"verl's merger failed to convert {actor} (exit status {done.returncode}):\n{output}")
+        read = actor / "huggingface" / IMAGE_PROCESSOR  # the merger writes it only beside one for videos
+        if read.is_file() and not (partial / IMAGE_PROCESSOR).exists():
+            shutil.copyfile(read, partial / IMAGE_PROCESSOR)
         try:
             partial.rename(target)
         except OSError:

@@ -74,6 +74,27 @@ def _register_agent_loop(module: Any) -> None:
     }
 
 
+def _use_row_inputs(module: Any) -> None:
+    """experimental/agent_loop/agent_loop.py:868 and :920 make a row's pictures and positions of its decoded text.
+
+    That needs a processor (with torchvision) and may give other tokens than the row has; rows of this package bring
+    theirs.
+    """
+    worker = module.AgentLoopWorker
+    inputs_of, positions_of = worker._compute_multi_modal_inputs, worker._compute_position_ids
+
+    def _compute_multi_modal_inputs(self: Any, output: Any, input_ids: Any) -> dict[str, Any]:
+        own = getattr(output, "model_inputs", None)  # verl's own agent loops have other outputs
+        return inputs_of(self, output, input_ids) if own is None else dict(own)
+
+    def _compute_position_ids(self: Any, input_ids: Any, mask: Any, inputs: dict[str, Any], *rest: Any) -> Any:
+        own = inputs.pop("position_ids", None)
+        return positions_of(self, input_ids, mask, inputs, *rest) if own is None else own[None]
+
+    worker._compute_multi_modal_inputs = _compute_multi_modal_inputs
+    worker._compute_position_ids = _compute_position_ids
+
+
 def _register_rollout(module: Any) -> None:
     module._ROLLOUT_REGISTRY["agentr1_cpu", "async"] = "agent_envs.adapters.verl.rollout.cpu_rollout.CPURollout"
 
@@ -134,6 +155,18 @@ def _patch_trl(module: Any) -> None:
     No engine of verl uses it.
     """
     module.is_trl_available = lambda: False
+
+
+def _patch_forward(module: Any) -> None:
+    from agent_envs.adapters.verl.batch.vision_models import patch_forward
+
+    patch_forward(module)
+
+
+def _patch_qwen2_vl(module: Any) -> None:
+    from agent_envs.adapters.verl.batch.vision_models import patch_qwen2_vl
+
+    patch_qwen2_vl(module)
 
 
 def _patch_process_group(module: Any) -> None:
@@ -216,6 +249,9 @@ def _patch_verl() -> None:
         after.add("verl.utils.fsdp_utils", _patch_saved_shards)
     after.add("verl.trainer.ppo.v1.trainer_separate_async", _patch_separate)
     after.add("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
+    after.add("verl.experimental.agent_loop.agent_loop", _use_row_inputs)
+    after.add("verl.models.transformers.monkey_patch", _patch_forward)
+    after.add("verl.models.transformers.qwen2_vl", _patch_qwen2_vl)
     after.add("verl.workers.rollout.base", _register_rollout)
     after.add("verl.workers.rollout.replica", _register_replica)
     after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)

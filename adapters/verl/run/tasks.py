@@ -20,9 +20,9 @@ from agent_envs.adapters.verl.config.compose import RunConfig
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import replacing
-from agent_envs.wrapping.specs import make_text_env
+from agent_envs.wrapping.specs import make_text_env, takes_splits
 
-__all__ = ["Tasks", "choose_tasks", "make_env", "make_rows", "write_rows"]
+__all__ = ["Tasks", "choose_tasks", "env_kwargs", "make_env", "make_rows", "write_rows"]
 
 _SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
 
@@ -38,6 +38,8 @@ class Tasks:
     validation: tuple[int, ...]
     unseen: tuple[str, tuple[int, ...]] | None = None
     """A second held-out split with its indices, if the data distinguishes seen from unseen."""
+    pool: int | None = None
+    """Where the environment has no splits: tasks below this index are trained on, the others are held out."""
 
     @property
     def held_out(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -51,8 +53,12 @@ def make_env(config: RunConfig, split: str | None = None) -> gym.Env[Any, str]:
     Raises:
         AgentEnvsError: There is no such environment or split, or a wrapper does not fit.
     """
-    kwargs = {**config.env_kwargs, "split": split or config.split, "data": config.data}
-    return make_text_env(config.env, kwargs, config.wrappers, reader="training with verl")
+    return make_text_env(config.env, env_kwargs(config, split or config.split), config.wrappers)
+
+
+def env_kwargs(config: RunConfig, split: str) -> dict[str, Any]:
+    """Return the arguments of the run's environment for a split, which one without splits is not told."""
+    return {**config.env_kwargs, **({"split": split, "data": config.data} if takes_splits(config.env) else {})}
 
 
 def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: int) -> Tasks:
@@ -60,14 +66,19 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
 
     Held out are "valid_seen" and "valid_unseen", half of the tasks from each, if the data has both; otherwise the split
     "validation" if there is one, otherwise "test". If the data has neither (a single file), or the run trains on the
-    only one, `val_fraction` of the split is held out.
+    only one, `val_fraction` of the split is held out; of an environment without splits, such as a game, the last ones.
 
     Raises:
-        ConfigError: The split does not exist, or has too few tasks to hold any out.
+        ConfigError: The split does not exist, has too few tasks to hold any out, or the environment does not say how
+            many tasks it has.
     """
     env = make_env(config)
     env.reset(options={"index": 0})  # a wrapper may reject every task
-    count, split = env.unwrapped.num_tasks, env.unwrapped.tasks.split  # type: ignore[attr-defined]
+    if not env.has_wrapper_attr("num_tasks"):
+        env.close()
+        raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
+    count, splits = int(env.get_wrapper_attr("num_tasks")), takes_splits(config.env)
+    split = env.unwrapped.tasks.split if splits else "all"  # type: ignore[attr-defined]
     env.close()
     held_out = [] if split == "all" else _held_out_splits(config, split)
     pool = np.arange(count)
@@ -81,6 +92,8 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
             raise ConfigError(
                 f"--val-fraction {config.val_fraction} of {count} tasks leaves none to train on or none to hold out"
             )
+        if not splits:
+            order = np.concatenate([count - kept + np.random.default_rng(0).permutation(kept), pool[: count - kept]])
         validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
     unseen, from_unseen = None, 0
     if len(held_out) > 1:
@@ -93,6 +106,7 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
         validation_split=validation_split,
         validation=tuple(validation[: validation_tasks - from_unseen].tolist()),
         unseen=unseen,
+        pool=None if splits else len(pool),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
 from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
@@ -16,16 +17,18 @@ from agent_envs.adapters.verl.config.memory import memory_notice
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.rollout import check_context
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
+from agent_envs.adapters.verl.config.vision import check_vision, sees_pictures
 from agent_envs.adapters.verl.run.checkpoints import check_pickles
 from agent_envs.adapters.verl.run.curve import draw_curve
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import run_verl
-from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env, make_rows, write_rows
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs, make_env, make_rows, write_rows
 from agent_envs.adapters.verl.run.verl_log import join_logs
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.registration import versions
+from agent_envs.spaces import refuse_pictures, shows_pictures
 
 __all__ = ["check_model", "describe", "train"]
 
@@ -44,6 +47,7 @@ def describe(composed: Composed) -> str:
         env = make_env(run)
         env.reset(options={"index": 0})
         env.close()
+        _check_pictures(run, verl, fetch=False)
     except DataError as e:
         if run.data != "official":
             raise
@@ -108,6 +112,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     if (missing := missing_engine(config)) is not None:
         raise ConfigError(missing)
     tasks = choose_tasks(run, tasks_per_step=config.data.train_batch_size, validation_tasks=composed.validation_tasks)
+    pictures = _check_pictures(run, config, fetch=True)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
@@ -124,11 +129,35 @@ def train(composed: Composed, *, trust: bool = False) -> str:
                 env_kwargs=run.demo_env_kwargs,
                 wrappers=run.wrappers,
                 max_length=config.data.max_prompt_length + config.data.max_response_length,
+                pool=tasks.pool,
+                pictures=pictures,
             )
         if not trust and (step := _last_checkpoint(folder)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
         records = _train(composed, tasks, folder)
     return _summary(run, folder, records)
+
+
+def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
+    """Return whether the environment shows pictures, to a model that sees them.
+
+    Without ``fetch``, a model on the hub is not asked.
+
+    Raises:
+        ConfigError: It shows pictures to a model of text, or a vision-language model cannot be trained as is asked for.
+    """
+    env = make_env(run)
+    space = env.observation_space
+    env.close()
+    pictures = shows_pictures(space)
+    if run.model is not None and not fetch and not Path(run.model).is_dir():
+        return pictures
+    sees = pictures if run.model is None else sees_pictures(run.model)
+    if not sees:
+        refuse_pictures(space, f"training with verl with {run.model}, a model of text,")
+    else:
+        check_vision(config, needs_critic=get_estimator(str(config.algorithm.adv_estimator)).needs_critic)
+    return pictures
 
 
 def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
@@ -143,7 +172,7 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
     ):
         rows = []
         for split, indices in splits:
-            kwargs = {**run.env_kwargs, "split": split, "data": run.data}
+            kwargs = env_kwargs(run, split)
             rows += make_rows(run.env, indices, phase=phase, env_kwargs=kwargs, wrappers=run.wrappers)
         write_rows(path, rows)
     folder.starts.mkdir(exist_ok=True)

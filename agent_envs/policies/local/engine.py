@@ -15,7 +15,7 @@ prompts of 200 tokens and 40 new tokens each on one core; this engine needs abou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,6 @@ class BatchEngine(Engine):
 
         AttentionInterface.register(_ATTENTION, _grouped_attention)
         super().__init__(model, max_length=max_length, stop_token_ids=stop_token_ids, seed=seed)
-        self.version: int | None = None
         heads = config.num_key_value_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         dtype = next(model.parameters()).dtype
@@ -142,31 +141,20 @@ class BatchEngine(Engine):
         """Whether any request is waiting or running."""
         return bool(self._running or self._waiting)
 
-    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Replace all weights by name; drops the cache, and running requests continue under the new weights."""
-        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
-        try:
-            missing, unexpected = self.model.load_state_dict(dict(weights), strict=False)
-        except RuntimeError as e:
-            raise BackendError(f"the trainer's weights do not fit the engine's model: {e}") from e
-        if unexpected or set(missing) - tied:
-            raise BackendError(f"weight names differ: missing {sorted(set(missing) - tied)}, unknown {unexpected}")
-        self.version = version
-        self.clear_cache()
-
     def clear_cache(self) -> None:
         """Forget all cached keys and values; running requests are recomputed."""
+        super().clear_cache()
         self._length[:] = 0
-        self._same_prompt.clear()
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
 
     def abort(self) -> None:
         """Finish all requests with what they have."""
-        for request in [*self._running.values(), *self._waiting]:
-            request.finish("aborted")
+        running = list(self._running.values())
         self._running.clear()
-        self._waiting.clear()
+        for request in running:
+            request.finish("aborted")
+        super().abort()
 
     def reset(self) -> None:
         """Drop all requests without finishing them, and the cache."""

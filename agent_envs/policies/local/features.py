@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
 
 from agent_envs.errors import MissingExtraError
 from agent_envs.pictures.picture import Picture
@@ -14,7 +15,9 @@ try:
 except ImportError as e:
     raise MissingExtraError("torch", extra="hf") from e
 
-__all__ = ["forward_arguments", "generate_arguments"]
+__all__ = ["forward_arguments", "generate_arguments", "without_tokens"]
+
+_NEVER = -1e9  # a logit whose probability is 0, and whose product with it is no NaN
 
 
 def generate_arguments(
@@ -38,7 +41,7 @@ def generate_arguments(
 
 
 def forward_arguments(
-    model: Any, tokens: PictureTokens, input_ids: torch.Tensor, pictures: Sequence[Picture]
+    tokens: PictureTokens, input_ids: torch.Tensor, rows: Sequence[Sequence[Picture]]
 ) -> dict[str, torch.Tensor]:
     """Return what a model takes beside the tokens of whole rows: pictures, and the positions of tokens.
 
@@ -46,15 +49,21 @@ def forward_arguments(
     are equal.
 
     Args:
-        model: A vision-language model with multimodal rotary embeddings.
-        tokens: Its image tokens.
+        tokens: The image tokens of a vision-language model with multimodal rotary embeddings.
         input_ids: Rows padded on the right, shape [rows, tokens].
-        pictures: The pictures of all rows, in order.
+        rows: The pictures of each row, in order.
     """
-    seen = generate_arguments(tokens, input_ids, pictures)
+    seen = generate_arguments(tokens, input_ids, [picture for row in rows for picture in row])
     if not seen:
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
         return {"position_ids": positions.expand(3, *input_ids.shape)}
-    kinds = seen.pop("mm_token_type_ids")
-    positions, _ = model.model.get_rope_index(input_ids, mm_token_type_ids=kinds, image_grid_thw=seen["image_grid_thw"])
-    return {**seen, "position_ids": positions}
+    del seen["mm_token_type_ids"]
+    places = [tokens.positions(ids, row) for ids, row in zip(input_ids.tolist(), rows, strict=True)]
+    return {**seen, "position_ids": torch.from_numpy(np.stack(places, axis=1)).to(input_ids.device)}
+
+
+def without_tokens(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    """Return logits, shape [..., vocabulary], in which some tokens have no probability."""
+    left_out = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    left_out[list(ids)] = True
+    return logits.masked_fill(left_out, max(_NEVER, torch.finfo(logits.dtype).min))

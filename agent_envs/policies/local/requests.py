@@ -7,13 +7,13 @@ a batch's shape can change).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent_envs.errors import ConfigError
+from agent_envs.errors import BackendError, ConfigError
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.sampling import SamplingParams
 
@@ -93,6 +93,8 @@ class Engine:
         self._seed = seed
         self._waiting: deque[Request] = deque()
         self._same_prompt: dict[int, int] = {}  # how often a prompt has come
+        self.version: int | None = None
+        """Version of the weights, if they are replaced."""
 
     @property
     def busy(self) -> bool:
@@ -130,6 +132,29 @@ class Engine:
         request = Request(list(prompt_ids), params, uniforms, on_done, pictures=pictures)
         self._waiting.append(request)
         return request
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
+        """Replace all weights by name; drops the cache, and running requests continue under the new weights."""
+        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
+        try:
+            missing, unexpected = self.model.load_state_dict(dict(weights), strict=False)
+        except RuntimeError as e:
+            raise BackendError(f"the trainer's weights do not fit the engine's model: {e}") from e
+        if unexpected or set(missing) - tied:
+            raise BackendError(f"weight names differ: missing {sorted(set(missing) - tied)}, unknown {unexpected}")
+        self.version = version
+        self.clear_cache()
+
+    def clear_cache(self) -> None:
+        """Forget what was computed for earlier requests."""
+        self._same_prompt.clear()
+
+    def abort(self) -> None:
+        """Finish all requests with what they have."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for request in waiting:
+            request.finish("aborted")
 
     def step(self) -> None:
         """Do the next piece of work."""

@@ -142,12 +142,13 @@ def play(
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {
+                "model": {"path": "."},
                 "rollout": {
                     "name": engine,
                     "prompt_length": prompt_length,
                     "response_length": response_length,
                     "n": 3,
-                }
+                },
             },
             "algorithm": {"adv_estimator": algo},
             "data": {"apply_chat_template_kwargs": {}},

@@ -71,10 +71,12 @@ def test_a_request_carries_what_it_reads_and_leaves_nothing_for_the_next(
     given = KVBatchMeta(["u_0_0"], [{"seq_len": 4}], "train", extra_info={"temperature": 1.0})
     trainer = object.__new__(EnvTrainer)
     trainer.phase = PhaseFile(None)
-    batch = getattr(trainer, name)(given, {})
-    assert batch is given and batch.extra_info == {"temperature": 1.0} and batch.fields is None
-    assert asked[0].keys == batch.keys and asked[0].extra_info["temperature"] == 1.0
-    assert {"input_ids", "response_mask"} <= set(asked[0].fields) and "extra_fields" not in asked[0].fields
+    for trainer.sees in (False, True):
+        batch = getattr(trainer, name)(given, {})
+        assert batch is given and batch.extra_info == {"temperature": 1.0} and batch.fields is None
+        assert asked[-1].keys == batch.keys and asked[-1].extra_info["temperature"] == 1.0
+        assert {"input_ids", "response_mask"} <= set(asked[-1].fields) and "extra_fields" not in asked[-1].fields
+        assert ("multi_modal_inputs" in asked[-1].fields) == trainer.sees
 
 
 class Queue:
@@ -105,6 +107,7 @@ def test_a_token_baseline_gets_the_sums_of_squares_of_the_responses(monkeypatch:
     monkeypatch.setattr(phases, "tq", queue)
     given = KVBatchMeta(["u_0_0", "u_1_0"], [{"seq_len": 5}, {"seq_len": 3}], "train")
     trainer = object.__new__(EnvTrainer)
+    trainer.sees = False
     trainer.phase, trainer.squares = PhaseFile(None), True
     trainer._compute_old_log_prob(given, {})
     assert [x.tolist() for x in queue.columns["sum_pi_squared"].unbind()] == [[1.0, 2.0, 3.0], [6.0]]

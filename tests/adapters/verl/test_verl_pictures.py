@@ -1,0 +1,296 @@
+"""Pictures through verl, without Ray: agent loop, generation server, verl's worker and its models.
+
+1. every row has the image tokens of its pictures, merged or not, and positions along time, height and width
+2. the trainer's log-probabilities are the sampler's, those of merged rows are those of steps, padded and packed; a
+   micro-batch without any picture is computed too
+3. the server takes the worker's weights, the vision tower's included
+4. episodes in files keep their pictures
+5. an episode sends this package's server each picture once; vLLM gets one image token for a picture, the picture, and a
+   bias against tokens that stand for pictures
+6. what cannot be trained with pictures is refused by name before anything starts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import socket
+import sys
+import warnings
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("PIL")
+with warnings.catch_warnings():  # verl warns of every engine that is not installed
+    warnings.simplefilter("ignore")
+    pytest.importorskip("verl")
+    from local_training import build_worker
+    from omegaconf import OmegaConf
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
+    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.workers.rollout.replica import TokenOutput
+
+    from agent_envs.adapters.verl.rollout import agent_loop
+
+from agent_envs import read_episodes  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
+from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
+from agent_envs.adapters.verl.batch.ray_trainer import RowBatch  # noqa: E402
+from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
+from agent_envs.adapters.verl.config.vision import check_vision  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
+from agent_envs.adapters.verl.rollout.row_manager import as_rows  # noqa: E402
+from agent_envs.cli.main import main  # noqa: E402
+from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+from agent_envs.spaces import ImageText, UnicodeText  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+LENGTH = 1200
+
+
+class ShownEnv(gym.Env):
+    """Four pictures of different sizes, and words alone between them."""
+
+    instructions = "Look."
+    tools: list = []
+    num_tasks = 100
+
+    def __init__(self):
+        self.observation_space, self.action_space = ImageText(1000, max_images=1, max_side=80), UnicodeText()
+
+    def info(self):
+        return {"task_id": "t", "split": "train", "index": self.index, "source": "test", "invalid_action": False,
+                "score": 0.5, "success": False, "reward_components": {}, "anchor": "", "tool_results": []}  # fmt: skip
+
+    def seen(self):
+        if self.t == 2:
+            return {"text": "Nothing.", "images": ()}
+        noise = np.random.default_rng([self.index, self.t]).integers(0, 256, (20 + 9 * self.t, 70 - 11 * self.t, 3))
+        return {"text": f"Number {self.t}: <image> now", "images": (noise.astype(np.uint8),)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.index, self.t = options["index"], 0
+        return self.seen(), self.info()
+
+    def step(self, action):
+        self.t += 1
+        return self.seen(), len(action) % 3 / 2, self.t == 4, False, self.info()
+
+
+class Server:
+    """verl's client of the generation server, without the processes between them."""
+
+    def __init__(self, server):
+        self.server, self.asked, self.kept = server, [], KeptPictures()
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, image_data=None):
+        pictures = self.kept.take(image_data or ())
+        self.asked.append([each if isinstance(each, str) else each.digest[:4] for each in image_data or ()])
+        if pictures is None:
+            return TokenOutput(token_ids=[], log_probs=[], stop_reason=MISSING, extra_fields={})
+        params = SamplingParams.from_dict(sampling_params, 8)
+        done = await self.server.generate(list(prompt_ids), params, pictures)
+        return TokenOutput(token_ids=done.token_ids, log_probs=done.log_probs, stop_reason=done.stop_reason,
+                           extra_fields={"min_global_steps": 0, "max_global_steps": 0})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A vision-language model in its folder, and a server."""
+    folder = tmp_path_factory.mktemp("vision") / "model"
+    made = build_vision_model()
+    save_model(made.model, made.tokenizer, folder, made.pictures)
+    gym.register("Shown-v0", entry_point=ShownEnv)
+    server = CPUServer(load_engine(str(folder), max_length=LENGTH, max_rows=16))
+    yield SimpleNamespace(folder=folder, tokenizer=made.tokenizer, pictures=made.pictures, server=server)
+    server.close()
+    agent_loop._pool.close()
+    del gym.registry["Shown-v0"]
+
+
+@pytest.fixture(scope="module")
+def composed(made):
+    return config_of(made, "run")
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """What torch's process group of one process needs; verl's changes to the classes of models are undone."""
+    for kind in ("Qwen2VL", "Qwen2_5_VL"):
+        module = sys.modules[getattr(transformers, f"{kind}Model").__module__]
+        for name in ("Model", "ForConditionalGeneration", "Attention"):
+            each = getattr(module, kind + name)
+            monkeypatch.setattr(each, "forward", each.forward)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def config_of(made, out, **settings):
+    return compose_run(
+        env="Shown-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train", env_kwargs=None,
+        wrappers=[], out=str(out), model=str(made.folder), seed=0, warm_start=None, demo_noise=None, val_fraction=0.1,
+        overrides=[f"data.max_prompt_length={LENGTH - 8}", "data.max_response_length=8",
+                   *(f"+{name}={value}" for name, value in settings.items())],
+    ).verl()  # fmt: skip
+
+
+def play(made, config, wrappers, client=None, phase="train"):
+    """Rows of an episode in each stack of wrappers."""
+    client = client or Server(made.server)
+
+    async def one(session, specs):
+        loop = agent_loop.EnvAgentLoop(
+            trainer_config=DictConfigWrap(config), server_manager=client, tokenizer=made.tokenizer, processor=None,
+            dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data), hf_model_type="qwen2_vl",
+        )  # fmt: skip
+        return await loop.run(
+            {"temperature": 1.0, "logprobs": True}, raw_prompt=[], env_id="Shown-v0", env_kwargs="{}",
+            wrappers=json.dumps(specs), extra_info={"index": 5 + session, "phase": phase}, uid="u",
+            session_id=session, global_steps=1,
+        )  # fmt: skip
+
+    async def everything():
+        return await asyncio.gather(*(one(i, specs) for i, specs in enumerate(wrappers)))
+
+    worker = SimpleNamespace(processor=None)
+    outputs = [output for outputs in asyncio.run(everything()) for output in outputs]
+    rows = as_rows(outputs, {"uid": "u", "session_id": 0})
+    for output, row in zip(outputs, rows, strict=True):  # the workers of verl's v1 trainers store the same
+        ids = row["input_ids"]
+        inputs = AgentLoopWorker._compute_multi_modal_inputs(worker, output, ids)
+        places = AgentLoopWorker._compute_position_ids(worker, ids[None], torch.ones_like(ids)[None], inputs)
+        assert inputs.keys() == row["multi_modal_inputs"].keys()
+        assert torch.equal(places.squeeze(0), row["position_ids"])
+    return rows
+
+
+GROWS, FORGETS = [], ["ChatMessages", "SlidingWindow(k=1)"]
+
+
+def ask(worker, rows):
+    """The log-probabilities that verl's worker computes of the sampled tokens of each row, and those of sampling."""
+    settings = {"temperature": 1.0, "compute_loss": False, "calculate_entropy": False}
+    output = worker.infer_batch(RowBatch(rows).request(**settings))
+    computed, sampled = [], []
+    for row, log_probs in zip(rows, output["log_probs"].unbind(), strict=True):
+        first, wrote = len(row["prompts"]) - 1, row["response_mask"].bool()
+        computed.append(log_probs[first : first + len(wrote)][wrote])
+        sampled.append(row["rollout_log_probs"][wrote])
+    return torch.cat(computed), torch.cat(sampled)
+
+
+def test_files_of_episodes_keep_their_pictures(made, tmp_path):
+    (row,) = play(made, config_of(made, tmp_path), [GROWS])
+    path = tmp_path / "episodes" / "train-000001.jsonl"
+    path.write_text(row["extra_fields"]["episode"] + "\n")
+    (episode,) = read_episodes(path)
+    assert [len(step.prompt_pictures) for step in episode.steps] == [1, 2, 2, 3]
+    assert all(picture.array.shape[2] == 3 for step in episode.steps for picture in step.prompt_pictures)
+
+
+def test_an_episode_sends_a_picture_once(made, tmp_path):
+    server = Server(made.server)
+    play(made, config_of(made, tmp_path), [GROWS], server)
+    assert [[len(each) for each in request] for request in server.asked] == [[4], [64, 4], [64, 64], [64, 64, 4]]
+    server = Server(made.server)
+    server.kept.most_bytes = 5_000  # one of the pictures
+    rows = play(made, config_of(made, tmp_path), [GROWS], server)
+    lost = [[len(each) for each in request] for request in server.asked]
+    assert lost == [[4], [64, 4], [64, 64], [4, 4], [64, 64, 4], [4, 4, 4]] and int(rows[0]["step_ids"].max()) == 3
+
+
+def test_vllm_is_asked_as_it_takes_pictures(made, tmp_path):
+    class Stub:
+        asked: list = []
+
+        async def generate(self, request_id, **request):
+            self.asked.append(request)
+            return TokenOutput(token_ids=[5, made.tokenizer.eos_token_id], log_probs=[-1.0, -1.0],
+                               stop_reason="completed", extra_fields={})  # fmt: skip
+
+    config = config_of(made, tmp_path)
+    config.actor_rollout_ref.rollout.name = "vllm"
+    rows = play(made, config, [GROWS], Stub())
+    for number, request in enumerate(Stub.asked):
+        pictures = [1, 2, 2, 3][number]
+        assert request["prompt_ids"].count(made.pictures.token_id) == len(request["image_data"]) == pictures
+        assert request["sampling_params"]["logit_bias"] == dict.fromkeys(made.pictures.reserved, -100.0)
+    assert request["image_data"][0].size == (70, 20)
+    assert int((rows[0]["input_ids"] == made.pictures.token_id).sum()) == len(rows[0]["multi_modal_inputs"][
+        "pixel_values"]) // 4  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algo", "override"),
+    [
+        ("gae", ""),
+        ("grpo", "+agentr1.layout=tree"),
+        ("grpo", "agentr1.mode=colocate"),
+        ("grpo", "model_engine=megatron"),
+        ("grpo", "actor_rollout_ref.model.lora_rank=8"),
+        ("grpo", "actor_rollout_ref.model.use_fused_kernels=True"),
+        ("grpo", "trainer.use_v1=False"),
+    ],
+)
+def test_what_does_not_go_with_pictures_is_refused_by_name(made, composed, algo, override):
+    config = copy.deepcopy(composed)
+    config.algorithm.adv_estimator = algo
+    if override:
+        name, _, value = override.lstrip("+").partition("=")
+        OmegaConf.update(config, name, value == "True" if value in ("True", "False") else value, force_add=True)
+    name = override.lstrip("+") or "the critic of algorithm.adv_estimator=gae"
+    with pytest.raises(ConfigError, match=f"does not go with .*{name.removesuffix('=8')}"):
+        check_vision(config, needs_critic=algo == "gae")
+
+
+def test_a_model_of_text_is_refused_before_anything_starts(made, model_path, tmp_path, capsys):
+    out = tmp_path / "run"
+    short = ["data.max_prompt_length=1000", "data.max_response_length=8"]
+    assert main(["train", "--env", "Shown-v0", "--model", model_path, "--out", str(out), *short]) == 2
+    assert "a model of text, cannot take pictures" in capsys.readouterr().err and not out.exists()
+
+
+def test_the_trainer_sees_what_the_sampler_saw(made, processes, tmp_path):
+    merged = play(made, config_of(made, tmp_path / "merged"), [GROWS, FORGETS])
+    apart = play(made, config_of(made, tmp_path / "steps", **{"agentr1.layout": "steps"}), [GROWS, FORGETS])
+    assert len(merged) < len(apart) == 8
+    assert any(not row["multi_modal_inputs"] for row in apart) or len(apart) == 8
+    for row in (*merged, *apart):
+        places, grids = row["position_ids"], row["multi_modal_inputs"].get("image_grid_thw", torch.zeros(0, 3))
+        assert places.shape == (4, len(row["input_ids"])) and places[0].tolist() == list(range(len(places[0])))
+        features = int(grids.prod(1).sum()) // 4
+        assert int((row["input_ids"] == made.pictures.token_id).sum()) == features
+        assert len(row["multi_modal_inputs"].get("pixel_values", ())) == 4 * features
+    padding, _ = construct_minimal_padding_template(merged[0], {}, made.tokenizer.eos_token_id)
+    del padding["attention_mask"]
+    seen = []
+    for packing in (False, True):
+        worker = build_worker(str(made.folder), "language_model", packing=packing, micro_tokens=2500)
+        for rows in (merged, apart):
+            computed, sampled = ask(worker, [*rows, padding])
+            assert len(computed) > 20 and float((computed - sampled).abs().max()) < 3e-5
+            seen.append(computed.sort().values)
+        assert len(ask(worker, [padding])[0]) == 0  # a micro-batch without any picture
+    assert all(float((each - seen[0]).abs().max()) < 1e-5 for each in seen)
+    weights, _ = worker.engine.get_per_tensor_param()
+    asyncio.run(made.server.load_weights({name: each.detach().clone() for name, each in weights}, 3))
+    blind = [{**row, "multi_modal_inputs": dict(row["multi_modal_inputs"])} for row in merged]
+    for row in blind:
+        row["multi_modal_inputs"]["pixel_values"] = -row["multi_modal_inputs"]["pixel_values"]
+    assert float((ask(worker, blind)[0] - ask(worker, merged)[0]).abs().max()) > 1e-3
