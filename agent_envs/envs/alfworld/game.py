@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
 from agent_envs.errors import DataError
 
-__all__ = ["MARKS", "NO_TRAITS", "GroundedGame"]
+__all__ = ["MARKS", "NO_TRAITS", "GroundedGame", "Traits"]
 
 Facts = dict[str, set[tuple[str, ...]]]
 

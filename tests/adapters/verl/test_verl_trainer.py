@@ -170,6 +170,7 @@ def test_a_trainer_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {step for _, step in said} == {3}
     written = []
     monkeypatch.setattr(trainer.phase, "progress", written.append)
+    monkeypatch.setattr(trainer, "liveness", SimpleNamespace(check=lambda: None), raising=False)
     trainer.replay_buffer.partitions["train"]["u_0_0"] = {}
     trainer.replay_buffer._wait_for_next_poll("train", 0.0)
     assert written == [1] and trainer.replay_buffer.poll_interval == 0.05
