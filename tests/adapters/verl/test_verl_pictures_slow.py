@@ -65,10 +65,6 @@ def test_two_steps_on_pictures(tmp_path, capsys, monkeypatch):
     start = load_file(out / "model" / "model.safetensors")
     folder = hugging_face_folder(out, tmp_path / "converted", trust=True)
     trained = load_file(folder / "model.safetensors")
-    moved = {
-        name.partition(".layers.")[0]
-        for name in start
-        if not torch.equal(start[name].to(trained[name].dtype), trained[name])
-    }
-    assert any("visual" in name for name in moved) and any("language_model" in name for name in moved)
+    moved = [name for name in start if not torch.equal(start[name].to(trained[name].dtype), trained[name])]
+    assert any("visual" in name for name in moved) and any("visual" not in name for name in moved)
     assert load_picture_tokens(str(folder), load_tokenizer(str(folder))) is not None
