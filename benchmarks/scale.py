@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py serve [--episodes 10000] [--think 20] [--workers 2] [--env AgentR1/ALFWorld-v0 ...]
     python benchmarks/scale.py ray   [the same]
+    python benchmarks/scale.py costs [--costs 0.05 0.5 5]
     python benchmarks/scale.py nodes [--nodes 1 2 4] [--env AgentR1/GSM8KTool-v0]
     python benchmarks/scale.py kills [--kills 20] [--seed 0] [--workers 4] [--episodes 400] [--think 0.1]
 
@@ -16,6 +17,8 @@ that is a good part of it.
 ray: the same with `run_episodes(engine="ray")`. The time of a step is from the moment its action is due to the next
 observation; none goes on before all of its worker's have begun; the memory is that of all of Ray's processes, more than
 with one episode on each worker. The rate is that of workers that play 32 episodes each at a time, without thinking.
+
+costs: both rates for steps that compute for so many milliseconds: from which on the rest weighs little.
 
 nodes: the rate on a cluster of nodes with one processor each, on this machine.
 
@@ -40,20 +43,20 @@ from typing import Any
 
 import gymnasium as gym
 from scale_cluster import measure_kills, measure_nodes, play_as_client
-from scale_ray import SECONDS, alone, measure_many, show_rates
+from scale_ray import SECONDS, TASKS, Rate, alone, measure_many, show_rate, show_rates
 from serving import Client, cpu_seconds, frame, processes, resident, started
 
 import agent_envs  # noqa: F401  registers the ids
 from agent_envs.files import allow_open_files
+from agent_envs.rollout.ray_engine import RayEngine
 
 ENVS = ("AgentR1/ALFWorld-v0", "AgentR1/GSM8KTool-v0")
-TASKS = 50
 CONNECTING = 200  # connections that are opened at the same time
 
 
-def recorded(env_id: str) -> list[list[str]]:
+def recorded(env_id: str, kwargs: dict[str, Any]) -> list[list[str]]:
     """The expert's actions for some tasks."""
-    env = gym.make(env_id)
+    env = gym.make(env_id, **kwargs)
     episodes = []
     for index in range(TASKS):
         env.reset(options={"index": index})
@@ -139,8 +142,8 @@ class Busy(Client):
         self._reset = frame({"type": "reset", "data": {"index": index}})
 
 
-async def rate(port: int, count: int, scripts: list[list[bytes]]) -> float:
-    """Steps per second of so many clients that do not think."""
+async def rate(port: int, pid: int, count: int, scripts: list[list[bytes]]) -> Rate:
+    """The rate of so many clients that do not think; their own processor time counts."""
     loop = asyncio.get_running_loop()
     clients = []
     for number in range(count):
@@ -156,20 +159,22 @@ async def rate(port: int, count: int, scripts: list[list[bytes]]) -> float:
         client.go_on()
     await asyncio.sleep(1.0)
     before, begin = sum(len(client.times) for client in clients), time.perf_counter()
+    used = cpu_seconds(pid) + time.process_time()
     await asyncio.sleep(SECONDS)
     made, seconds = sum(len(client.times) for client in clients) - before, time.perf_counter() - begin
+    used = cpu_seconds(pid) + time.process_time() - used
     for client in clients:
         client.playing = False
         client.transport.close()
-    return made / seconds
+    return Rate(made / seconds, used / made)
 
 
-def play_alone(env_id: str, episodes: list[list[str]], ready: Any, results: Any) -> None:
-    """Play the episodes in this process, with nothing around the environment, and put the steps per second."""
-    env = gym.make(env_id).unwrapped
+def play_alone(env_id: str, kwargs: dict[str, Any], episodes: list[list[str]], ready: Any, results: Any) -> None:
+    """Play the episodes in this process, with nothing around the environment, and put the rate."""
+    env = gym.make(env_id, **kwargs).unwrapped
     env.reset(options={"index": 0})
     ready.wait()
-    steps, begin = 0, time.perf_counter()
+    steps, begin, before = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - begin < SECONDS:
         for index, actions in enumerate(episodes):
             env.reset(options={"index": index})
@@ -178,12 +183,45 @@ def play_alone(env_id: str, episodes: list[list[str]], ready: Any, results: Any)
             steps += len(actions)
             if time.perf_counter() - begin >= SECONDS:
                 break
-    results.put(steps / (time.perf_counter() - begin))
+    results.put(Rate(steps / (time.perf_counter() - begin), (time.process_time() - before) / steps))
+
+
+def measure_rate(env_id: str, kwargs: dict[str, Any], port: int, pid: int, options: argparse.Namespace) -> None:
+    """Print the rate of clients that do not think beside that of as many processes as the server has workers."""
+    episodes = recorded(env_id, kwargs)
+    scripts = [[frame({"type": "step", "data": {"text": text}}) for text in actions] for actions in episodes]
+    show_rates(
+        f"{options.clients} clients that do not think", options.workers,
+        lambda: alone(options.workers, play_alone, env_id, kwargs, episodes),
+        lambda own: asyncio.run(rate(port, pid, options.clients, scripts)),
+    )  # fmt: skip
+
+
+def measure_costs(options: argparse.Namespace) -> None:
+    """Print the rates through `serve` and through Ray of steps that compute for longer and longer."""
+    import ray
+
+    env_id = "serving:Bench/Computing-v0"
+    for milliseconds in options.costs:
+        print(f"steps of {milliseconds:g} ms", flush=True)
+        kwargs = {"seconds": milliseconds / 1e3}
+        given = ["--env-kwargs", json.dumps(kwargs)]
+        process, port = started("agentr1 serve", env_id, sorted(os.sched_getaffinity(0)), options.workers, given)
+        try:
+            measure_rate(env_id, kwargs, port, process.pid, options)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        try:
+            show_rate(env_id, options.workers, RayEngine(workers=options.workers), kwargs)
+        finally:
+            ray.shutdown()
 
 
 def measure(env_id: str, options: argparse.Namespace) -> None:
     """Print the two rows of an environment."""
-    episodes = recorded(env_id)
+    episodes = recorded(env_id, {})
     scripts = [[frame({"type": "step", "data": {"text": text}}) for text in actions] for actions in episodes]
     limits = ["--max-episodes", str(options.episodes), "--max-waiting", str(options.episodes), "--ping", "600"]
     cores = sorted(os.sched_getaffinity(0))
@@ -199,11 +237,7 @@ def measure(env_id: str, options: argparse.Namespace) -> None:
             f"{len(processes(process.pid))} processes",
             flush=True,
         )
-        show_rates(
-            f"{options.clients} clients that do not think", options.workers,
-            lambda: alone(options.workers, play_alone, env_id, episodes),
-            lambda own: asyncio.run(rate(port, options.clients, scripts)),
-        )  # fmt: skip
+        measure_rate(env_id, {}, port, process.pid, options)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -211,12 +245,15 @@ def measure(env_id: str, options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("serve", "ray", "nodes", "kills", "client"), help="client is of kills")
+    parser.add_argument(
+        "what", choices=("serve", "ray", "costs", "nodes", "kills", "client"), help="client is of kills"
+    )
     parser.add_argument("--env", nargs="+", default=ENVS)
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--think", type=float, metavar="SECONDS")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--costs", nargs="+", type=float, default=[0.05, 0.5, 5.0], metavar="MILLISECONDS")
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -233,6 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} before\n", flush=True)
     if options.what == "nodes":
         measure_nodes(options)
+    elif options.what == "costs":
+        measure_costs(options)
     elif options.what == "kills":
         measure_kills(options)
     elif options.what == "client":

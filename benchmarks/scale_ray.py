@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 from serving import cpu_seconds, processes, resident
@@ -24,8 +24,18 @@ from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.wrapping.specs import env_maker
 
+TASKS = 50
 SECONDS = 5.0  # of each measurement of the rate
 REPEATS = 3
+
+
+class Rate(NamedTuple):
+    """How fast steps are made."""
+
+    per_second: float
+    """Steps per second."""
+    cost: float
+    """Seconds of processor time per step, of all processes that have to do with it."""
 
 
 class ThinkingPolicy:
@@ -101,7 +111,7 @@ def play_at_once(env_id: str, episodes: int, workers: int, think: float) -> tupl
         begin = time.perf_counter()
         played = agent_envs.run_episodes(
             env_id, policy, episodes, concurrency=episodes, engine=RayEngine(workers=workers), progress=False,
-            options=[{"index": number % 50} for number in range(episodes)],
+            options=[{"index": number % TASKS} for number in range(episodes)],
         )  # fmt: skip
         return played, time.perf_counter() - begin, memory.most
 
@@ -131,65 +141,75 @@ def measure_many(env_id: str, options: argparse.Namespace) -> None:
         ray.shutdown()
 
 
-def rate(env_id: str, engine: RayEngine, episodes: int) -> float:
-    """Steps per second of episodes on the workers, which are there before the first."""
-    began = ended = 0.0
-    steps = 0
+def rate(env_id: str, kwargs: dict[str, Any], engine: RayEngine, episodes: int) -> Rate:
+    """The rate of episodes on the workers, which are there before the first."""
+    began = ended = before = after = 0.0
+    steps = taken = 0
 
     def take(number: int, episode: Episode, seconds: float) -> None:
-        nonlocal began, ended, steps
-        ended = time.perf_counter()
-        if not began:
-            began = ended
-        else:
+        nonlocal began, ended, before, after, steps, taken
+        taken += 1
+        if taken > 1:
             steps += len(episode.steps)
+        if taken == 1:
+            began, before = time.perf_counter(), cpu_seconds(os.getpid())
+        elif taken == episodes:
+            ended, after = time.perf_counter(), cpu_seconds(os.getpid())
 
     policy = ExpertPolicy()
-    tasks = (EpisodeTask(policy, options={"index": number % 50}) for number in range(episodes))
-    engine.play_tasks(env_maker(env_id, {}, ()), tasks, take, concurrency=32 * (engine.workers or 1))
-    return steps / (ended - began)
+    tasks = (EpisodeTask(policy, options={"index": number % TASKS}) for number in range(episodes))
+    engine.play_tasks(env_maker(env_id, kwargs, ()), tasks, take, concurrency=32 * (engine.workers or 1))
+    return Rate(steps / (ended - began), (after - before) / steps)
 
 
-def play_alone(env_id: str, ready: Any, results: Any) -> None:
-    """Play episodes in turn in this process, and put the steps per second."""
-    env, policy = gym.make(env_id), ExpertPolicy()
+def play_alone(env_id: str, kwargs: dict[str, Any], ready: Any, results: Any) -> None:
+    """Play episodes in turn in this process, and put the rate."""
+    env, policy = gym.make(env_id, **kwargs), ExpertPolicy()
     agent_envs.run_episode(env, policy, options={"index": 0})
     ready.wait()
-    steps, begin = 0, time.perf_counter()
+    steps, begin, before = 0, time.perf_counter(), time.process_time()
     while (seconds := time.perf_counter() - begin) < SECONDS:
-        for index in range(50):
+        for index in range(TASKS):
             steps += len(agent_envs.run_episode(env, policy, options={"index": index}).steps)
-    results.put(steps / seconds)
+    results.put(Rate(steps / seconds, (time.process_time() - before) / steps))
 
 
-def alone(number: int, play: Callable[..., None], *given: Any) -> float:
-    """Steps per second of so many processes, each of which plays by itself: `play(*given, ready, results)`."""
+def alone(number: int, play: Callable[..., None], *given: Any) -> Rate:
+    """The rate of so many processes, each of which plays by itself: `play(*given, ready, results)`."""
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(number), context.Queue()
     workers = [context.Process(target=play, args=(*given, ready, results)) for _ in range(number)]
     for worker in workers:
         worker.start()
-    total = sum(results.get() for _ in workers)
+    rates = [results.get() for _ in workers]
     for worker in workers:
         worker.join()
-    return total
+    return Rate(sum(rate.per_second for rate in rates), statistics.mean(rate.cost for rate in rates))
 
 
-def show_rates(what: str, processes: int, theirs: Callable[[], float], ours: Callable[[float], float]) -> None:
-    """Print steps per second beside those of so many processes by themselves, which `ours` is told, taking turns."""
+def show_rates(what: str, processes: int, theirs: Callable[[], Rate], ours: Callable[[Rate], Rate]) -> None:
+    """Print steps per second beside those of so many processes by themselves, which `ours` is told, taking turns.
+
+    The ratio of the processor times is that of the rates where nothing else runs and all cores are busy.
+    """
     rates = [(ours(own), own) for own in (theirs() for _ in range(REPEATS))]
-    ratios = [a / b for a, b in rates]
+    ratios = [a.per_second / b.per_second for a, b in rates]
+    costs = [b.cost / a.cost for a, b in rates]
     print(
-        f"  {what}: {statistics.median(a for a, _ in rates):.0f} steps/s, {processes} processes by themselves "
-        f"{statistics.median(b for _, b in rates):.0f}: {statistics.median(ratios):.2f} times "
-        f"({min(ratios):.2f}, {max(ratios):.2f})",
+        f"  {what}: {statistics.median(a.per_second for a, _ in rates):.0f} steps/s, {processes} processes by "
+        f"themselves {statistics.median(b.per_second for _, b in rates):.0f}: {statistics.median(ratios):.2f} times "
+        f"({min(ratios):.2f}, {max(ratios):.2f})\n"
+        f"    by processor time {statistics.median(costs):.2f} times ({min(costs):.2f}, {max(costs):.2f}): "
+        f"{1e6 * statistics.median(a.cost for a, _ in rates):.0f} us per step, by themselves "
+        f"{1e6 * statistics.median(b.cost for _, b in rates):.0f}",
         flush=True,
     )
 
 
-def show_rate(env_id: str, workers: int, engine: RayEngine) -> None:
+def show_rate(env_id: str, workers: int, engine: RayEngine, kwargs: dict[str, Any] | None = None) -> None:
     """Print steps per second on the workers beside those of as many processes."""
+    kwargs = kwargs or {}
     show_rates(
-        f"{env_id}, {workers} workers", workers, lambda: alone(workers, play_alone, env_id),
-        lambda own: rate(env_id, engine, max(200, int(own * SECONDS / 8))),
+        f"{env_id}, {workers} workers", workers, lambda: alone(workers, play_alone, env_id, kwargs),
+        lambda own: rate(env_id, kwargs, engine, max(200, int(own.per_second * SECONDS / 8))),
     )  # fmt: skip

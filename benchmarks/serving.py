@@ -40,32 +40,40 @@ HELD = 200  # episodes for the memory of one
 COMPUTING = 0.002  # seconds
 
 
-class OneTask:
-    """A data set of one task."""
+class SameTask:
+    """A data set in which all tasks are one."""
 
     name, split, task_id = "generated", "train", "one"
 
     def __len__(self) -> int:
-        return 1
+        return 1000
 
-    def __getitem__(self, index: int) -> OneTask:
+    def __getitem__(self, index: int) -> SameTask:
         return self
 
 
 class ComputingEnv(TextEnv):
-    """Steps that compute."""
+    """Steps that compute; the tenth is the last."""
+
+    def __init__(self, *, seconds: float = COMPUTING, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seconds = seconds
 
     def open_tasks(self) -> Any:
-        return OneTask()
+        return SameTask()
 
     def begin(self, task: Any) -> tuple[str, Any]:
-        return "Begin.", None
+        return "Begin.", 0
 
     def act(self, action: str) -> Outcome:
-        end = time.thread_time() + COMPUTING
+        end = time.thread_time() + self.seconds
         while time.thread_time() < end:
             pass
-        return Outcome("done")
+        self.state += 1
+        return Outcome("done", terminated=self.state > STEPS)
+
+    def expert_action(self) -> str:
+        return "go on"
 
 
 gym.register("Bench/Computing-v0", entry_point=ComputingEnv)
