@@ -14,7 +14,13 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.features import forward_arguments, without_tokens
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["RowPictures"]
+__all__ = ["RowPictures", "check_layout"]
+
+
+def check_layout(layout: str, tokens: PictureTokens | None) -> None:
+    """Raise a ConfigError if a layout cannot hold the pictures of a model that takes them."""
+    if layout == "tree" and tokens is not None:
+        raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,7 @@ class RowPictures:
         """
         if tokens is None:
             return None
-        if layout == "tree":
-            raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged' or 'steps'")
+        check_layout(layout, tokens)
         rows = batch.pictures or ((),) * (len(batch.offsets) - 1)
         for ids, pictures in zip(np.split(batch.input_ids, batch.offsets[1:-1]), rows, strict=True):
             tokens.check(ids.tolist(), pictures)

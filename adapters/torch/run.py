@@ -21,6 +21,7 @@ from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
 from agent_envs.adapters.tiny.model import writing_weights
+from agent_envs.adapters.torch.pictures import check_layout
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode
@@ -94,6 +95,10 @@ class Run:
         """The image tokens, if the model takes pictures."""
         if self.pictures is None:
             refuse_pictures(space, f"the PyTorch loop with {start}")
+        elif self.estimator.needs_critic:
+            raise ConfigError(
+                f"a critic cannot see pictures, and {start} takes them: use an algorithm without a critic, such as grpo"
+            )
         self.models: dict[str, Any] = {}
         """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
@@ -125,9 +130,8 @@ class Run:
         if config.layout == "auto":
             trees = device == "cpu" and self.pictures is None and takes_trees(self.models["model"].config)
             self.layout = "tree" if trees else "merged"
+        check_layout(self.layout, self.pictures)
         if self.layout == "tree":
-            if self.pictures is not None:
-                raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
             for model in self.models.values():
                 enable(model)
 

@@ -22,12 +22,14 @@ import numpy as np
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, PromptError, first_line
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["IMAGE_PROCESSOR", "PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
+__all__ = ["ARCHITECTURES", "IMAGE_PROCESSOR", "PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
 
 IMAGE_TOKEN = "<|image_pad|>"
 IMAGE_PROCESSOR = "preprocessor_config.json"
 """The file in a model's folder that says how it reads pictures."""
 _VIDEO_TOKEN = "<|video_pad|>"
+ARCHITECTURES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Kinds of models that see pictures here, as their configurations name them: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
 _FAMILY = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
 _NARROWEST = 200  # the processor takes no picture whose sides have a larger ratio
 _CACHE_BYTES = 64 << 20
@@ -173,7 +175,8 @@ class PictureTokens:
 def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
     """Return the image tokens of the model in a Hugging Face folder or of that name; None if it takes text alone.
 
-    One with another image processor than Qwen's is taken for a model of text, which a warning in the log says.
+    One of another kind than `ARCHITECTURES`, or with another image processor than Qwen's, is taken for a model of text,
+    which a warning in the log says.
 
     Raises:
         ConfigError: The image processor cannot be loaded.
@@ -189,16 +192,20 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
     try:
         if folder.is_dir() and not (folder / IMAGE_PROCESSOR).is_file():
             return None
-        if not folder.is_dir() and getattr(AutoConfig.from_pretrained(name), "vision_config", None) is None:
+        config = None  # of a folder that holds a tokenizer and an image processor alone
+        if not folder.is_dir() or (folder / "config.json").is_file():
+            config = AutoConfig.from_pretrained(source)
+        if not folder.is_dir() and getattr(config, "vision_config", None) is None:
             return None  # asking the hub for a file that is not there takes long where there is no network
         settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except (OSError, ValueError):
         return None  # it has none, or the model needs code of its own
     kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type", "none")))
-    if kind not in _FAMILY:
+    model = "model" if config is None else str(config.model_type)
+    if kind not in _FAMILY or (config is not None and model not in ARCHITECTURES):
         _log.warning(
-            "%s reads text alone here: its image processor %s is not supported, only that of Qwen2-VL, Qwen2.5-VL and "
-            "Qwen3-VL (Qwen2VLImageProcessor)", name, kind,
+            "%s reads text alone here: it is a %s with the image processor %s, and pictures are shown to Qwen2-VL, "
+            "Qwen2.5-VL and Qwen3-VL (%s) with Qwen2VLImageProcessor", name, model, kind, ", ".join(ARCHITECTURES),
         )  # fmt: skip
         return None
     try:

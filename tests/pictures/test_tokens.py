@@ -268,13 +268,20 @@ class TestPrompts:
         assert load_picture_tokens(str(tmp_path), made.tokenizer) is None
         (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor"}')
         assert load_picture_tokens(str(tmp_path), made.tokenizer) is None
-        assert "its image processor CLIPImageProcessor is not supported" in caplog.text
+        assert "it is a model with the image processor CLIPImageProcessor" in caplog.text
+        (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "Qwen2VLImageProcessor"}')
+        assert load_picture_tokens(str(tmp_path), made.tokenizer) is not None
+        (tmp_path / "config.json").write_text('{"model_type": "llava"}')
+        assert load_picture_tokens(str(tmp_path), made.tokenizer) is None
+        assert "it is a llava with the image processor Qwen2VLImageProcessor" in caplog.text
         base, tokenizer = load_base()
         policy = TransformersPolicy(base, tokenizer=tokenizer)
         with pytest.raises(ConfigError, match="^TransformersPolicy with a model of text cannot take pictures"):
             policy.start(gym.make("Shades-v0"))
         policy.close()
-        with pytest.raises(ConfigError, match="takes text alone, but an image processor"):
+        with pytest.raises(
+            ConfigError, match="^pictures are shown to models of the kinds qwen2_vl, qwen2_5_vl, qwen3_vl, got a"
+        ):
             TransformersPolicy(base, tokenizer=made.tokenizer, pictures=made.pictures)
         ids = torch.tensor([tokenizer.encode("A house of 3 rooms.")])
         with torch.no_grad():
@@ -358,3 +365,5 @@ class TestLoop:
         text = {**given, "model": "", "out": str(tmp_path / "text"), "layout": "tree"}
         with pytest.raises(ConfigError, match="'tree' cannot hold pictures"):
             loop.train(LoopConfig(**text, steps=1))
+        with pytest.raises(ConfigError, match="^a critic cannot see pictures, and .* takes them"):
+            loop.train(LoopConfig(**{**given, "out": str(tmp_path / "critic")}, estimator="gae", steps=1))

@@ -11,7 +11,7 @@ from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.policies.local.sampling import SamplingParams
-from agent_envs.prompts.pictures import PictureTokens
+from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 
 try:
     import torch
@@ -48,7 +48,7 @@ def load_model(
 
 
 def takes_pictures(config: Any) -> bool:
-    """Return whether a configuration is that of a vision-language model of the family of `PictureTokens`."""
+    """Return whether a configuration is that of a vision-language model; those of `ARCHITECTURES` see pictures here."""
     return getattr(config, "vision_config", None) is not None and hasattr(config, "image_token_id")
 
 
@@ -56,12 +56,13 @@ def check_pictures(model: Any, pictures: PictureTokens | None) -> None:
     """Check that the image tokens are those of the model.
 
     Raises:
-        ConfigError: It takes text alone, or another token stands for its pictures.
+        ConfigError: It takes text alone, is of a kind that pictures are not shown to, or another token stands for them.
     """
     if pictures is None:
         return
-    if not takes_pictures(model.config):
-        raise ConfigError(f"{type(model).__name__} takes text alone, but an image processor lies beside it")
+    kind = model.config.model_type
+    if kind not in ARCHITECTURES:
+        raise ConfigError(f"pictures are shown to models of the kinds {', '.join(ARCHITECTURES)}, got a {kind}")
     if model.config.image_token_id != pictures.token_id:
         raise ConfigError(
             f"the model's image token is {model.config.image_token_id}, and its tokenizer's is {pictures.token_id}; "
