@@ -157,12 +157,14 @@ class DrawnPage:
         return self._drawing.nbytes + 3 * (self.width * self.height >> 4)
 
     def show(self, view: View) -> NDArray[np.uint8]:
-        shown = self._whole.get(view)
-        if shown is None:
+        kept = self._whole.get(view)
+        if kept is not None:
+            shown = kept.copy()  # no two observations are one object
+        else:
             shown = self._enlarged(view) if view.halvings <= 0 else self._halved(view)
-            shown.flags.writeable = False
             if view.box == (0, 0, self.width, self.height):
-                self._whole[view] = shown
+                self._whole[view] = shown.copy()
+        shown.flags.writeable = False
         return shown
 
     def _enlarged(self, view: View) -> NDArray[np.uint8]:

@@ -107,13 +107,13 @@ PARAMS = {"temperature": 1.0, "seed": 3, "max_tokens": 40, "ignore_eos": True}
 async def cut(server: CPURolloutServer, meanwhile: Any) -> Any:
     """A response that is cut after some of its tokens, and goes on after `meanwhile`."""
     whole = asyncio.create_task(client(server).generate("r", prompt_ids=[5, 6, 7], sampling_params=PARAMS))
-    while not server.server._batch_engine._running:
+    while not server.server._engine._running:
         await asyncio.sleep(0)
     await asyncio.sleep(0.005)
     await server.abort_all_requests()
     late = asyncio.create_task(client(server).generate("s", prompt_ids=[8, 9], sampling_params=PARAMS))
     await asyncio.sleep(0.05)
-    assert not late.done() and not server.server._batch_engine.busy  # it waits, and nothing is written
+    assert not late.done() and not server.server._engine.busy  # it waits, and nothing is written
     await meanwhile()
     await server.resume_generation()
     await late
@@ -134,7 +134,7 @@ def test_a_response_cut_and_resumed_is_the_uncut_one(server: CPURolloutServer, r
 
 
 def test_every_token_knows_its_weights(server: CPURolloutServer, runner: asyncio.Runner) -> None:
-    weights = {name: tensor.clone() for name, tensor in server.server._batch_engine.model.state_dict().items()}
+    weights = {name: tensor.clone() for name, tensor in server.server._engine.model.state_dict().items()}
 
     async def play() -> Any:
         await server.load_weights(weights, 7)
