@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from agent_envs.policies.local.features import without_tokens
-from agent_envs.policies.local.loading import takes_pictures
+from agent_envs.prompts.pictures import ARCHITECTURES
 
 __all__ = ["patch_forward", "patch_qwen2_vl"]
 
@@ -25,7 +25,7 @@ def patch_forward(module: Any) -> None:
     def apply_monkey_patch(model: Any, *args: Any, **kwargs: Any) -> None:
         original(model, *args, **kwargs)
         head = model.get_output_embeddings()
-        if takes_pictures(model.config) and head is not None:
+        if model.config.model_type in ARCHITECTURES and head is not None:
             reserved = [model.config.image_token_id, model.config.video_token_id]
             head.register_forward_hook(lambda layer, given, logits: without_tokens(logits, reserved))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["TrainingMemory", "memory_notice", "training_memory"]
 
-_STATE = 16  # bytes of a parameter: weight, gradient and two moments in float32
+_WEIGHT = 4  # bytes of a parameter in float32; a gradient and each moment take as many
 _HALF = 2  # bytes of a number in bfloat16
 
 
@@ -23,7 +23,7 @@ class TrainingMemory:
     parameters: int
     """Of the model; a number, no bytes."""
     state: int
-    """Weights, gradients and Adam's moments."""
+    """Weights, gradients and Adam's moments; with an adapter weights alone."""
     activations: int
     """The input of every layer, and all of one layer while it is computed again."""
     logits: int
@@ -40,7 +40,14 @@ class TrainingMemory:
 
 
 def training_memory(
-    config: Any, *, gpus: int, tokens: int, split: int = 1, tensor_parallel: int = 1, packed: bool = True
+    config: Any,
+    *,
+    gpus: int,
+    tokens: int,
+    split: int = 1,
+    tensor_parallel: int = 1,
+    packed: bool = True,
+    adapter: bool = False,
 ) -> TrainingMemory:
     """Return what each GPU holds.
 
@@ -51,6 +58,7 @@ def training_memory(
         split: GPUs that share a sequence (``ulysses_sequence_parallel_size``).
         tensor_parallel: GPUs that share vLLM's weights (``rollout.tensor_model_parallel_size``).
         packed: Whether rows are packed; the logits of padded rows are copied once without the padding.
+        adapter: Whether an adapter of low rank is trained, whose own parameters are few, in place of the model.
     """
     text = config.get_text_config()
     parameters, own = _parameters(config), -(-tokens // split)
@@ -59,7 +67,7 @@ def training_memory(
     layer = 12 * text.hidden_size + 4 * text.intermediate_size
     return TrainingMemory(
         parameters=parameters,
-        state=_STATE * parameters // gpus,
+        state=(1 if adapter else 4) * _WEIGHT * parameters // gpus,
         activations=_HALF * own * (text.num_hidden_layers * text.hidden_size + layer),
         logits=_HALF * own * text.vocab_size * (2 if packed else 4),
         sampler=_HALF * parameters // tensor_parallel,
@@ -68,19 +76,22 @@ def training_memory(
 
 
 def memory_notice(config: Any, model: Any) -> str:
-    """Return what a run needs of each GPU, in words; ``config`` is verl's, resolved, ``model`` the model's."""
-    actor = config.actor_rollout_ref.actor
+    """Return what the actor needs of each GPU, in words; ``config`` is verl's, resolved, ``model`` the model's."""
+    actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
+    adapter = bool(policy.get("lora_rank") or policy.get("lora_adapter_path"))
     found = training_memory(
         model,
         gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
         tokens=actor.ppo_max_token_len_per_gpu,
         split=actor.ulysses_sequence_parallel_size,
         tensor_parallel=config.actor_rollout_ref.rollout.tensor_model_parallel_size,
-        packed=config.actor_rollout_ref.model.use_remove_padding,
+        packed=policy.use_remove_padding,
+        adapter=adapter,
     )
     size = {name: f"{getattr(found, name) / 1e9:.1f}" for name in ("updating", "state", "activations", "logits")}
+    kept = "weights" if adapter else "weights, gradients and Adam"
     return (
-        f"an update needs about {size['updating']} GB of each GPU: {size['state']} weights, gradients and Adam, "
+        f"an update of the actor needs about {size['updating']} GB of each GPU: {size['state']} {kept}, "
         f"{size['activations']} activations and {size['logits']} logits of {actor.ppo_max_token_len_per_gpu:,} tokens"
     )
 

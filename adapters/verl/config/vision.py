@@ -6,6 +6,7 @@ from typing import Any
 
 from agent_envs.adapters.verl.config.rollout import read_config
 from agent_envs.errors import ConfigError
+from agent_envs.prompts.pictures import ARCHITECTURES
 
 __all__ = ["check_vision", "sees_pictures"]
 
@@ -13,15 +14,14 @@ _ENGINES = ("agentr1_cpu", "vllm")
 
 
 def sees_pictures(model: str) -> bool:
-    """Return whether a model, a Hugging Face folder or a name on the hub, takes pictures.
+    """Return whether pictures are shown to a model, a Hugging Face folder or a name on the hub.
 
-    One whose configuration cannot be read, or needs code of its own, is not of the family of models that do.
+    One whose configuration cannot be read, or of another kind than `ARCHITECTURES`, gets text alone.
     """
     try:
-        config = read_config(model)
+        return read_config(model).get("model_type") in ARCHITECTURES
     except ConfigError:
         return False
-    return config.get("vision_config") is not None and "image_token_id" in config
 
 
 def check_vision(config: Any, *, needs_critic: bool) -> None:

@@ -101,11 +101,16 @@ def test_gpus_share_what_is_sharded() -> None:
     one, many = (training_memory(small(3), gpus=n, tokens=64, split=n, tensor_parallel=n) for n in (1, 4))
     for name in ("state", "activations", "logits", "sampler", "cache_token"):
         assert getattr(one, name) == 4 * getattr(many, name), name
+    adapter = training_memory(small(3), gpus=1, tokens=64, adapter=True)
+    assert adapter.state == 4 * one.parameters == one.state // 4
     padded = training_memory(small(3), gpus=1, tokens=64, packed=False)
     assert padded.logits == 2 * one.logits and padded.updating > one.updating
 
 
-def test_a_dry_run_says_what_an_update_needs(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("preset", "kept"), [("any", "weights, gradients and Adam"), ("any+lora", "weights")])
+def test_a_dry_run_says_what_an_update_needs(preset: str, kept: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(Path(base.__file__).parent / "base")
-    assert main(["train", "--preset", "any/gsm8k/grpo", "--model", model, "--data", "generated", "--dry-run"]) == 0
-    assert re.search(r"# an update needs about \d+\.\d GB of each GPU: .* of 32,768 tokens", capsys.readouterr().out)
+    words = ["train", "--preset", f"{preset}/gsm8k/grpo", "--model", model, "--data", "generated", "--dry-run"]
+    assert main(words) == 0
+    needed = rf"# an update of the actor needs about \d+\.\d GB of each GPU: \d+\.\d {kept}, .* of 32,768 tokens"
+    assert re.search(needed, capsys.readouterr().out)

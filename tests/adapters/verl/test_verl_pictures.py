@@ -43,8 +43,9 @@ from agent_envs import read_episodes  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
 from agent_envs.adapters.verl.batch.ray_trainer import RowBatch  # noqa: E402
+from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
 from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
-from agent_envs.adapters.verl.config.vision import check_vision  # noqa: E402
+from agent_envs.adapters.verl.config.vision import check_vision, sees_pictures  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
 from agent_envs.adapters.verl.rollout.row_manager import as_rows  # noqa: E402
@@ -294,3 +295,19 @@ def test_the_trainer_sees_what_the_sampler_saw(made, processes, tmp_path):
     for row in blind:
         row["multi_modal_inputs"]["pixel_values"] = -row["multi_modal_inputs"]["pixel_values"]
     assert float((ask(worker, blind)[0] - ask(worker, merged)[0]).abs().max()) > 1e-3
+
+
+def test_a_vision_language_model_of_another_kind_gets_text_alone(made, tmp_path):
+    """Its rows have no pictures, and it may have no token for videos."""
+    names = {"model_type": "llava", "vision_config": {}, "image_token_index": 5}
+    (tmp_path / "config.json").write_text(json.dumps(names))
+    assert sees_pictures(str(made.folder)) and not sees_pictures(str(tmp_path))
+    head = torch.nn.Linear(2, 8)
+    module = SimpleNamespace(apply_monkey_patch=lambda model: None)
+    patch_forward(module)
+    for kind, left_out in (("llava", 0), ("qwen2_vl", 2)):
+        config = SimpleNamespace(model_type=kind, vision_config={}, image_token_id=5)
+        if left_out:
+            config.video_token_id = 6
+        module.apply_monkey_patch(SimpleNamespace(config=config, get_output_embeddings=lambda: head))
+        assert int((head(torch.ones(1, 2)) < -1e8).sum()) == left_out
