@@ -125,7 +125,7 @@ def kill(cause: str, cluster: Any, client: Client, rng: random.Random) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # what has just ended
         below = processes(raylet.process.pid)
         if cause == "worker":
-            workers = [pid for pid in below if b"_Worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            workers = [pid for pid in below if b"RayWorker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
             for pid in workers:
                 os.kill(pid, signal.SIGKILL)
             return bool(workers)

@@ -10,6 +10,7 @@ import random
 import statistics
 import threading
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -104,15 +105,27 @@ class MostMemory:
         self._thread.join()
 
 
-def play_at_once(env_id: str, episodes: int, workers: int, think: float) -> tuple[list[Episode], float, float]:
-    """Play so many episodes at once; return them, the seconds that took and the most memory, in kB."""
+class Played:
+    """What is kept of the episodes; they themselves are not, as if they went to a file."""
+
+    def __init__(self) -> None:
+        self.solved = self.steps = 0
+        self.answers_us = array("q")
+
+    def take(self, number: int, episode: Episode, seconds: float) -> None:
+        self.solved += episode.success
+        self.steps += len(episode.steps)
+        self.answers_us.extend(step.usage["answer_us"] for step in episode.steps if step.usage)
+
+
+def play_at_once(env_id: str, episodes: int, workers: int, think: float) -> tuple[Played, float, float]:
+    """Play so many episodes at once; return what is kept of them, the seconds that took and the most memory, in kB."""
     policy = ThinkingPolicy(think, wait_for=episodes // workers)
+    tasks = (EpisodeTask(policy, number, {"index": number % TASKS}) for number in range(episodes))
+    played = Played()
     with MostMemory() as memory:
         begin = time.perf_counter()
-        played = agent_envs.run_episodes(
-            env_id, policy, episodes, concurrency=episodes, engine=RayEngine(workers=workers), progress=False,
-            options=[{"index": number % TASKS} for number in range(episodes)],
-        )  # fmt: skip
+        RayEngine(workers=workers).play_tasks(env_maker(env_id, {}, ()), tasks, played.take, concurrency=episodes)
         return played, time.perf_counter() - begin, memory.most
 
 
@@ -126,13 +139,12 @@ def measure_many(env_id: str, options: argparse.Namespace) -> None:
         used = cpu_seconds(os.getpid())
         played, seconds, most = play_at_once(env_id, options.episodes, options.workers, options.think)
         used = cpu_seconds(os.getpid()) - used
-        times = sorted(step.usage["answer_us"] for episode in played for step in episode.steps if step.usage)
-        steps = sum(len(episode.steps) for episode in played)
+        times = sorted(played.answers_us)
         print(
-            f"{env_id} through Ray: {sum(episode.success for episode in played)} of {options.episodes} episodes "
-            f"solved, all at once, {steps} steps in {seconds:.0f} s\n"
+            f"{env_id} through Ray: {played.solved} of {options.episodes} episodes solved, all at once, "
+            f"{played.steps} steps in {seconds:.0f} s\n"
             f"  a step: p50 {times[len(times) // 2] / 1e3:.1f} ms, p99 {times[int(0.99 * len(times))] / 1e3:.0f} ms, "
-            f"longest {times[-1] / 1e3:.0f} ms; {1e6 * used / steps:.0f} us of processor time per step; "
+            f"longest {times[-1] / 1e3:.0f} ms; {1e6 * used / played.steps:.0f} us of processor time per step; "
             f"{(most - few) / options.episodes:.1f} kB per episode in {len(processes(os.getpid()))} processes",
             flush=True,
         )

@@ -212,12 +212,14 @@ async def hold(port: int, count: int, actions: list[bytes], pid: int) -> float:
 
 def processes(pid: int) -> list[int]:
     """A process and those that it started, as far as they have not ended meanwhile."""
-    children: list[str] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += (task / "children").read_text().split()
-    return [pid, *(found for child in children for found in processes(int(child)))]
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found
 
 
 def of_all(pid: int, file: str) -> list[list[str]]:

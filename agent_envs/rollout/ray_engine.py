@@ -1,17 +1,15 @@
 """Plays episodes on the workers of a Ray cluster: the engine "ray" of `run_episodes`, `evaluate` and the commands.
 
-Ray does the scheduling: a worker is an actor that it starts, spreads over the nodes and starts again when it dies, and
-calls that a dead worker was making are made again. Here are only the worker, and the slots that wait for it.
+Ray does the scheduling: a worker is an actor that it starts, spreads over the nodes and starts again when it dies. How
+episodes get there and back is in `agent_envs.rollout.ray_worker`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import re
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,13 +21,11 @@ from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
 from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
-from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
+from agent_envs.rollout.ray_worker import LIVES, RayWorker, Share, rays_errors
+from agent_envs.rollout.slots import TextEnvLike, run_slots
 
 __all__ = ["RayEngine"]
 
-_LIVES = 4
-"""Workers that one episode may lose before it is taken for the reason."""
-_DIED = f"lost its worker {_LIVES} times, or the cluster is gone"
 _PATIENCE = 5.0  # seconds for a connection, and for calls that nobody waits for any more
 _HOST = re.compile(r"([^/]+):(\d+)")
 _AHEAD = 4
@@ -80,21 +76,18 @@ class RayEngine:
         if first_env is not None:
             close_env(first_env)  # the workers make their own
         order = enumerate(tasks)
-
-        async def slot(worker: Any) -> None:
-            for number, task in order:  # shared by all slots: whichever is free takes the next episode
-                if id(task.policy) not in policies:
-                    policies[id(task.policy)] = task.policy, ray.put(task.policy)
-                _, policy = policies[id(task.policy)]
-                rest = (task.seed, task.options, task.episode_id, task.group_id)
-                call = worker.play.remote([policy], rest, step_timeout, episode_timeout)
-                with _lost(f"episode {number if task.episode_id is None else task.episode_id} {_DIED}"):
-                    episode, seconds = await call
-                take(number, episode, seconds)
-
         policies: dict[int, tuple[Policy, Any]] = {}  # kept with what refers to it on the cluster, so that ids stay
-        with self._started(make_env, most=concurrency, at_once=concurrency) as (ray, workers):
-            run_slots(slot(worker) for worker in islice(cycle(workers), concurrency))
+
+        def reference(policy: Policy) -> Any:
+            if id(policy) not in policies:
+                policies[id(policy)] = policy, ray.put(policy)
+            return policies[id(policy)][1]
+
+        with self._started(make_env, most=concurrency) as (ray, workers):
+            shares = [Share(worker, reference, take, (step_timeout, episode_timeout)) for worker in workers]
+            for (number, task), share in zip(islice(order, concurrency), cycle(shares), strict=False):
+                share.add(number, task)
+            run_slots(share.play(order) for share in shares)
 
     def map(self, make: Callable[[], Callable[[Any], Any]], items: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a function for each item, in the order of the items; few are read ahead.
@@ -107,12 +100,12 @@ class RayEngine:
             BackendError: As for `play_tasks`.
             Exception: What the function raised.
         """
-        with self._started(make, most=None, at_once=1) as (ray, workers):
+        with self._started(make, most=None) as (ray, workers):
             calls: deque[Any] = deque()
             turn = cycle(workers)
 
             def result() -> Any:
-                with _lost(f"an item {_DIED}"):
+                with rays_errors(f"an item lost its worker {LIVES} times, or the cluster is gone"):
                     return ray.get(calls.popleft())
 
             try:
@@ -127,7 +120,7 @@ class RayEngine:
                     ray.wait(list(calls), num_returns=len(calls), timeout=_PATIENCE)
 
     @contextlib.contextmanager
-    def _started(self, make: Callable[[], Any], *, most: int | None, at_once: int) -> Iterator[tuple[Any, list[Any]]]:
+    def _started(self, make: Callable[[], Any], *, most: int | None) -> Iterator[tuple[Any, list[Any]]]:
         """Connect, start the workers, and at the end undo both."""
         try:
             import ray
@@ -158,12 +151,11 @@ class RayEngine:
                 "num_gpus": self.gpus_per_worker,
                 "scheduling_strategy": "SPREAD",
                 "max_restarts": -1,
-                "max_task_retries": _LIVES - 1,
-                "max_concurrency": 1 + -(-at_once // count),  # and the call that looks whether it is there
+                "max_task_retries": LIVES - 1,
             }
-            actor = ray.remote(**options)(_Worker)
+            actor = ray.remote(**options)(RayWorker)
             workers += [actor.remote(make) for _ in range(count)]
-            with _lost("a worker cannot be started"):
+            with rays_errors("a worker cannot be started"):
                 ray.get([worker.ready.remote() for worker in workers])
             yield ray, workers
         finally:
@@ -171,55 +163,3 @@ class RayEngine:
                 ray.kill(worker)
             if own:
                 ray.shutdown()
-
-
-@contextlib.contextmanager
-def _lost(what: str) -> Iterator[None]:
-    """Turn Ray's own errors into one of this package; what the far side raised stays what it was."""
-    from ray import exceptions
-
-    try:
-        yield
-    except exceptions.RayTaskError as e:
-        if isinstance(e.cause, Exception):
-            raise e.cause from e
-        raise BackendError(f"{what}: {first_line(e)}") from e
-    except exceptions.RayError as e:
-        last = str(e).strip().rpartition("\n")[2].strip()  # of a traceback, what went wrong
-        raise BackendError(f"{what}: {type(e).__name__}: {first_line(e)} {last}") from e
-
-
-class _Worker:
-    """Lives on a node of the cluster; plays episodes, or calls a function."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._idle: list[Any] = []
-        self._policies: dict[str, Any] = {}
-        self._calling = asyncio.Lock()
-
-    async def ready(self) -> None:
-        """Make the first environment or function."""
-        self._idle.append(await asyncio.to_thread(self._make))
-
-    async def play(
-        self, policy: list[Any], rest: tuple[Any, ...], step_timeout: float | None, episode_timeout: float | None
-    ) -> tuple[Episode, float]:
-        """Play an episode with a policy, behind a reference, and the rest of a task; return it and its seconds."""
-        (reference,) = policy
-        key = reference.hex()
-        if key not in self._policies:
-            self._policies.setdefault(key, await reference)
-        task = EpisodeTask(self._policies[key], *rest)
-        env = self._idle.pop() if self._idle else None
-        episode, env, began = await play_one(self._make, env, task, step_timeout, episode_timeout)
-        if env is not None:
-            self._idle.append(env)
-        return episode, time.monotonic() - began
-
-    async def call(self, item: Any) -> Any:
-        """Call the function that was made, for one item at a time."""
-        async with self._calling:
-            if not self._idle:
-                await self.ready()
-            return await asyncio.to_thread(self._idle[0], item)

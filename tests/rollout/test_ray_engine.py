@@ -3,8 +3,10 @@
 Behaviours pinned here:
 1. Episodes, evaluations, demonstrations and new rewards are the same as with one process, whatever the workers' number.
 2. A stopped evaluation is resumed on a cluster; policies are made once on each worker.
-3. What a killed worker was playing is played again, nothing twice; what kills every worker is an error.
-4. Errors of environments are those of one process; a cluster that is not there is a BackendError.
+3. What a killed worker was playing is played again, nothing twice, whenever it is killed; what kills every worker is an
+   error that names the episode.
+4. Errors of environments and policies are those of one process; a cluster that is not there is a BackendError.
+5. An error in what takes the episodes ends the workers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.made import MadePolicy
+from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.ray_engine import RayEngine
 
@@ -65,6 +70,35 @@ class _Deadly(GSM8KToolEnv):
             except FileExistsError:
                 pass
         return super().act(action)
+
+
+class _Dying(GSM8KToolEnv):
+    """Writes the number of its process down, which is killed a while after the first episode that reaches its end."""
+
+    def __init__(self, folder: Path, seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._folder, self._seconds = folder, seconds
+        (folder / str(os.getpid())).touch()
+
+    def act(self, action: str) -> Any:
+        outcome = super().act(action)
+        if outcome.terminated:
+            try:
+                (self._folder / "killed").touch(exist_ok=False)
+                threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            except FileExistsError:
+                pass
+        return outcome
+
+
+class _Unreadable(ExpertPolicy):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise NotADirectoryError("this policy cannot be read")
+
+
+def _play(make: Callable[[], Any], take: Callable[[int, Episode, float], None], count: int, policy: Any = None) -> None:
+    tasks = (EpisodeTask(policy or ExpertPolicy(), seed, {"index": seed}) for seed in range(count))
+    RayEngine(workers=1).play_tasks(make, tasks, take, concurrency=4)
 
 
 @pytest.mark.slow
@@ -104,10 +138,41 @@ def test_what_a_killed_worker_played_is_played_again(cluster: None, tmp_path: Pa
     assert [episode.index for episode in there] == list(range(60))
     assert all(episode.success for episode in there)
     assert len(list(tmp_path.iterdir())) == 6
-    with pytest.raises(BackendError, match="lost its worker 4 times"):
+    with pytest.raises(BackendError, match=r"episode \d+ lost its worker 4 times"):
         agent_envs.run_episodes(
             partial(_Deadly, tmp_path, always=True), ExpertPolicy(), 60, engine=RayEngine(workers=2), **how
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 1.0])
+def test_a_worker_may_be_killed_after_it_answered(cluster: None, tmp_path: Path, seconds: float) -> None:
+    """It is there again before the driver asks it for more."""
+    taken: list[int] = []
+
+    def take(number: int, episode: Episode, seconds: float) -> None:
+        if not taken:
+            time.sleep(10.0)
+        assert episode.success
+        taken.append(number)
+
+    _play(partial(_Dying, tmp_path, seconds), take, 30)
+    assert sorted(taken) == list(range(30))
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.slow
+def test_an_error_in_the_driver_leaves_no_worker(cluster: None, tmp_path: Path) -> None:
+    def take(number: int, episode: Episode, seconds: float) -> None:
+        raise KeyboardInterrupt if number % 2 else ZeroDivisionError
+
+    with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
+        _play(partial(_Dying, tmp_path, 3600.0), take, 30)
+    (pid,) = (int(file.name) for file in tmp_path.iterdir() if file.name != "killed")
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.slow
@@ -116,6 +181,8 @@ def test_errors_are_those_of_one_process(cluster: None) -> None:
         agent_envs.run_episodes(ENV, ExpertPolicy(), 2, env_kwargs={"levle": 1}, engine="ray", progress=False)
     with pytest.raises(ConfigError, match="connected to Ray at .* already, not at 127.0.0.1:1"):
         agent_envs.run_episodes(ENV, ExpertPolicy(), 2, engine=RayEngine("127.0.0.1:1"), progress=False)
+    with pytest.raises(BackendError, match="a worker cannot be used: .*: this policy cannot be read"):
+        _play(GSM8KToolEnv, lambda *_: None, 4, _Unreadable())
 
 
 @pytest.mark.slow
