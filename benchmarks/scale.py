@@ -14,9 +14,10 @@ table of its own: `--clients` clients that do not think, and beside them as many
 each of which plays the same episodes by itself, in turn. The clients take processor time too: on a machine of few cores
 that is a good part of it.
 
-ray: the same with `run_episodes(engine="ray")`. The time of a step is from the moment its action is due to the next
-observation; none goes on before all of its worker's have begun; the memory is that of all of Ray's processes, more than
-with one episode on each worker. The rate is that of workers that play 32 episodes each at a time, without thinking.
+ray: the same with `RayEngine`. The time of a step is from the moment its action is due to the next observation; none
+goes on before all of its worker's have begun; the memory is that of all of Ray's processes, more than with one episode
+on each worker. Episodes that have ended are not kept, as if they went to a file. The rate is that of workers that play
+32 episodes each at a time, without thinking.
 
 costs: both rates for steps that compute for so many milliseconds: from which on the rest weighs little.
 

@@ -28,7 +28,7 @@ LIVES = 4
 """Workers that one episode may lose before it is taken for the reason."""
 _LONGEST = 10.0  # seconds until an exchange returns, even if no episode has ended
 _GATHERING = 0.02  # seconds that an episode that has ended waits for others, to share an answer with them
-_TOGETHER = 8  # of so many episodes one is enough for an answer
+_TOGETHER = 8  # it waits no longer when one in so many episodes has ended
 _MOST = 256  # episodes in an answer
 
 Ended = tuple[int, Episode, float]
@@ -154,7 +154,8 @@ class Share:
             Exception: What is wrong with the environments, the policies or what they return.
         """
         slots, new, taken = len(self._playing), list(self._playing), list[int]()
-        self._life = await self._worker.life.remote()
+        if self._playing:
+            self._life = await self._current_life()
         while self._playing:
             ended = await self._exchange(new, taken)
             if ended is None:
@@ -191,16 +192,25 @@ class Share:
         return ended
 
     async def _find_worker(self, cause: str) -> None:
-        """Wait until the worker is there; where it is another one, all its episodes have lost one."""
-        known, names = self._life, [str(n if t.episode_id is None else t.episode_id) for n, t in self._playing.items()]
-        with rays_errors(f"episode {names[0]} lost its worker {LIVES} times, or the cluster is gone"):
-            self._life = await self._worker.life.remote()
+        """Wait until the worker is there; if that is another one, all its episodes have lost one."""
+        known, self._life = self._life, await self._current_life()
         if self._life == known:
             return
         self._lost.update(list(self._playing))
-        for number, name in zip(self._playing, names, strict=True):
+        for number in self._playing:
             if self._lost[number] == LIVES:
-                raise BackendError(f"episode {name} lost its worker {LIVES} times, the last time with: {cause}")
+                raise BackendError(f"{self._name(number)} lost its worker {LIVES} times, the last time with: {cause}")
+
+    async def _current_life(self) -> str:
+        """Return the worker's life, as soon as it is there; Ray repeats this call."""
+        first = self._name(next(iter(self._playing)))
+        with rays_errors(f"{first} lost its worker {LIVES} times, or the cluster is gone"):
+            life: str = await self._worker.life.remote()
+        return life
+
+    def _name(self, number: int) -> str:
+        name = self._playing[number].episode_id
+        return f"episode {number if name is None else name}"
 
 
 @contextlib.contextmanager

@@ -171,7 +171,7 @@ def test_tasks_are_read_when_there_is_room() -> None:
 
 
 def test_a_worker_leaves_out_what_it_has() -> None:
-    actor = _Actor({1: "answer lost", 2: "call lost", 3: "call late"})
+    actor = _Actor({1: "answer lost", 2: "call lost"})
     made: list[int] = []
     begin = actor.worker._begin
     actor.worker._begin = lambda number, *args: (made.append(number), begin(number, *args))  # type: ignore[assignment, method-assign, func-returns-value]
