@@ -155,7 +155,7 @@ def mismatches(episode: Episode, made: VisionModel, features: dict[Picture, int]
 
 def count(episodes: int, seed: int = 0) -> dict[str, Any]:
     """Play random episodes, and return how many rows do not have the tokens of their features."""
-    made, pictures = build_vision_model(), pool(seed)
+    made, pictures = build_vision_model(patch=8, width=48), pool(seed)
     assert made.pictures is not None
     merge = made.pictures.image_processor.merge_size**2
     inputs = {picture: made.pictures.inputs([picture]) for picture in pictures}

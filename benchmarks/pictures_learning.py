@@ -26,8 +26,8 @@ SETTINGS: dict[str, Any] = {
     "env": "FrozenLake-v1",
     "env_kwargs": {"render_mode": "rgb_array", "is_slippery": False, "max_episode_steps": 30},
     "wrappers": ("ImageGame(max_side=64)", 'RebuildPrompt(template="$observation")', "LimitInvalidActions(limit=3)"),
-    "warm_start": 80, "demo_noise": 0.4, "steps": 20, "tasks": 4, "group": 8, "eval_tasks": 128, "eval_every": 5,
-    "save_every": 5, "max_response_tokens": 4, "max_tokens": 256, "learning_rate": 5e-4, "warmup": 2,
+    "warm_start": 120, "demo_noise": 0.4, "steps": 30, "tasks": 8, "group": 8, "eval_tasks": 128, "eval_every": 5,
+    "save_every": 5, "max_response_tokens": 4, "max_tokens": 256, "learning_rate": 1e-4, "warmup": 2,
 }  # fmt: skip
 
 

@@ -194,7 +194,9 @@ class SupervisedTrainer:
             order = rng.permutation(len(self.sequences))
             cuts = np.cumsum(lengths[order]) // (_SORTED_BATCHES * self.tokens_per_step)
             for part in np.split(order, np.flatnonzero(np.diff(cuts)) + 1):
-                batches = list(self._of_equal_size(part[np.argsort(lengths[part], kind="stable")], lengths))
+                # not sorted exactly: the length of a short sequence tells which action it holds, and a batch holds many
+                about = lengths[part] + rng.uniform(0, 64, len(part))
+                batches = list(self._of_equal_size(part[np.argsort(about, kind="stable")], lengths))
                 yield from (batches[i] for i in rng.permutation(len(batches)))
 
     def _schedule(self) -> float:
@@ -202,11 +204,16 @@ class SupervisedTrainer:
         return min(1.0, self.step / self.warmup, max(0.05, left))
 
     def _of_equal_size(self, ordered: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        begin = 0
-        for end in range(1, len(ordered) + 1):
-            if end == len(ordered) or (end + 1 - begin) * lengths[ordered[end]] > self.tokens_per_step:
-                yield ordered[begin:end]
-                begin = end
+        batch: list[int] = []
+        longest = 0
+        for i in ordered:
+            longest = max(longest, int(lengths[i]))
+            if batch and (len(batch) + 1) * longest > self.tokens_per_step:
+                yield np.array(batch)
+                batch, longest = [], int(lengths[i])
+            batch.append(int(i))
+        if batch:
+            yield np.array(batch)
 
     def _padded(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return ids, the kind of each token, and whether it is one, [sequences, tokens] each."""

@@ -2,12 +2,16 @@
 
 Its architecture is Qwen2-VL at under a million parameters, with its image processor. The words are tiny-base's, weights
 included: on text alone it computes exactly what tiny-base does. The tower is new and has to be taught. One feature
-stands for 16 x 16 pixels, so that a board of 4 x 4 fields at 64 x 64 pixels takes 16 tokens.
+stands for 64 x 64 pixels: a small board is one token, in which every part of the board has weights of its own. (Of a
+picture of many tokens so small a model hardly learns which is where: the rotary embedding of Qwen2-VL gives heights and
+widths its slow frequencies, and 16 pairs of numbers are all there are.)
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +21,14 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from agent_envs.adapters.tiny.base import load_base
 from agent_envs.adapters.tiny.tokenizer import CHAT_TEMPLATE
+from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model"]
+__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model", "spread_features"]
 
 _TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-_PATCH = 8  # pixels; four patches are a feature
 _PIXELS = 256 * 256  # a larger picture is shrunk
+_LEAST_SPREAD = 0.02  # a direction in which features differ less, as a share of the largest, is noise
 
 VISION_CHAT_TEMPLATE = (
     "{%- macro shown(content) -%}{%- if content is string -%}{{- content -}}{%- else -%}{%- for part in content -%}"
@@ -43,12 +48,15 @@ class VisionModel(NamedTuple):
     """How it reads pictures; None if it does not."""
 
 
-def build_vision_model(*, width: int = 48, layers: int = 2, heads: int = 2, seed: int = 0) -> VisionModel:
+def build_vision_model(
+    *, patch: int = 32, width: int = 32, layers: int = 2, heads: int = 2, seed: int = 0
+) -> VisionModel:
     """Return tiny-base with a freshly initialised vision tower, the same for the same `seed`, in float32.
 
     The global random state of torch is not changed.
 
     Args:
+        patch: Pixels of a patch's side; four patches are a feature.
         width: Numbers of a patch within the tower.
         layers: Layers of the tower.
         heads: Attention heads of a layer.
@@ -77,7 +85,7 @@ def build_vision_model(*, width: int = 48, layers: int = 2, heads: int = 2, seed
         text_config={key: value for key, value in text.items() if key not in unwanted},
         vision_config={
             "depth": layers, "embed_dim": width, "hidden_size": base.config.hidden_size, "num_heads": heads,
-            "mlp_ratio": 2, "patch_size": _PATCH, "spatial_merge_size": 2, "temporal_patch_size": 1, "in_channels": 3,
+            "mlp_ratio": 2, "patch_size": patch, "spatial_merge_size": 2, "temporal_patch_size": 1, "in_channels": 3,
         },
         tie_word_embeddings=True, dtype="float32", attn_implementation="sdpa",
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **first,
@@ -102,6 +110,41 @@ def build_vision_model(*, width: int = 48, layers: int = 2, heads: int = 2, seed
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     processor = Qwen2VLImageProcessorPil(
-        patch_size=_PATCH, merge_size=2, temporal_patch_size=1, size={"shortest_edge": 256, "longest_edge": _PIXELS}
+        patch_size=patch, merge_size=2, temporal_patch_size=1, size={"shortest_edge": 256, "longest_edge": _PIXELS}
     )
     return VisionModel(model.eval(), tokenizer, PictureTokens(processor, tokenizer))
+
+
+def spread_features(made: VisionModel, pictures: Iterable[Picture], most: int = 256) -> None:
+    """Set the scale of a new tower by some pictures, so that its features differ as words do.
+
+    The features of a tower with drawn weights are nearly one and the same vector: what tells the boards of a game apart
+    is a tenth of it, and a model that is trained learns the rest by heart instead. The tower's last layer is changed so
+    that the features of these pictures have the mean 0, the same variance in every direction in which they differ, and
+    the length of a word's vector.
+
+    Source:
+        Weights that are set by data: Krähenbühl and others, arXiv 1511.06856, section 3.
+
+    Args:
+        made: A model with a tower, which is changed in place.
+        pictures: Pictures of the task; at most `most` different ones are read.
+        most: See `pictures`.
+    """
+    assert made.pictures is not None
+    different = dict(itertools.islice({picture.digest: picture for picture in pictures}.items(), most))
+    inputs = made.pictures.inputs(list(different.values()))
+    with torch.no_grad():
+        pixels, grids = torch.from_numpy(inputs.pixel_values), torch.from_numpy(inputs.image_grid_thw)
+        features = torch.cat(made.model.model.get_image_features(pixels, grids).pooler_output).double()
+        mean = features.mean(0)
+        _, sizes, directions = torch.linalg.svd(features - mean, full_matrices=False)
+        if not len(sizes) or not sizes[0] > 0:
+            return  # one picture, or pictures of one colour
+        kept = sizes > _LEAST_SPREAD * sizes[0]
+        spread = directions[kept].T / sizes[kept] @ directions[kept]
+        words = made.model.model.language_model.embed_tokens.weight.norm(dim=1).mean()
+        spread *= words / ((features - mean) @ spread).norm(dim=1).mean()
+        last = made.model.model.visual.merger.mlp[-1]
+        last.weight.copy_(spread.T @ last.weight.double())
+        last.bias.copy_((last.bias.double() - mean) @ spread)

@@ -7,6 +7,7 @@ therefore teaches a task's form; which actions are right is left to reinforcemen
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from agent_envs.adapters.tiny.base import load_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer
-from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
+from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, spread_features
 
 __all__ = ["make_warm_model"]
 
@@ -63,9 +64,11 @@ def make_warm_model(
         sequences = encode(
             demonstrations, made.tokenizer, max_tokens=wanted, max_length=max_length, image_tokens=made.pictures
         )
+        if pictures:
+            spread_features(made, itertools.chain.from_iterable(sequences.pictures))
         trainer = SupervisedTrainer(
-            made.model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP, learning_rate=2e-3, seed=seed,
-            image_tokens=made.pictures,
+            made.model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP,
+            learning_rate=1e-3 if pictures else 2e-3, seed=seed, image_tokens=made.pictures,
         )  # fmt: skip
         for _ in trange(steps, desc="warm start", unit="step", disable=not progress):
             trainer.train_step()

@@ -213,6 +213,18 @@ def test_every_sequence_is_trained_on_once_a_pass(
     assert sorted(seen) == list(range(len(demonstrations)))
 
 
+def test_short_sequences_of_any_length_share_batches(tokenizer: PreTrainedTokenizerBase) -> None:
+    # a length may tell which action is demonstrated, and batches of one action teach that action alone
+    words = Sequences(
+        np.zeros(40 * 1000, np.uint16), np.full(40 * 1000, RESPONSE, np.uint8),
+        np.concatenate([np.arange(0, 39 * 500, 39), 39 * 500 + np.arange(0, 41 * 500 + 1, 41)]),
+    )  # fmt: skip
+    trainer = SupervisedTrainer(build_model(tokenizer), words, steps=1, tokens_per_step=1024, seed=0)
+    lengths = np.diff(words.starts)
+    shares = [float((lengths[batch] == 39).mean()) for batch in islice(trainer.batches(), 40)]
+    assert np.quantile(shares, 0.1) > 0.2 and np.quantile(shares, 0.9) < 0.8, shares
+
+
 def test_a_model_that_was_taught_to_copy_does_so(tokenizer: PreTrainedTokenizerBase) -> None:
     """Random tokens that come twice: untrained, its favourite next token is often the one that followed before."""
     drawn = torch.randint(0, len(tokenizer), (4, 100), generator=torch.Generator().manual_seed(0))

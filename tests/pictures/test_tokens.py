@@ -45,7 +45,7 @@ from tests.pictures.shades import call, shade  # noqa: E402
 
 @pytest.fixture(scope="module")
 def made() -> VisionModel:
-    return build_vision_model()
+    return build_vision_model(patch=8, width=48)
 
 
 @pytest.fixture(scope="module")

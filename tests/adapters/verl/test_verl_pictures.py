@@ -109,7 +109,7 @@ class Server:
 def made(tmp_path_factory):
     """A vision-language model in its folder, and a server."""
     folder = tmp_path_factory.mktemp("vision") / "model"
-    made = build_vision_model()
+    made = build_vision_model(patch=8, width=48)
     save_model(made.model, made.tokenizer, folder, made.pictures)
     gym.register("Shown-v0", entry_point=ShownEnv)
     server = CPUServer(load_engine(str(folder), max_length=LENGTH, max_rows=16))
