@@ -34,13 +34,13 @@ TASK = [
     "--warm-start", "120", "--demo-noise", "0.4", "--steps", "20",
 ]  # fmt: skip
 COMMANDS = {
-    "torch": ["-m", "agent_envs.adapters.torch.loop", *TASK, *"""
+    "torch": ["-m", "agent_envs.adapters.torch.loop", *TASK, *shlex.split("""
         --tasks 8 --group 8 --eval-tasks 128 --eval-every 5 --save-every 5
-        --max-response-tokens 4 --max-tokens 256 --learning-rate 1e-4 --warmup 2""".split()],
-    "verl": ["-m", "agent_envs.cli", "train", *TASK, *"""
+        --max-response-tokens 4 --max-tokens 256 --learning-rate 1e-4 --warmup 2""")],
+    "verl": ["-m", "agent_envs.cli", "train", *TASK, *shlex.split("""
         data.train_batch_size=8 run.validation_tasks=128 trainer.test_freq=5 trainer.save_freq=5
         data.max_response_length=4 data.max_prompt_length=256 actor_rollout_ref.actor.ppo_mini_batch_size=4
-        actor_rollout_ref.actor.optim.lr=1e-4 actor_rollout_ref.actor.optim.lr_warmup_steps=2""".split()],
+        actor_rollout_ref.actor.optim.lr=1e-4 actor_rollout_ref.actor.optim.lr_warmup_steps=2""")],
 }  # fmt: skip
 """What is run for each trainer, but for the seed and the folder."""
 
