@@ -34,7 +34,7 @@ from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.run.tasks import choose_tasks
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
-from agent_envs.episodes.statistics import Interval, clustered_mean, share
+from agent_envs.episodes.statistics import Interval, clustered_mean, difference, share
 from agent_envs.files import write_text
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs
@@ -262,6 +262,19 @@ def _gpu_table() -> Iterator[str]:
         yield f"| {' | '.join(map(str, row))} |"
 
 
+def _pictures_table() -> Iterator[str]:
+    yield "| trainer | seed | minutes | steps | before | after | gain |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for path in sorted(CELLS.glob("pictures.*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        first, last = found["curve"][0], found["curve"][-1]
+        ends = (f"{end['value']:.3f} [{end['low']:.3f}, {end['high']:.3f}]" for end in (first, last))
+        d = difference(first["value"], first["episodes"], last["value"], last["episodes"])
+        gain = f"**{d.value:+.3f}** [{d.low:+.3f}, {d.high:+.3f}]"
+        row = [found["trainer"], found["seed"], found["minutes"], last["step"], *ends, gain]
+        yield f"| {' | '.join(map(str, row))} |"
+
+
 def _sentence(form: str) -> str:
     """Return what the README says of `make train`."""
     cells = [found for seed in range(TRAINED["grpo"]["GSM8KTool"]) if (found := _read(Cell("GSM8KTool", "grpo", seed)))]
@@ -281,7 +294,8 @@ def _between(text: str, mark: str, lines: Iterable[str]) -> str:
 def page() -> None:
     """Write the page's tables and the READMEs' sentences between their marks, and draw the curve."""
     text = PAGE.read_text(encoding="utf-8")
-    for mark, lines in (("table", _table()), ("runs", _runs_table()), ("gpu", _gpu_table())):
+    tables = {"table": _table(), "runs": _runs_table(), "pictures": _pictures_table(), "gpu": _gpu_table()}
+    for mark, lines in tables.items():
         text = _between(text, mark, lines)
     write_text(PAGE, text)
     for name, form in SENTENCES.items():
