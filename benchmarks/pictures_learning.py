@@ -5,8 +5,8 @@
 The board of 4 x 4 fields, which is not slippery, is shown at 64 x 64 pixels, and each prompt has the present picture
 alone (`ImageGame`, `RebuildPrompt`). The model is warmed up on demonstrations of which a share is wrong on purpose,
 then trained with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`). A call goes on where the last one
-was stopped. benchmarks/results/pictures.TRAINER.SEED.json has the success on the way, with 95 % intervals, and the
-minutes; `results.py page` shows them.
+was stopped. benchmarks/results/pictures.TRAINER.SEED.json has the success on the way and the minutes (of a run
+that was stopped, those of its last call); `results.py page` shows them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.metrics_log import read_records
-from agent_envs.episodes.statistics import difference, share
+from agent_envs.episodes.statistics import difference
 from agent_envs.files import write_text
 
 RESULTS = Path(__file__).parent / "results"
@@ -52,12 +52,11 @@ def learn(trainer: str, out: Path, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     subprocess.run([sys.executable, *command, "--out", str(folder)], check=True)
     minutes = (time.monotonic() - began) / 60
-    curve = []
-    for record in read_records(folder / "metrics.jsonl"):
-        if record.get("val/success") is not None:
-            episodes = round(record["val/episodes"])
-            found = share(round(record["val/success"] * episodes), episodes)
-            curve.append({"step": record["step"], "episodes": episodes, **found._asdict()})
+    curve = [
+        {"step": record["step"], "success": record["val/success"], "episodes": round(record["val/episodes"])}
+        for record in read_records(folder / "metrics.jsonl")
+        if record.get("val/success") is not None
+    ]
     return {
         "command": shlex.join(["python", *command]), "trainer": trainer, "seed": seed,
         "minutes": round(minutes, 1), "curve": curve,
@@ -74,9 +73,8 @@ def main() -> None:
     for seed in args.seeds:
         run = learn(args.trainer, args.out, seed)
         write_text(RESULTS / f"pictures.{args.trainer}.{seed}.json", json.dumps(run) + "\n")
-        first, last = run["curve"][0], run["curve"][-1]
-        gain = difference(first["value"], first["episodes"], last["value"], last["episodes"])
-        print(f"seed {seed}: success {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}] in {run['minutes']} minutes")
+        first, last = ((end["success"], end["episodes"]) for end in (run["curve"][0], run["curve"][-1]))
+        print(f"seed {seed}: success {difference(*first, *last).shown('+')} in {run['minutes']} minutes")
 
 
 if __name__ == "__main__":

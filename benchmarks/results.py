@@ -267,11 +267,10 @@ def _pictures_table() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for path in sorted(CELLS.glob("pictures.*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
-        first, last = found["curve"][0], found["curve"][-1]
-        ends = (f"{end['value']:.3f} [{end['low']:.3f}, {end['high']:.3f}]" for end in (first, last))
-        d = difference(first["value"], first["episodes"], last["value"], last["episodes"])
-        gain = f"**{d.value:+.3f}** [{d.low:+.3f}, {d.high:+.3f}]"
-        row = [found["trainer"], found["seed"], found["minutes"], last["step"], *ends, gain]
+        ends = [(end["success"], end["episodes"]) for end in (found["curve"][0], found["curve"][-1])]
+        shown = [share(value * count, count).shown() for value, count in ends]
+        gain = difference(*ends[0], *ends[1]).shown("+")
+        row = [found["trainer"], found["seed"], found["minutes"], found["curve"][-1]["step"], *shown, gain]
         yield f"| {' | '.join(map(str, row))} |"
 
 

@@ -27,6 +27,7 @@ __all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "Super
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
+_ALIKE = 64  # tokens by which the lengths of sequences may differ that are not sorted
 
 
 class Conversation(NamedTuple):
@@ -194,8 +195,8 @@ class SupervisedTrainer:
             order = rng.permutation(len(self.sequences))
             cuts = np.cumsum(lengths[order]) // (_SORTED_BATCHES * self.tokens_per_step)
             for part in np.split(order, np.flatnonzero(np.diff(cuts)) + 1):
-                # not sorted exactly: the length of a short sequence tells which action it holds, and a batch holds many
-                about = lengths[part] + rng.uniform(0, 64, len(part))
+                # Sorted exactly, short sequences with the same action would share a batch, since no others are as long.
+                about = lengths[part] + rng.uniform(0, _ALIKE, len(part))
                 batches = list(self._of_equal_size(part[np.argsort(about, kind="stable")], lengths))
                 yield from (batches[i] for i in rng.permutation(len(batches)))
 

@@ -2,9 +2,9 @@
 
 Its architecture is Qwen2-VL at under a million parameters, with its image processor. The words are tiny-base's, weights
 included: on text alone it computes exactly what tiny-base does. The tower is new and has to be taught. One feature
-stands for 64 x 64 pixels: a small board is one token, in which every part of the board has weights of its own. (Of a
-picture of many tokens so small a model hardly learns which is where: the rotary embedding of Qwen2-VL gives heights and
-widths its slow frequencies, and 16 pairs of numbers are all there are.)
+stands for 64 x 64 pixels, so that a small board is one token, in which every part of the board has weights of its own.
+Which of several tokens is where, the rotary embedding alone tells, and Qwen2-VL gives heights and widths its slow
+frequencies.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model", "spread_
 
 _TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _PIXELS = 256 * 256  # a larger picture is shrunk
+_READ = 256  # different pictures that set a tower's scale, at most
 _LEAST_SPREAD = 0.02  # a direction in which features differ less, as a share of the largest, is noise
 
 VISION_CHAT_TEMPLATE = (
@@ -115,7 +116,7 @@ def build_vision_model(
     return VisionModel(model.eval(), tokenizer, PictureTokens(processor, tokenizer))
 
 
-def spread_features(made: VisionModel, pictures: Iterable[Picture], most: int = 256) -> None:
+def spread_features(made: VisionModel, pictures: Iterable[Picture]) -> None:
     """Set the scale of a new tower by some pictures, so that its features differ as words do.
 
     The features of a tower with drawn weights are nearly one and the same vector: what tells the boards of a game apart
@@ -128,19 +129,20 @@ def spread_features(made: VisionModel, pictures: Iterable[Picture], most: int = 
 
     Args:
         made: A model with a tower, which is changed in place.
-        pictures: Pictures of the task; at most `most` different ones are read.
-        most: See `pictures`.
+        pictures: Pictures of the task; the first 256 different ones are read. Without two the tower stays as it is.
     """
     assert made.pictures is not None
-    different = dict(itertools.islice({picture.digest: picture for picture in pictures}.items(), most))
-    inputs = made.pictures.inputs(list(different.values()))
+    different = list(itertools.islice(dict.fromkeys(pictures), _READ))
+    if len(different) < 2:
+        return
+    inputs = made.pictures.inputs(different)
     with torch.no_grad():
         pixels, grids = torch.from_numpy(inputs.pixel_values), torch.from_numpy(inputs.image_grid_thw)
         features = torch.cat(made.model.model.get_image_features(pixels, grids).pooler_output).double()
         mean = features.mean(0)
         _, sizes, directions = torch.linalg.svd(features - mean, full_matrices=False)
-        if not len(sizes) or not sizes[0] > 0:
-            return  # one picture, or pictures of one colour
+        if not sizes[0] > 0:
+            return  # they have the same features
         kept = sizes > _LEAST_SPREAD * sizes[0]
         spread = directions[kept].T / sizes[kept] @ directions[kept]
         words = made.model.model.language_model.embed_tokens.weight.norm(dim=1).mean()

@@ -18,24 +18,23 @@ pytest.importorskip("pygame")
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, spread_features  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
+from agent_envs.pictures.png import shrunk  # noqa: E402
 from agent_envs.policies import ExpertPolicy, TransformersPolicy  # noqa: E402
 from agent_envs.rollout.many import run_episodes  # noqa: E402
-from agent_envs.wrappers import ImageGame  # noqa: E402
 
 LAKE = {"render_mode": "rgb_array", "is_slippery": False, "max_episode_steps": 30}
 
 
 def boards() -> list[Picture]:
     """FrozenLake with the player in each of its places, as far as they look different."""
-    env = ImageGame(gym.make("FrozenLake-v1", **LAKE), max_side=64)
+    env = gym.make("FrozenLake-v1", **LAKE)
     env.reset(seed=0)
-    pictures = {}
+    pictures = []
     for place in range(16):
         env.unwrapped.s = place
-        picture = Picture(env._show(None)["images"][0])
-        pictures[picture.digest] = picture
+        pictures.append(Picture(shrunk(env.render(), 64)))
     env.close()
-    return list(pictures.values())
+    return list(dict.fromkeys(pictures))
 
 
 def features(made: VisionModel, pictures: list[Picture]) -> np.ndarray:
@@ -69,7 +68,9 @@ def test_boards_differ_as_words_do():
 def test_a_tower_without_different_pictures_stays_as_it_is():
     made = build_vision_model()
     before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
-    spread_features(made, [Picture(np.zeros((64, 64, 3), np.uint8))] * 2)
+    black = Picture(np.zeros((64, 64, 3), np.uint8))
+    for pictures in ([], [black, black]):
+        spread_features(made, pictures)
     assert all(torch.equal(weight, before[name]) for name, weight in made.model.state_dict().items())
 
 
