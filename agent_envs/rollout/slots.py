@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -115,14 +116,17 @@ def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
 
     def target() -> None:
         try:
-            loop.run_until_complete(asyncio.wait({task}))
-        finally:
-            loop.close()
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(asyncio.wait({task}))
+        finally:  # a KeyboardInterrupt in the coroutine ended the loop, and was raised by it
+            if not task.cancelled():
+                task.exception()
 
     done = run_in_thread(target)
     try:
         done.result()
     except BaseException:
-        loop.call_soon_threadsafe(task.cancel)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(task.cancel)
         raise
     return task.result()

@@ -30,8 +30,10 @@ import agent_envs
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.policies import BestOfN, ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
+from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import arun_episode, run_episode
+from agent_envs.rollout.slots import play_tasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop
 
@@ -261,6 +263,22 @@ def test_keyboard_interrupt_passes() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_episode(make(), ScriptedPolicy(act))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_an_error_where_episodes_are_taken_ends_the_others(error: type[BaseException]) -> None:
+    def take(number: int, episode: Episode, seconds: float) -> None:
+        raise error
+
+    def act(observation: str, info: dict[str, Any]) -> str:
+        if info["index"] != 1:
+            ended.wait()
+        return str(info["index"])
+
+    ended, policy = threading.Event(), ScriptedPolicy(act)
+    with pytest.raises(error):
+        play_tasks(make, [EpisodeTask(policy, options={"index": i}) for i in range(3)], take, concurrency=3)
+    ended.set()
 
 
 def test_everything_works_inside_a_running_loop() -> None:
