@@ -79,7 +79,13 @@ class Sequences:
         ends = itertools.accumulate(len(part.ids) for part in parts)
         starts = [part.starts[:-1] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
         ids = np.concatenate([part.ids for part in parts])
-        return cls(ids, np.concatenate([part.kinds for part in parts]), np.concatenate([*starts, [len(ids)]]))
+        pictures = [seen for part in parts for seen in part.pictures or ((),) * len(part)]
+        return cls(
+            ids,
+            np.concatenate([part.kinds for part in parts]),
+            np.concatenate([*starts, [len(ids)]]),
+            tuple(pictures) if any(pictures) else (),
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1

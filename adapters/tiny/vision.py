@@ -72,10 +72,11 @@ def build_vision_model(
     tokenizer.chat_template = VISION_CHAT_TEMPLATE
     text = base.config.to_dict()
     half = base.config.hidden_size // base.config.num_attention_heads // 2
-    third = half // 3
     text |= {
         "vocab_size": len(tokenizer),
-        "rope_parameters": {**text["rope_parameters"], "mrope_section": [half - 2 * third, third, third]},
+        # Fast frequencies for rows and columns: of Qwen2-VL's own thirds the columns' turn by 0.003 over eight tokens.
+        # All words have one position in the three, so any sections leave them as they are.
+        "rope_parameters": {**text["rope_parameters"], "mrope_section": [0, half // 8, half - half // 8]},
         "dtype": "float32",
     }
     unwanted = ("architectures", "model_type", "transformers_version", "_name_or_path")

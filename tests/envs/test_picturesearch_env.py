@@ -80,7 +80,7 @@ def test_the_digests_of_pages_and_views_are_those_of_every_machine():
     assert digest.hexdigest() == DIGEST
 
 
-DIGEST = "9ec3ba9c130a2dcc5f45d752a646a21144ef71ce4d0324d3d87db249328300e7"
+DIGEST = "3abb11111a3d9f5a537677f0a000292c8f3f795b3a285b563f62e1a1cb7091d2"
 
 
 def test_views_are_means_of_pixels_and_enlarged_ones_repeat_them():
@@ -100,6 +100,34 @@ def test_views_are_means_of_pixels_and_enlarged_ones_repeat_them():
         left, top, right, bottom = view.box
         assert 0 <= left < right <= 203 and 0 <= top < bottom <= 301
         assert max(odd.show(view).shape) <= 128
+
+
+def test_a_window_holds_its_box_and_begins_on_its_grid_where_it_can():
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        width, height, size = *(64 * rng.integers(1, 18, 2)).tolist(), int(rng.choice([128, 256]))
+        (left, right), (top, bottom) = (np.sort(rng.choice(n + 1, 2, replace=False)).tolist() for n in (width, height))
+        view = window(width, height, size, (left, top, right, bottom))
+        for low, high, start, end, length in (
+            (left, right, view.box[0], view.box[2], width),
+            (top, bottom, view.box[1], view.box[3], height),
+        ):
+            dots, starts = max(1, int(view.factor)), range(min(low, length - end + start) + 1)
+            holding = [n for n in starts if n % dots == 0 and high <= n + end - start]
+            on_grid = [n for n in holding if n % (16 * view.factor) == 0]
+            assert 0 <= start < end <= length and start in (on_grid or holding or [start]), (length, low, high, view)
+
+
+def test_on_the_lowest_level_things_lie_on_a_grid():
+    for family in ("find", "compare"):
+        tasks = GeneratedPages("train", 1, family)
+        for index in range(50):
+            sheet = tasks[index].sheet
+            boxes = [thing.box for thing in sheet.things]
+            assert len(boxes) == 6 and {(left % 16, top % 16) for left, top, _, _ in boxes} == {(8, 8)}
+            for left, top, right, bottom in boxes:
+                assert left >= 8 and top >= 8 and right <= sheet.width - 8 and bottom <= sheet.height - 8
+                assert sum(left < to_x and x < right and top < to_y and y < bottom for x, y, to_x, to_y in boxes) == 1
 
 
 def some_sheet(rng: np.random.Generator, step: int, uneven: int) -> Sheet:

@@ -68,7 +68,8 @@ class PictureSearchEnv(ToolEnv):
     ## Observation Space
     Text and pictures: the page and the question at reset; then for each call the part of the page that holds the box,
     and where it lies. Each picture is a square of `size` pixels, less where the page ends: the smallest window of
-    `size` pixels, of a half or a quarter of it, or of a power of two times it, in which the box lies.
+    `size` pixels, of a half or a quarter of it, or of a power of two times it, in which the box lies. Where the box
+    leaves room, it begins at a multiple of 16 of its own pixels.
 
     With `view="words"` the same in words: in place of each picture what is seen in it, things with their boxes, and
     what is written where it is large enough to be legible. Tasks, actions and rewards are the same.
@@ -93,8 +94,8 @@ class PictureSearchEnv(ToolEnv):
     - `split`: "train", "validation" and "test"; of released rows a file is "all", and in a folder each file is a split.
     - `data`: "generated", or the path of V*Bench (its folder or `test_questions.jsonl`) or of HR-Bench (a .tsv, a
       .parquet, or a folder of them). Their pictures are read with Pillow: the extra `pictures`.
-    - `level`: 1 (a few large things, codes of two letters) to 5 (dozens that look alike, longer ways, tables of 60
-      rows), or a range such as "1-3".
+    - `level`: 1 (a few large things on a grid of 16 pixels, codes of two letters) to 5 (dozens that look alike, longer
+      ways, tables of 60 rows), or a range such as "1-3".
     - `families`: "all", or names with commas between them.
     - `view`: "pictures" or "words", which released rows do not have.
     - `size`: the longest side of a picture in pixels: 128, 256, 512 or 1024. At 512 and more, low levels can be read

@@ -2,7 +2,9 @@
 
 A box is shown as the smallest window around it whose side is `size` pixels times a power of two, from a quarter on. A
 window larger than `size` is halved, each pixel the mean of four, until it fits; a smaller one is enlarged. So no dot
-of a picture is smeared over two, and most pictures have the same number of pixels.
+of a picture is smeared over two, and most pictures have the same number of pixels. Where the box allows it, a window
+begins at a multiple of 16 of its own pixels: a vision tower, which reads patches, then sees a thing that stands on
+that grid in the same patches wherever the window lies.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet
 
 __all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
 
+_GRID = 16  # pixels of a window between the places where it may begin
 _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarter of its side
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
 _PIXEL = np.dtype("V3")  # the three bytes of a pixel
@@ -51,17 +54,23 @@ def window(width: int, height: int, size: int, box: Box) -> View:
     """Return how a box of a picture is shown.
 
     >>> window(1024, 1024, 256, (0, 0, 1024, 1024)), window(1024, 1024, 256, (500, 10, 600, 70))
-    (View(box=(0, 0, 1024, 1024), halvings=2), View(box=(486, 0, 614, 128), halvings=-1))
+    (View(box=(0, 0, 1024, 1024), halvings=2), View(box=(488, 0, 616, 128), halvings=-1))
     """
     left, top, right, bottom = box
     needed, halvings = max(right - left, bottom - top), _LARGEST_ZOOM
     while _side(size, halvings) < needed:
         halvings += 1
-    side, step = _side(size, halvings), 1 << max(0, halvings)
+    side, step, grid = _side(size, halvings), 1 << max(0, halvings), _side(_GRID, halvings)
 
     def span(low: int, high: int, length: int) -> tuple[int, int]:
         taken = min(side, length - length % step if length > step else length)
         start = min(max(0, (low + high - taken) // 2), length - taken)
+        for unit in (grid, step):
+            before = start - start % unit
+            fitting = [at for at in (before, before + unit) if high - taken <= at <= min(low, length - taken)]
+            if fitting:
+                start = min(fitting, key=lambda at: abs(at - start))
+                break
         start -= start % step
         return start, start + taken
 

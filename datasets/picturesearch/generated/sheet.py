@@ -20,6 +20,7 @@ Box = tuple[int, int, int, int]
 LETTER, ICON = 6, 9  # dots from one letter to the next, and of an icon
 _SIDES = {1: 1024, 2: 1024, 3: 2048, 4: 2048, 5: 4096}  # pixels of the page's longest side, by level
 _SCALES = {1: 1, 2: 1, 3: 2, 4: 1, 5: 2}
+_GRID = 16  # dots between the places where things may stand on level 1
 _SHAPES = ((4, 4), (4, 3), (3, 4))
 _PIECE = 64  # dots of the longest side of a box that is looked at as a whole
 _SPLITS = ("train", "validation", "test")  # each split has codes of its own
@@ -208,13 +209,15 @@ class Draft:
     def cells(self, columns: int, rows: int, width: int, height: int, *, loose: bool = False) -> list[list[Box]]:
         """Return rows of boxes of a size, each at a drawn place in its cell of a grid over the page.
 
-        They stand in rows and columns that can be told apart, but if they are `loose`.
+        They stand in rows and columns that can be told apart, but if they are `loose`; on level 1 at multiples of 16
+        dots.
         """
         margin, gap = 8 * self.scale, 4 * self.scale  # around all of them, and beside and below each
+        step = self.scale * (_GRID if self.level == 1 else 1)  # at least a dot, or dots are smeared where it is halved
         across, down = (self.width - 2 * margin) // columns, (self.height - 2 * margin) // rows
-        if across < width + gap or down < height + gap:
+        free = across - width - gap - step + self.scale, down - height - gap - step + self.scale
+        if min(free) < 0:
             raise Impossible
-        free = across - width - gap, down - height - gap
         play = free if loose else (min(free[0], across // 4), min(free[1], down // 4))
         left, top = (margin + self.draws.between(0, most - own) for most, own in zip(free, play, strict=True))
         grid = []
@@ -223,7 +226,7 @@ class Draft:
             for column in range(columns):
                 x = left + column * across + self.draws.between(0, play[0])
                 y = top + row * down + self.draws.between(0, play[1])
-                x, y = x - x % self.scale, y - y % self.scale  # so that dots are not smeared where they are halved
+                x, y = x - (x - margin) % step, y - (y - margin) % step
                 line.append((x, y, x + width, y + height))
             grid.append(line)
         return grid

@@ -44,7 +44,7 @@ def find(draft: Draft) -> Asked:
     else:
         read = right
         question = f"What is written on the {name}?"
-    found = Stage(draft.looks(*(item.box for item in first)), first.index(right) + 1, near=True)
+    found = Stage(draft.looks(*(item.box for item in first)), first.index(right) + 1, near=level > 1)
     looks = draft.looks(read.box)
     stages = (found,) if read is right else (found, Stage(looks, 1, near=True))
     return Asked(question, (read.code,), stages, looks if read is right else (*draft.looks(right.box), *looks))
@@ -62,7 +62,7 @@ def compare(draft: Draft) -> Asked:
     )
     question = f"Which {right.name} has the {word} number? Answer with the code above it."
     looks = draft.looks(*(item.box for item in first))
-    return Asked(question, (right.code,), (Stage(looks, len(looks), near=True),), looks)
+    return Asked(question, (right.code,), (Stage(looks, len(looks), near=level > 1),), looks)
 
 
 def _yard(draft: Draft, wanted: tuple[str, str], like: int) -> tuple[list[list[_Item]], list[_Item]]:
