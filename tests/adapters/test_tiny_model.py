@@ -36,11 +36,18 @@ from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E4
 from agent_envs.adapters.tiny.demonstrations import encode, encode_moments, encoded, ending, opening, play, transcript  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.renaming import renamed  # noqa: E402
-from agent_envs.adapters.tiny.supervised import IGNORED, RESPONSE, Sequences, SupervisedTrainer  # noqa: E402
+from agent_envs.adapters.tiny.supervised import (  # noqa: E402
+    IGNORED,
+    RESPONSE,
+    Conversation,
+    Sequences,
+    SupervisedTrainer,
+)
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
+from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.registration import ENV_IDS  # noqa: E402
 from agent_envs.rollout.demonstrations import Demonstration  # noqa: E402
@@ -168,6 +175,15 @@ def test_responses_are_told_from_the_rest(
     assert len(encode(demonstrations, tokenizer, max_tokens=1000, max_length=2048).ids) < 2000
     with pytest.raises(ConfigError, match="no demonstration fits into 8 tokens"):
         encode(demonstrations, tokenizer, max_tokens=1000, max_length=8)
+
+
+def test_joined_sequences_keep_their_pictures() -> None:
+    picture = Picture(np.zeros((8, 8, 3), np.uint8))
+    shown = Sequences.of([Conversation([1, 2], [(1, 2)], pictures=(picture,)), Conversation([3], [(0, 1)])])
+    words = Sequences.of([Conversation([4, 5, 6], [(2, 3)])])
+    joined = Sequences.join([words, shown, words])
+    assert joined.pictures == ((), (picture,), (), ()) and joined.starts.tolist() == [0, 3, 5, 6, 9]
+    assert Sequences.join([words, words]).pictures == ()
 
 
 def _trainer(tokenizer: PreTrainedTokenizerBase, demonstrations: list[Demonstration]) -> SupervisedTrainer:
