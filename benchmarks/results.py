@@ -66,8 +66,6 @@ TRAINED = {
     "gigpo": {"GSM8KTool": 1, "ALFWorld": 1},
 }
 """Seeds by algorithm and id."""
-STEPS = {("ALFWorld", "grpo"): 30}
-"""Steps of those that learn slower than others by the same preset."""
 SENTENCES = {
     "README.md": "`make train` takes a model of 0.8 million parameters from {first} to {second} success on {tasks} "
     "held-out tasks in {minutes} minutes of two CPU cores ({n} seed{s}).",
@@ -145,8 +143,6 @@ def play(cell: Cell) -> dict[str, Any]:
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
     """Train, and return both ends, the curve and what it cost."""
     options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
-    if (cell.name, cell.row) in STEPS:
-        options += ["--steps", str(STEPS[cell.name, cell.row])]
     began = time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)], cwd=ROOT, check=True

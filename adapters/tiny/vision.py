@@ -3,8 +3,7 @@
 Its architecture is Qwen2-VL at under a million parameters, with its image processor. The words are tiny-base's, weights
 included: on text alone it computes exactly what tiny-base does. The tower is new and has to be taught. One feature
 stands for 64 x 64 pixels, so that a small board is one token, in which every part of the board has weights of its own.
-Which of several tokens is where, the rotary embedding alone tells, and Qwen2-VL gives heights and widths its slow
-frequencies.
+Which of several tokens is where, the rotary embedding alone tells.
 """
 
 from __future__ import annotations
