@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_envs.datasets.picturesearch.generated.drawing import MARGIN, MIXED, Drawing, palette
-from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet
+from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, Sheet
 
 __all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
 
-_GRID = 16  # pixels of a window between the places where it may begin
 _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarter of its side
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
 _PIXEL = np.dtype("V3")  # the three bytes of a pixel
@@ -60,7 +59,7 @@ def window(width: int, height: int, size: int, box: Box) -> View:
     needed, halvings = max(right - left, bottom - top), _LARGEST_ZOOM
     while _side(size, halvings) < needed:
         halvings += 1
-    side, step, grid = _side(size, halvings), 1 << max(0, halvings), _side(_GRID, halvings)
+    side, step, grid = _side(size, halvings), 1 << max(0, halvings), _side(GRID, halvings)
 
     def span(low: int, high: int, length: int) -> tuple[int, int]:
         taken = min(side, length - length % step if length > step else length)

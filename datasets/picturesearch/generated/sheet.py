@@ -12,15 +12,17 @@ from typing import NamedTuple
 from agent_envs.datasets.draws import Draws, Impossible, shuffled
 from agent_envs.files import table
 
-__all__ = ["LETTER", "Asked", "Box", "Draft", "Look", "Sheet", "Stage", "Stamp", "Thing", "split_up"]
+__all__ = ["GRID", "LETTER", "Asked", "Box", "Draft", "Look", "Sheet", "Stage", "Stamp", "Thing", "split_up"]
 
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 
 LETTER, ICON = 6, 9  # dots from one letter to the next, and of an icon
+GRID = (
+    16  # dots between the places where things may stand on level 1, and pixels between those where a window may begin
+)
 _SIDES = {1: 1024, 2: 1024, 3: 2048, 4: 2048, 5: 4096}  # pixels of the page's longest side, by level
 _SCALES = {1: 1, 2: 1, 3: 2, 4: 1, 5: 2}
-_GRID = 16  # dots between the places where things may stand on level 1
 _SHAPES = ((4, 4), (4, 3), (3, 4))
 _PIECE = 64  # dots of the longest side of a box that is looked at as a whole
 _SPLITS = ("train", "validation", "test")  # each split has codes of its own
@@ -213,7 +215,7 @@ class Draft:
         dots.
         """
         margin, gap = 8 * self.scale, 4 * self.scale  # around all of them, and beside and below each
-        step = self.scale * (_GRID if self.level == 1 else 1)  # at least a dot, or dots are smeared where it is halved
+        step = self.scale * (GRID if self.level == 1 else 1)  # at least a dot, or dots are smeared where it is halved
         across, down = (self.width - 2 * margin) // columns, (self.height - 2 * margin) // rows
         free = across - width - gap - step + self.scale, down - height - gap - step + self.scale
         if min(free) < 0:
