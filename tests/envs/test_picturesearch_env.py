@@ -27,6 +27,7 @@ from agent_envs.datasets.picturesearch.generated.pages import FAMILIES, SIZES, G
 from agent_envs.datasets.picturesearch.generated.sheet import Sheet, Stamp
 from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
 from agent_envs.errors import ConfigError
+from agent_envs.files import table
 from agent_envs.pictures.picture import alike
 from agent_envs.testing import check_text_env
 
@@ -80,7 +81,7 @@ def test_the_digests_of_pages_and_views_are_those_of_every_machine():
     assert digest.hexdigest() == DIGEST
 
 
-DIGEST = "3abb11111a3d9f5a537677f0a000292c8f3f795b3a285b563f62e1a1cb7091d2"
+DIGEST = "527b399309db437c4774e85f1b1d5d4875fd32cc812b78ff97f57cc1880455a5"
 
 
 def test_views_are_means_of_pixels_and_enlarged_ones_repeat_them():
@@ -186,16 +187,21 @@ def test_what_is_asked_for_cannot_be_read_at_the_size_shown_nor_guessed():
     for family in FAMILIES:  # on the lowest level, where answers are shortest
         tasks = GeneratedPages("test", 1, family)
         ((_, most),) = Counter(tasks[index].answers for index in range(150)).most_common(1)
-        assert most <= 6, family  # codes of two letters: 1 in 161
+        assert most <= 6, family  # codes of two letters: 1 in 529
 
 
-def test_codes_of_a_split_are_in_no_other_and_levels_grow():
-    codes = {
-        split: {GeneratedPages(split, level, "find")[index].answers[0] for level in (1, 3) for index in range(80)}
+def test_codes_of_two_letters_may_be_any_others_are_of_one_split_and_levels_grow():
+    read = {
+        (split, level): [GeneratedPages(split, level, "find")[index].answers[0] for index in range(80)]
         for split in SIZES
+        for level in (1, 2, 3)
     }
-    assert not codes["train"] & codes["test"] and not codes["train"] & codes["validation"]
-    assert not codes["validation"] & codes["test"]
+    for level in (2, 3):
+        codes = [set(read[split, level]) for split in SIZES]
+        assert not codes[0] & codes[1] and not codes[0] & codes[2] and not codes[1] & codes[2]
+    letters = table("agent_envs.datasets.picturesearch.generated", "words.json")["letters"]
+    remainders = {split: {sum(map(letters.index, code)) % 3 for code in read[split, 1]} for split in SIZES}
+    assert remainders == dict.fromkeys(SIZES, {0, 1, 2})  # none that a model could learn not to read
     sizes = [len(GeneratedPages("train", level, "table")[0].sheet.things) for level in LEVELS]
     assert sizes == sorted(sizes) and sizes[-1] > 20 * sizes[0]
     assert check_families(["find", "count"]) == ("count", "find")

@@ -1,7 +1,8 @@
 """Generated questions about pages, by family and level.
 
-Task i of a split is a function of the split's name, i, the families and the level alone. A code that is read on a page
-of one split is on no page of another: the numbers of its letters add up to another remainder.
+Task i of a split is a function of the split's name, i, the families and the level alone. A code of three letters or
+more that is read on a page of one split is on no page of another: the numbers of its letters add up to another
+remainder.
 """
 
 from __future__ import annotations

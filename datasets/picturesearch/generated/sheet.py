@@ -25,7 +25,8 @@ _SIDES = {1: 1024, 2: 1024, 3: 2048, 4: 2048, 5: 4096}  # pixels of the page's l
 _SCALES = {1: 1, 2: 1, 3: 2, 4: 1, 5: 2}
 _SHAPES = ((4, 4), (4, 3), (3, 4))
 _PIECE = 64  # dots of the longest side of a box that is looked at as a whole
-_SPLITS = ("train", "validation", "test")  # each split has codes of its own
+_SPLITS = ("train", "validation", "test")
+_OWN = 3  # letters from which a split has codes of its own
 
 
 class Stamp(NamedTuple):
@@ -117,7 +118,7 @@ class Draft:
     Args:
         draws: Random choices.
         level: 1 to 5.
-        split: The split, whose codes no other split has.
+        split: The split, whose codes of three letters or more no other split has.
     """
 
     def __init__(self, draws: Draws, level: int, split: str) -> None:
@@ -145,11 +146,16 @@ class Draft:
         self.colour = f"{name} {self.draws.between(1, 4)}"
 
     def code(self, length: int = 0) -> str:
-        """Return a code that the page does not have yet, of 2 to 4 letters and digits by level."""
+        """Return a code that the page does not have yet, of 2 to 4 letters and digits by level.
+
+        One of two letters may be any. There are so few that a model learns which of them a split has, and what it
+        cannot have it no longer reads.
+        """
         letters, length = self.words["letters"], length or min(4, self.level + 1)
         for _ in range(1000):
             drawn = [self.draws.between(0, len(letters) - 1) for _ in range(length - 1)]
-            places = range((_SPLITS.index(self.split) - sum(drawn)) % 3, len(letters), 3)
+            own = length >= _OWN
+            places = range((_SPLITS.index(self.split) - sum(drawn)) % 3 if own else 0, len(letters), 3 if own else 1)
             code = "".join(letters[n] for n in [*drawn, self.draws.pick(places)])
             if code not in self._codes:
                 self._codes.add(code)
