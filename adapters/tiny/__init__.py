@@ -1,7 +1,8 @@
 """tiny-base, the pretrained model that a CPU trains if no model is given, and what made it.
 
 `base` loads it, `warm_start` teaches it the form of a task of one's own, `pretrain` makes it anew: `tokenizer`, `model`
-and `demonstrations` are its parts, `supervised` is the loop. No trainer is imported here.
+and `demonstrations` are its parts, `supervised` is the loop. `vision` gives it eyes, and `seeing` teaches it to use
+them. No trainer is imported here.
 """
 
 from importlib.util import find_spec

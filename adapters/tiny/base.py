@@ -12,12 +12,13 @@ from importlib import resources
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.errors import BackendError
+from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["base_folder", "load_base", "write_base"]
+__all__ = ["base_folder", "check_files", "load_base", "write_base"]
 
 _DIGEST = "digest.json"
 
@@ -34,20 +35,31 @@ def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
         BackendError: A file is missing or is not the one that was made.
     """
     folder = base_folder()
-    try:
-        digests = json.loads((folder / _DIGEST).read_text(encoding="utf-8"))
-        for name, digest in digests.items():
-            if _sha256(folder / name) != digest:
-                raise BackendError(f"{folder / name}: the file of tiny-base has changed; install agent_envs anew")
-    except OSError as e:
-        raise BackendError(f"{e.filename}: a file of tiny-base is missing; install agent_envs anew") from e
+    check_files(folder, "tiny-base")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model, AutoTokenizer.from_pretrained(folder)
 
 
-def write_base(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def check_files(folder: Path, name: str) -> None:
+    """Check that a model's files are those that `write_base` wrote.
+
+    Raises:
+        BackendError: A file is missing or has changed.
+    """
+    try:
+        digests = json.loads((folder / _DIGEST).read_text(encoding="utf-8"))
+        for file, digest in digests.items():
+            if _sha256(folder / file) != digest:
+                raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs anew")
+    except OSError as e:
+        raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs anew") from e
+
+
+def write_base(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pictures: PictureTokens | None, folder: Path
+) -> None:
     """Write a model as tiny-base is kept: in float16, with the SHA-256 of each file."""
-    save_model(model.half(), tokenizer, folder)
+    save_model(model.half(), tokenizer, folder, pictures)
     whole = folder / "tokenizer.json"  # written with a line for every token and merge
     whole.write_text(json.dumps(json.loads(whole.read_text(encoding="utf-8")), ensure_ascii=False), encoding="utf-8")
     digests = {path.name: _sha256(path) for path in sorted(folder.iterdir())}

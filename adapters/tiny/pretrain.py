@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -156,7 +156,26 @@ def make_sequences(
     return {name: Sequences.join(parts) for name, parts in found.items() if parts}
 
 
-def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: float) -> None:
+class Trainer(Protocol):
+    """Trains a model in place, a step at a time."""
+
+    step: int
+    steps: int
+
+    def train_step(self) -> tuple[float, float]:
+        """Train on the next batch; return two figures of it."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later `resume` goes on from."""
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+def train(
+    trainer: Trainer, folder: Path, name: str, save_seconds: float,
+    figures: tuple[str, str] = ("response_loss", "context_loss"),
+) -> None:  # fmt: skip
     """Train to the end, from the state in FOLDER/NAME.pt if there is one; NAME.jsonl has means over 50 steps."""
     state = folder / f"{name}.pt"
     if state.exists():
@@ -166,9 +185,9 @@ def train(trainer: SupervisedTrainer, folder: Path, name: str, save_seconds: flo
         for _ in tqdm(range(trainer.step, trainer.steps), desc=name, unit="step", initial=trainer.step):
             recent.append(trainer.train_step())
             if len(recent) == _LOGGED_STEPS:
-                responses, context = (float(np.nanmean(losses)) for losses in zip(*recent, strict=True))
-                line = {"step": trainer.step, "response_loss": responses, "context_loss": context}
-                log.write(json.dumps({**line, "time": time.time()}) + "\n")
+                means = (float(np.nanmean(values)) for values in zip(*recent, strict=True))
+                line = {"step": trainer.step, **dict(zip(figures, means, strict=True)), "time": time.time()}
+                log.write(json.dumps(line) + "\n")
                 log.flush()
                 recent = []
             if trainer.step == trainer.steps or time.monotonic() - saved > save_seconds:
@@ -252,7 +271,7 @@ def main() -> None:
         add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{text} (default: {default})")
     options = vars(parser.parse_args())
     out = options.pop("out")
-    write_base(*pretrain(out, mixture(), **options), out / "base")
+    write_base(*pretrain(out, mixture(), **options), None, out / "base")
 
 
 if __name__ == "__main__":

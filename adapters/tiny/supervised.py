@@ -8,7 +8,7 @@ same number of tokens each, and sequences of about the same length, so that litt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,8 +131,9 @@ class SupervisedTrainer:
         self.tokens_per_step, self.context_weight = tokens_per_step, context_weight
         self.learning_rate, self.warmup, self.decay, self.seed = learning_rate, warmup, decay, seed
         self.step, self.image_tokens = 0, image_tokens
-        inner = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." in name]
-        others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and ".layers." in name)]
+        trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        inner = [p for name, p in trained if p.dim() == 2 and ".layers." in name]
+        others = [p for name, p in trained if not (p.dim() == 2 and ".layers." in name)]
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(inner, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
@@ -158,7 +159,7 @@ class SupervisedTrainer:
         self.model.train()
         with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
-            hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False, **seen).last_hidden_state
+            hidden, *more = self.hidden(ids[:, :-1], seen)
             kept = present[:, 1:] & (kinds[:, 1:] != IGNORED)  # [sequences, tokens]
             logits = self.model.lm_head(hidden[kept])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
@@ -168,7 +169,7 @@ class SupervisedTrainer:
         means = [
             weight * part.mean() for weight, part in ((1.0, responses), (self.context_weight, context)) if len(part)
         ]
-        loss = torch.stack(means).sum()
+        loss = torch.stack([*means, *more]).sum()
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -176,6 +177,10 @@ class SupervisedTrainer:
             optimizer.step()
         self.model.eval()
         return float(responses.detach().mean()), float(context.detach().mean())
+
+    def hidden(self, ids: torch.Tensor, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the last hidden states, [sequences, tokens, size], and losses that are added, if any."""
+        return (self.model.model(input_ids=ids, use_cache=False, **seen).last_hidden_state,)
 
     def state(self) -> dict[str, Any]:
         """Return what a later `resume` goes on from."""

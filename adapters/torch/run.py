@@ -103,6 +103,10 @@ class Run:
         """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
         check_pictures(self.models["model"], self.pictures)
+        if config.freeze_vision:
+            if self.pictures is None:
+                raise ConfigError(f"freeze_vision is for models that take pictures, and {start} does not; leave it out")
+            self.models["model"].model.visual.requires_grad_(False)
         longest = context_length(self.models["model"])
         if longest is not None and longest < config.max_tokens:
             raise ConfigError(
@@ -113,7 +117,8 @@ class Run:
             self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)
             self.rates["critic"] = config.critic_learning_rate
         adam = {"betas": (0.9, 0.98), "weight_decay": 0.0}
-        self.optimizers = {name: torch.optim.AdamW(self.models[name].parameters(), **adam) for name in self.rates}
+        trained = {name: [p for p in self.models[name].parameters() if p.requires_grad] for name in self.rates}
+        self.optimizers = {name: torch.optim.AdamW(trained[name], **adam) for name in self.rates}
         """One per trained model."""
         if self.resumed:
             path = self.resumed / "optimizers.pt"

@@ -62,6 +62,7 @@ class LoopConfig:
     micro_tokens: int = _option(16_384, "most padded tokens of one forward and backward pass")
     learning_rate: float = _option(3e-4, "learning rate of AdamW; about 1e-6 for models of billions of parameters")
     critic_learning_rate: float = _option(1e-3, "learning rate of the critic, if the estimator needs one")
+    freeze_vision: bool = _option(False, "leave the vision tower of a model that takes pictures as it is")
     warmup: int = _option(10, "iterations over which the learning rates rise")
     grad_clip: float = _option(1.0, "largest norm of a gradient")
     temperature: float = _option(1.0, "sampling temperature")
@@ -130,6 +131,8 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
             parser.add_argument("--wrapper", dest="wrappers", action="append", default=[], metavar="SPEC", help=text)
         elif option.name == "env_kwargs":
             parser.add_argument(name, default="{}", metavar="JSON", help=text)
+        elif isinstance(default, bool):
+            parser.add_argument(name, action="store_true", help=text)
         else:
             text += f" (default: {default})" if default != "" else ""
             metavar = metavars.get(option.name, metavars[type(default)])

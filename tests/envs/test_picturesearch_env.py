@@ -201,7 +201,7 @@ def test_codes_of_two_letters_may_be_any_others_are_of_one_split_and_levels_grow
         assert not codes[0] & codes[1] and not codes[0] & codes[2] and not codes[1] & codes[2]
     letters = table("agent_envs.datasets.picturesearch.generated", "words.json")["letters"]
     remainders = {split: {sum(map(letters.index, code)) % 3 for code in read[split, 1]} for split in SIZES}
-    assert remainders == dict.fromkeys(SIZES, {0, 1, 2})  # none that a model could learn not to read
+    assert remainders == {split: {0, 1, 2} for split in SIZES}  # none that a model could learn not to read
     sizes = [len(GeneratedPages("train", level, "table")[0].sheet.things) for level in LEVELS]
     assert sizes == sorted(sizes) and sizes[-1] > 20 * sizes[0]
     assert check_families(["find", "count"]) == ("count", "find")

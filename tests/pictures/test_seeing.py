@@ -1,10 +1,18 @@
 """The tiny vision-language model learns to see.
 
 1. a new tower is scaled by pictures, so that they differ as words do; text stays what it was
-2. a warm start from noisy demonstrations knows the right action of every board that it was shown (slow)
+2. pages to practise on: parts hold their things, pages with fewer things still have what is asked for
+3. a tower learns to tell words and goes on where it was stopped; its features are made as long as words
+4. a feature's row and column are those of its picture; the script resumes
+5. a warm start from noisy demonstrations knows the right action of every board that it was shown (slow)
 """
 
 from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,20 +21,35 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("PIL")
-pytest.importorskip("pygame")
 
-from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, spread_features  # noqa: E402
+from transformers import AutoTokenizer  # noqa: E402
+
+from agent_envs.adapters.tiny import base, vision  # noqa: E402
+from agent_envs.adapters.tiny.seeing import practice, pretrain  # noqa: E402
+from agent_envs.adapters.tiny.seeing.tower import TowerTrainer, settle_features  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
+from agent_envs.datasets.picturesearch.generated import drawing  # noqa: E402
+from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages  # noqa: E402
+from agent_envs.messages import content_text, pictures_of  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.pictures.png import shrunk  # noqa: E402
 from agent_envs.policies import ExpertPolicy, TransformersPolicy  # noqa: E402
+from agent_envs.policies.local.loading import load_model  # noqa: E402
+from agent_envs.prompts.pictures import load_picture_tokens  # noqa: E402
 from agent_envs.rollout.many import run_episodes  # noqa: E402
 
 LAKE = {"render_mode": "rgb_array", "is_slippery": False, "max_episode_steps": 30}
 
 
+def shown(count: int) -> list[Picture]:
+    """Pages and parts of them."""
+    seen = itertools.islice(practice.pages(9, 2), count)
+    return [picture for page in seen for picture in page.pictures]
+
+
 def boards() -> list[Picture]:
     """FrozenLake with the player in each of its places, as far as they look different."""
+    pytest.importorskip("pygame")
     env = gym.make("FrozenLake-v1", **LAKE)
     env.reset(seed=0)
     pictures = []
@@ -37,8 +60,8 @@ def boards() -> list[Picture]:
     return list(dict.fromkeys(pictures))
 
 
-def features(made: VisionModel, pictures: list[Picture]) -> np.ndarray:
-    """What the tower gives for pictures of one token each, shape [pictures, numbers]."""
+def features(made: vision.VisionModel, pictures: list[Picture]) -> np.ndarray:
+    """What the tower gives for pictures, shape [features of all, numbers]."""
     inputs = made.pictures.inputs(pictures)
     with torch.no_grad():
         seen = made.model.model.get_image_features(
@@ -48,13 +71,13 @@ def features(made: VisionModel, pictures: list[Picture]) -> np.ndarray:
 
 
 def test_boards_differ_as_words_do():
-    made, pictures = build_vision_model(), boards()
+    made, pictures = vision.build_vision_model(), boards()
     before = features(made, pictures)
     assert len(before) == len(pictures) > 10
     assert np.linalg.norm(before - before.mean(0), axis=1).mean() < 0.3 * np.linalg.norm(before.mean(0))
     words = made.tokenizer("zoom in", return_tensors="pt").input_ids
     said = made.model(input_ids=words).logits
-    spread_features(made, pictures)
+    vision.spread_features(made, pictures)
     after = features(made, pictures)
     word = float(made.model.model.language_model.embed_tokens.weight.detach().norm(dim=1).mean())
     assert np.abs(after.mean(0)).max() < 1e-3 * word
@@ -66,16 +89,147 @@ def test_boards_differ_as_words_do():
 
 
 def test_a_tower_without_different_pictures_stays_as_it_is():
-    made = build_vision_model()
+    made = vision.build_vision_model()
     before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
     black = Picture(np.zeros((64, 64, 3), np.uint8))
     for pictures in ([], [black, black]):
-        spread_features(made, pictures)
+        vision.spread_features(made, pictures)
     assert all(torch.equal(weight, before[name]) for name, weight in made.model.state_dict().items())
+
+
+def test_parts_of_pages_hold_their_things():
+    for page in itertools.islice(practice.pages(3, 4), 20):
+        assert page.factor == 4 and max(page.pixels.shape) == practice.SIZE and len(page.things) == 6
+        assert len(page.close) == 4
+        for part in page.close:
+            assert part.pixels.shape == (practice.CLOSE, practice.CLOSE, 3)
+            assert part.left % 16 == part.top % 16 == 0
+            for thing in part.things:
+                left, top, right, bottom = thing.box
+                assert part.left <= left and right <= part.left + practice.CLOSE
+                assert part.top <= top and bottom <= part.top + practice.CLOSE
+            asked, said = practice.described(part)
+            assert content_text(asked["content"]) == "<image>What is it?"
+            thing = part.things[0]
+            left, top = (
+                (low - start) * 1000 // 128 for low, start in zip(thing.box, (part.left, part.top), strict=False)
+            )
+            code, number = "".join(thing.words[3:5]), "".join(thing.words[5:])
+            where = f'{{"left": {left}, "top": {top}}}'
+            assert said["content"] == f"{thing.words[0]}: {where} <answer>{code}</answer> {number}"
+
+
+def test_places_on_a_page_are_those_of_its_colours():
+    palette = json.loads((Path(drawing.__file__).parent / "words.json").read_text())["colours"]
+    seen = set()
+    for asked, said in itertools.islice(practice.placed(2, [1, 3, 6]), 40):
+        (picture,) = pictures_of([asked])
+        height, width, _ = picture.array.shape
+        for line in said["content"].split("\n"):
+            colour, place = line.split(": ", 1)
+            place = json.loads(place)
+            left, top = (-(-place[side] * length // 1000) for side, length in (("left", width), ("top", height)))
+            box = picture.array[top : top + 10, left : left + 16].reshape(-1, 3).astype(int)
+            assert (np.abs(box - palette[colour]).sum(1) < 30).mean() > 0.2, (line, picture)
+        seen.add(picture.array.shape)
+    assert (practice.CLOSE, practice.CLOSE, 3) in seen and max(map(max, seen)) == practice.SIZE
+
+
+def test_a_page_with_fewer_things_is_the_same_but_for_them():
+    tasks = GeneratedPages("train", 1, "find")
+    for index, most in itertools.product(range(10), (1, 2, 6)):
+        task = tasks[index]
+        fewer = practice.fewer_things(task, most)
+        wanted = {look.box for look in task.proof}
+        left = {thing.box for thing in fewer.sheet.things}
+        assert wanted <= left and len(left) == most and fewer.question == task.question
+        changed = drawing.draw(fewer.sheet) != drawing.draw(task.sheet)
+        assert changed.any() == (most < 6)
+        for x, y, right, bottom in {thing.box for thing in task.sheet.things} - left:
+            assert changed[y:bottom, x:right].any()
+            changed[y:bottom, x:right] = False
+        assert not changed.any()
+
+
+def test_each_thing_of_a_page_is_looked_for_where_it_is():
+    palette = json.loads((Path(drawing.__file__).parent / "words.json").read_text())["colours"]
+    for messages in itertools.islice(practice.looked_for(1, [1, 3]), 10):
+        asked, said = messages[::2], messages[1::2]
+        assert len(asked) == len(said) in (1, 3) and all(message["role"] == "user" for message in asked)
+        (picture,) = pictures_of(messages)
+        height, width, _ = picture.array.shape
+        named = [re.search(r"What is written on the (\w+) \w+\?$", content_text(m["content"])) for m in asked]
+        assert len({name[1] for name in named}) == len(asked)
+        for name, action in zip(named, said, strict=True):
+            box = json.loads(action["content"].split("\n")[1])["arguments"]
+            across = slice(box["left"] * width // 1000, -(-box["right"] * width // 1000))
+            down = slice(box["top"] * height // 1000, -(-box["bottom"] * height // 1000))
+            near = (np.abs(picture.array.astype(int) - palette[name[1]]).sum(-1) < 30).astype(int)
+            assert near[down, across].sum() > 0.9 * near.sum() > 0
+
+
+def test_a_tower_learns_and_goes_on_where_it_was_stopped():
+    losses = []
+    for stopped in (False, True):
+        made = vision.build_vision_model(seed=3)
+        trainer = TowerTrainer(made, steps=12, pages_per_step=3, whole_pages=1, noise=0.0)
+        first = trainer.train_step()[0]
+        state = trainer.state()
+        if stopped:
+            made = vision.build_vision_model(seed=4)
+            trainer = TowerTrainer(made, steps=12, pages_per_step=3, whole_pages=1, noise=0.0, seed=8)
+            trainer.resume(state)
+            assert trainer.step == 1
+        last = [trainer.train_step()[0] for _ in range(11)][-1]
+        assert last < 0.7 * first
+        losses.append(last)
+    assert losses[0] == pytest.approx(losses[1], rel=0.5)
+
+
+def test_features_are_made_as_long_as_words():
+    made, pictures = vision.build_vision_model(), shown(4)
+    settle_features(made, pictures)
+    after = features(made, pictures)
+    word = float(made.model.model.language_model.embed_tokens.weight.detach().norm(dim=1).mean())
+    assert np.abs(after.mean(0)).max() < 1e-3 * word
+    assert np.quantile(np.linalg.norm(after, axis=1), 0.9) == pytest.approx(word, rel=1e-3)
+
+
+def test_a_feature_is_of_the_row_and_column_of_its_pixels():
+    made = vision.build_vision_model()
+    near = pretrain._captions(made, 8, 0)
+    trainer = pretrain.PlaceTrainer(made, near, steps=10, learning_rate=1e-3, warmup=1)
+    rows, columns = trainer._places(torch.tensor([[1, 4, 6], [1, 2, 2]]))
+    assert rows.tolist() == [0, 0, 0, 1, 1, 1, 0] and columns.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    first = trainer.train_step()
+    assert trainer.heads[0].weight.grad is not None and first[0] > 0
+    other = pretrain.PlaceTrainer(vision.build_vision_model(seed=1), near, steps=10, learning_rate=1e-3, warmup=1)
+    other.resume(trainer.state())
+    assert other.train_step() == trainer.train_step()
+
+
+def test_the_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
+    """The whole script at toy size, stopped and started again."""
+    command = ["pretrain", "--out", str(tmp_path), "--captions", "16", "--openings", "16", "--demonstrations", "2"]
+    command += ["--places", "16", "--tower-steps", "2", "--caption-steps", "1", "--place-steps", "1"]
+    command += ["--mistake-steps", "2", "--save-seconds", "0"]
+    monkeypatch.setattr(pretrain, "_SETTLED", 4)
+    for steps in (1, 2):
+        monkeypatch.setattr("sys.argv", [*command, "--steps", str(steps)])
+        pretrain.main()
+        done = dict.fromkeys(("tower", "mistakes"), 2) | {"captions": 1, "places": 1, "mixture": steps}
+        for name, count in done.items():
+            assert torch.load(tmp_path / f"{name}.pt", weights_only=True)["step"] == count
+    base.check_files(tmp_path / "base", "the model")
+    model = load_model(str(tmp_path / "base"), dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    assert load_picture_tokens(str(tmp_path / "base"), tokenizer) is not None
+    assert len(tokenizer) == model.config.text_config.vocab_size and model.num_parameters() < 1_000_000
 
 
 @pytest.mark.slow
 def test_a_warm_start_learns_the_right_action_of_every_board(tmp_path):
+    pytest.importorskip("pygame")
     wrappers = ("ImageGame(max_side=64)", 'RebuildPrompt(template="$observation")', "LimitInvalidActions(limit=3)")
     make_warm_model(
         tmp_path / "model", "FrozenLake-v1", steps=120, noise=0.4, seed=0, env_kwargs=LAKE, wrappers=wrappers,
@@ -84,5 +238,5 @@ def test_a_warm_start_learns_the_right_action_of_every_board(tmp_path):
     options = {"env_kwargs": LAKE, "wrappers": wrappers, "progress": False}
     policy = TransformersPolicy(str(tmp_path / "model"), temperature=0.0, max_tokens=4)
     (played,) = run_episodes("FrozenLake-v1", policy, 1, **options)
-    (shown,) = run_episodes("FrozenLake-v1", ExpertPolicy(), 1, **options)
-    assert played.success and len(played.steps) == len(shown.steps)
+    (right,) = run_episodes("FrozenLake-v1", ExpertPolicy(), 1, **options)
+    assert played.success and len(played.steps) == len(right.steps)

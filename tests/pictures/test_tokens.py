@@ -37,6 +37,7 @@ from agent_envs.episodes.record import Step  # noqa: E402
 from agent_envs.errors import ConfigError, DataError, PromptError  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.policies import TransformersPolicy  # noqa: E402
+from agent_envs.policies.local.loading import load_model  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens  # noqa: E402
 from agent_envs.wrappers import ChatMessages, RebuildPrompt, SlidingWindow, TokenBudget  # noqa: E402
@@ -226,7 +227,7 @@ class TestPrompts:
         assert builder.start(text) == PromptBuilder(made.tokenizer).start(text)
 
     def test_a_model_writes_no_picture(self, made):
-        episode = played(made, gym.make("Shades-v0"), max_tokens=60, context_length=400)
+        episode = played(made, gym.make("Shades-v0"), max_tokens=60, context_length=2000)
         biased = [token for step in episode.steps for token in step.response_ids]
         assert biased and not set(biased) & set(made.pictures.reserved)
         with torch.no_grad():
@@ -234,7 +235,7 @@ class TestPrompts:
             kept = head[list(made.pictures.reserved)].clone()
             head[list(made.pictures.reserved)] *= 1000
             try:
-                episode = played(made, gym.make("Shades-v0"), max_tokens=20, context_length=400)
+                episode = played(made, gym.make("Shades-v0"), max_tokens=20, context_length=2000)
             finally:
                 head[list(made.pictures.reserved)] = kept
         written = {token for step in episode.steps for token in step.response_ids}
@@ -367,3 +368,17 @@ class TestLoop:
             loop.train(LoopConfig(**text, steps=1))
         with pytest.raises(ConfigError, match="^a critic cannot see pictures, and .* takes them"):
             loop.train(LoopConfig(**{**given, "out": str(tmp_path / "critic")}, estimator="gae", steps=1))
+
+    def test_a_frozen_tower_stays_as_it_is(self, made, folder, tmp_path):
+        given = {
+            "env": "Shades-v0", "tasks": 1, "group": 2, "eval_tasks": 0, "steps": 1, "max_response_tokens": 3,
+            "max_tokens": 400, "warmup": 0, "split": "train", "eval_split": "train", "freeze_vision": True,
+            "entropy_coef": 0.1,  # rewards may all be equal
+        }  # fmt: skip
+        loop.train(LoopConfig(**given, out=str(tmp_path / "run"), model=folder))
+        trained = load_model(str(tmp_path / "run" / "checkpoint" / "model"), dtype=torch.float32, device="cpu")
+        before, after = made.model.state_dict(), trained.state_dict()
+        changed = {name for name, weight in after.items() if not torch.equal(weight, before[name])}
+        assert changed and not any("visual" in name for name in changed)
+        with pytest.raises(ConfigError, match="freeze_vision is for models that take pictures"):
+            loop.train(LoopConfig(**{**given, "env": "AgentR1/GSM8K-v0", "out": str(tmp_path / "text")}))
