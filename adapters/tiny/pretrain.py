@@ -40,7 +40,7 @@ from agent_envs.files import replacing, table
 from agent_envs.messages import Message
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Recipe", "main", "make_sequences", "make_tokenizer", "mixture", "pretrain", "train"]
+__all__ = ["Recipe", "Trainer", "main", "make_sequences", "make_tokenizer", "mixture", "pretrain", "train"]
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,

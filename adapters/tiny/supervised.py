@@ -170,7 +170,8 @@ class SupervisedTrainer:
             weight * part.mean() for weight, part in ((1.0, responses), (self.context_weight, context)) if len(part)
         ]
         loss = torch.stack([*means, *more]).sum()
-        self.model.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:

@@ -75,7 +75,7 @@ def build_vision_model(
         "vocab_size": len(tokenizer),
         # Fast frequencies for rows and columns: of Qwen2-VL's own thirds the columns' turn by 0.003 over eight tokens.
         # All words have one position in the three, so any sections leave them as they are.
-        "rope_parameters": {**text["rope_parameters"], "mrope_section": [0, half // 16, half - half // 16]},
+        "rope_parameters": {**text["rope_parameters"], "mrope_section": [0, half // 8, half - half // 8]},
         "dtype": "float32",
     }
     unwanted = ("architectures", "model_type", "transformers_version", "_name_or_path")

@@ -72,6 +72,10 @@ class Run:
         self._watch = RatioWatch(config.loss, updates=config.mini_batches * config.epochs)
         self.pool, self.held_out, space = task_pools(config)
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
+        if not config.freeze_vision:
+            del settings["freeze_vision"]  # settings of older runs lack it
+        elif not shows_pictures(space):
+            raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = versions(config.env)
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"

@@ -380,5 +380,6 @@ class TestLoop:
         before, after = made.model.state_dict(), trained.state_dict()
         changed = {name for name, weight in after.items() if not torch.equal(weight, before[name])}
         assert changed and not any("visual" in name for name in changed)
-        with pytest.raises(ConfigError, match="freeze_vision is for models that take pictures"):
+        with pytest.raises(ConfigError, match="freeze_vision is for pictures"):
             loop.train(LoopConfig(**{**given, "env": "AgentR1/GSM8K-v0", "out": str(tmp_path / "text")}))
+        assert not (tmp_path / "text" / "settings.json").exists()

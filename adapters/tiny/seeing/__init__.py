@@ -1,1 +1,1 @@
-"""What made tiny-vision: `pretrain` teaches `tower` and words by what `practice` draws."""
+"""How the tiny model learns to see: `pretrain` teaches a `tower`, and words, by what an environment draws for it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from torch.nn.functional import cross_entropy, rms_norm
 from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.pretrain import train
-from agent_envs.adapters.tiny.seeing.practice import described, looked_for, pages, placed
 from agent_envs.adapters.tiny.seeing.tower import TowerTrainer, settle_features
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
+from agent_envs.checks import load_function
+from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.messages import Message, pictures_of
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import encode_conversation
@@ -37,6 +38,7 @@ from agent_envs.rollout.demonstrations import encode_conversation
 __all__ = ["PlaceTrainer", "main", "pretrain"]
 
 SHAPE: dict[str, int] = {"patch": 16, "width": 48}
+PRACTICE = "agent_envs.envs.picturesearch.practice"
 TASK: dict[str, Any] = {"level": 1, "families": "find"}
 _MOST = (1, 2, 3, 6, 6)  # most things on a page on which something is looked for
 _LENGTH = 2048  # tokens of the longest episode
@@ -104,24 +106,30 @@ def pretrain(
         noise: Share of wrong actions where there are mistakes.
         save_seconds: Seconds between two checkpoints.
         seed: Of everything that is drawn.
+
+    Raises:
+        ConfigError: The folder holds a run with other arguments.
     """
+    settings = {name: value for name, value in locals().items() if name != "folder"}
     folder.mkdir(parents=True, exist_ok=True)
+    keep_settings(folder / "settings.json", settings, may_change={"save_seconds"})
     made = build_vision_model(**SHAPE, seed=seed)
-    tower = TowerTrainer(made, steps=tower_steps, seed=seed)
+    tower = TowerTrainer(made, _drawn("pages"), _drawn("vocabulary")(), steps=tower_steps, seed=seed)
     train(tower, folder, "tower", save_seconds, ("word_loss", "letters_right"))
-    shown = itertools.islice(pages(seed + 1, 4), _SETTLED)
+    shown = itertools.islice(_drawn("pages")(seed + 1, 4), _SETTLED)
     settle_features(made, itertools.chain.from_iterable(page.pictures for page in shown))
     made.model.model.visual.requires_grad_(False)
     near = _captions(made, captions, seed + 2)
     how: dict[str, Any] = {"warmup": 20, "seed": seed}
     trainer = PlaceTrainer(made, near, steps=caption_steps, learning_rate=1.5e-3, decay=0.2, **how)
     train(trainer, folder, "captions", save_seconds)
-    far = Sequences.join([_encoded(made, itertools.islice(placed(seed + 8, _MOST), places)), near])
+    far = Sequences.join([_encoded(made, itertools.islice(_drawn("placed")(seed + 8, _MOST), places)), near])
     trainer = PlaceTrainer(made, far, steps=place_steps, learning_rate=2e-3, decay=0.2, **how)
     train(trainer, folder, "places", save_seconds)
     mixed = Sequences.join([far, _openings(made, openings, seed + 3), _episodes(made, demonstrations, 0.0, seed + 4)])
     trainer = PlaceTrainer(made, mixed, steps=steps, learning_rate=2e-3, decay=0.2, **how)
     train(trainer, folder, "mixture", save_seconds)
+    del near, far, trainer  # gigabytes of pictures
     # half of the tokens are of episodes
     mixed = Sequences.join([
         _captions(made, captions // 4, seed + 5), _openings(made, openings // 8, seed + 6),
@@ -133,13 +141,17 @@ def pretrain(
     return made
 
 
+def _drawn(name: str) -> Callable[..., Any]:
+    return load_function(f"{PRACTICE}:{name}", what="practice")
+
+
 def _captions(made: VisionModel, count: int, seed: int) -> Sequences:
-    parts = (part for page in pages(seed, 1) for part in page.close)
-    return _encoded(made, itertools.islice(map(described, parts), count))
+    parts = (part for page in _drawn("pages")(seed, 1) for part in page.close)
+    return _encoded(made, itertools.islice(map(_drawn("described"), parts), count))
 
 
 def _openings(made: VisionModel, count: int, seed: int) -> Sequences:
-    return _encoded(made, itertools.islice(looked_for(seed, _MOST), count))
+    return _encoded(made, itertools.islice(_drawn("looked_for")(seed, _MOST), count))
 
 
 def _episodes(made: VisionModel, count: int, noise: float, seed: int) -> Sequences:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from agent_envs.adapters.tiny.seeing.practice import SeenPage, Thing, pages
 from agent_envs.adapters.tiny.vision import VisionModel
-from agent_envs.files import table
 from agent_envs.pictures.picture import Picture
+from agent_envs.pictures.seen import SeenPage, Thing
 
 __all__ = ["TowerTrainer", "settle_features"]
 
+Pages = Callable[[Sequence[int], int], Iterator[SeenPage]]
 _FAR = 2  # words of a thing that can be told on the whole page: its colour and its kind
 _CODE = slice(3, 5)
 _EIGHTHS = 8
@@ -31,11 +31,17 @@ class TowerTrainer:
     language the features so come close to. Where a thing begins among the pixels of a feature is told too, to an eighth
     of them, and whether there is a thing is asked of every feature. Each step draws new pages, seen whole and in parts.
     Matrices are trained with Muon, the rest with AdamW.
+
+    Args:
+        made: A model with a tower, which is changed in place.
+        pages: Draws pages in an order of its first argument, numbers, with as many parts as the second says.
+        words: What each word of a thing may be.
     """
 
     def __init__(
-        self, made: VisionModel, *, steps: int, learning_rate: float = 2e-3, pages_per_step: int = 12,
-        parts_per_page: int = 4, whole_pages: int = 4, noise: float = 0.05, seed: int = 0,
+        self, made: VisionModel, pages: Pages, words: Sequence[Sequence[str]], *, steps: int,
+        learning_rate: float = 2e-3, pages_per_step: int = 12, parts_per_page: int = 4, whole_pages: int = 4,
+        noise: float = 0.05, seed: int = 0,
     ) -> None:  # fmt: skip
         self.made, self.steps, self.learning_rate, self.seed = made, steps, learning_rate, seed
         self.pages_per_step, self.parts_per_page, self.whole_pages = pages_per_step, parts_per_page, whole_pages
@@ -44,7 +50,7 @@ class TowerTrainer:
         self._cell = self.tower.spatial_merge_size * self.tower.config.patch_size  # pixels of a feature's side
         vectors = made.model.model.language_model.embed_tokens.weight.detach()
         self._scale = 1 / float(vectors.std())
-        self._words, self._vectors = _vocabulary(made, vectors)
+        self._words, self._vectors = words, _vectors_of(made, words, vectors)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.heads = _Heads(vectors.shape[1], len(self._words))
@@ -53,20 +59,21 @@ class TowerTrainer:
             torch.optim.Muon([p for p in trained if p.dim() == 2], weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW([p for p in trained if p.dim() != 2], weight_decay=0.0),
         ]
-        self._pages = pages(seed, parts_per_page)
+        self._draw = pages
 
     def train_step(self) -> tuple[float, float]:
         """Train on newly drawn pages.
 
         Returns:
-            The mean loss of a word in nats, and the share of the letters that are told right.
+            The mean loss of a word or a beginning in nats, and the share of the letters that are told right.
         """
         self.step += 1
         left = (self.steps - self.step) / (0.6 * self.steps)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * min(1.0, self.step / 50, max(0.02, left))
-        drawn = list(itertools.islice(self._pages, self.pages_per_step))
+        pages = self._draw([self.seed, self.step], self.parts_per_page)
+        drawn = list(itertools.islice(pages, self.pages_per_step))
         loss, words, letters = self._losses(drawn)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
@@ -86,13 +93,12 @@ class TowerTrainer:
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken, with other pages."""
+        """Go on where `state` was taken."""
         self.step = state["step"]
         self.tower.load_state_dict(state["tower"])
         self.heads.load_state_dict(state["heads"])
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
-        self._pages = pages(self.seed + self.step, self.parts_per_page)
 
     def _losses(self, drawn: list[SeenPage]) -> tuple[Tensor, float, float]:
         """Return the loss, that of a word, and the share of letters that are told right."""
@@ -103,7 +109,8 @@ class TowerTrainer:
             [Picture(pixels) for pixels in (*(part.pixels for part in parts), *(page.pixels for page in far))]
         )
         pixels, grids = torch.from_numpy(inputs.pixel_values), torch.from_numpy(inputs.image_grid_thw)
-        pixels = pixels + self.noise * torch.randn_like(pixels)
+        drawn_noise = torch.Generator().manual_seed(self.seed << 32 | self.step)
+        pixels = pixels + self.noise * torch.randn(pixels.shape, generator=drawn_noise)
         features = self.tower(pixels, grid_thw=grids).pooler_output * self._scale  # [features of all pictures, size]
         across = (grids[:, 2] // self.tower.spatial_merge_size).tolist()
         counts = (grids.prod(1) // self.tower.spatial_merge_size**2).tolist()
@@ -168,17 +175,14 @@ class _Heads(nn.Module):
         self.there = nn.Linear(size, 1)
 
 
-def _vocabulary(made: VisionModel, vectors: Tensor) -> tuple[list[list[str]], list[Tensor]]:
-    """Return the words that each word of a thing may be, and their vectors, all of the mean length."""
-    stock = table("agent_envs.datasets.picturesearch.generated", "words.json")
-    names = [list(stock[kind]) for kind in ("colours", "kinds", "icons")]
-    words = [*names, *[list(stock["letters"])] * 2, *[list("0123456789")] * 3]
+def _vectors_of(made: VisionModel, words: Sequence[Sequence[str]], vectors: Tensor) -> list[Tensor]:
+    """Return the vectors of the words that each word of a thing may be, all of the mean length."""
     found = []
-    for n, choices in enumerate(words):
-        ids = [made.tokenizer(f" {word}" if n < len(names) else word)["input_ids"] for word in choices]
+    for choices in words:
+        ids = [made.tokenizer(f" {word}" if len(word) > 1 else word)["input_ids"] for word in choices]
         sums = torch.stack([vectors[i].sum(0) for i in ids])
         found.append(sums / sums.norm(dim=1, keepdim=True) * vectors.norm(dim=1).mean())
-    return words, found
+    return found
 
 
 def _columns(pairs: list[tuple[int, list[int]]]) -> tuple[Tensor, Tensor]:

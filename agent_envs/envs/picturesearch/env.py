@@ -107,8 +107,8 @@ class PictureSearchEnv(ToolEnv):
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test pages, drawn with letters and icons of this package in
-    whole-number arithmetic, the same to the pixel on every machine. Codes of three letters or more are
-    those of one split.
+    whole-number arithmetic, the same to the pixel on every machine. A code of three or more characters
+    occurs in one split only.
     Released: multiple-choice questions about photographs, answered with the letter or the text of an option; they have
     no expert. V*Bench has 191, HR-Bench 800 of pictures of 4K and 800 of 8K.
 

@@ -146,7 +146,7 @@ class Draft:
         self.colour = f"{name} {self.draws.between(1, 4)}"
 
     def code(self, length: int = 0) -> str:
-        """Return a code that the page does not have yet, of 2 to 4 letters and digits by level.
+        """Return a code that the page does not have yet, of 2 to 4 characters by level.
 
         One of two letters may be any. There are so few that a model learns which of them a split has, and what it
         cannot have it no longer reads.

@@ -1,6 +1,6 @@
-"""What tiny-vision practises on: pages of PictureSearch of level 1 and parts of them, with what is to be seen there.
+"""Pages of level 1 for a vision-language model to practise on, and parts of them, with what is to be seen there.
 
-All pages are those of the split "train", each taken once. A page can be drawn with fewer things on it, of which one is
+All pages are those of the split "train". A page can be drawn with fewer things on it, of which one is
 found sooner, and things are shown from near with words that say what they are.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,12 @@ from agent_envs.envs.picturesearch.env import PictureSearchEnv
 from agent_envs.envs.picturesearch.expert import next_boxes
 from agent_envs.envs.picturesearch.view import DrawnPage, View, window
 from agent_envs.envs.picturesearch.words import contains
+from agent_envs.files import table
 from agent_envs.messages import Content, Message, content_of
 from agent_envs.pictures.picture import Picture
+from agent_envs.pictures.seen import Picked, SeenPage, Thing
 
-__all__ = ["CLOSE", "SIZE", "Picked", "SeenPage", "Thing", "described", "fewer_things", "looked_for", "pages", "placed"]
+__all__ = ["CLOSE", "SIZE", "described", "fewer_things", "looked_for", "pages", "placed", "vocabulary"]
 
 SIZE = 256
 """Pixels of the longest side of a page as it is shown."""
@@ -33,46 +34,15 @@ CLOSE = 128
 _NEAR = re.compile(r"an? (\w+) (\w+) marked with an? (\w+): the code (\w)(\w), below it the number (\d)(\d)(\d)")
 
 
-class Thing(NamedTuple):
-    """A thing and what is to be seen of it."""
-
-    box: Box
-    """In pixels of the page."""
-    words: tuple[str, ...]
-    """Colour, kind, icon, the two letters of its code, the three digits of its number."""
+def vocabulary() -> list[list[str]]:
+    """Return what each word of a thing may be: colour, kind, icon, two letters of its code, three digits."""
+    stock = table("agent_envs.datasets.picturesearch.generated", "words.json")
+    names = [list(stock[kind]) for kind in ("colours", "kinds", "icons")]
+    return [*names, *[list(stock["letters"])] * 2, *[list("0123456789")] * 3]
 
 
-class Picked(NamedTuple):
-    """A part of a page as it is drawn."""
-
-    left: int
-    top: int
-    """Where it begins on the page."""
-    pixels: NDArray[np.uint8]
-    """[128, 128, 3]."""
-    things: tuple[Thing, ...]
-    """What lies in it whole."""
-
-
-class SeenPage(NamedTuple):
-    """A page, small enough to be shown, and parts of it."""
-
-    factor: int
-    """Pixels of the page to one that is shown."""
-    pixels: NDArray[np.uint8]
-    """[height, width, 3]."""
-    things: tuple[Thing, ...]
-    close: tuple[Picked, ...]
-    """A part around each of some things."""
-
-    @property
-    def pictures(self) -> list[Picture]:
-        """All that is shown: the parts, then the page."""
-        return [Picture(seen) for seen in (*(part.pixels for part in self.close), self.pixels)]
-
-
-def pages(seed: int, count: int) -> Iterator[SeenPage]:
-    """Draw pages in an order of `seed`, with at most `count` things from near each, as long as they are taken."""
+def pages(seed: int | Sequence[int], count: int) -> Iterator[SeenPage]:
+    """Yield pages without end, in an order of `seed`, each with close views of at most `count` of its things."""
     tasks = GeneratedPages("train", 1, ("find", "compare"))
     rng = np.random.default_rng(seed)
     for index in _orders(len(tasks), rng):
@@ -121,7 +91,7 @@ def described(picked: Picked) -> list[Message]:
 
 
 def placed(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
-    """Ask where everything on a page is that is shown whole or in part, and answer with the corner of each thing.
+    """Ask where the things on a page or a part of it are, and answer with the corner of each that lies in it whole.
 
     An action has a few digits among many tokens that follow from each other. Here nearly all depend on the picture.
     Half of the corners have the top first: who knows the left side finds the thing by that, without its colour.
