@@ -40,7 +40,17 @@ from agent_envs.files import replacing, table
 from agent_envs.messages import Message
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Recipe", "Trainer", "main", "make_sequences", "make_tokenizer", "mixture", "pretrain", "train"]
+__all__ = [
+    "Recipe",
+    "Trainer",
+    "add_numbers",
+    "main",
+    "make_sequences",
+    "make_tokenizer",
+    "mixture",
+    "pretrain",
+    "train",
+]
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,
@@ -250,6 +260,14 @@ def pretrain(
     return model, tokenizer
 
 
+def add_numbers(parser: argparse.ArgumentParser, function: Any, texts: Mapping[str, str]) -> None:
+    """Add an option for each of some keyword arguments of a function, with its default."""
+    for name, text in texts.items():
+        default = function.__kwdefaults__[name]
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=type(default), default=default, help=f"{text} (default: {default})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make tiny-base.")
     add = parser.add_argument
@@ -266,9 +284,7 @@ def main() -> None:
         "save_seconds": "seconds between two checkpoints",
         "seed": "seed of everything that is drawn",
     }
-    for name, text in numbers.items():
-        default = (pretrain.__kwdefaults__ or {})[name]
-        add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{text} (default: {default})")
+    add_numbers(parser, pretrain, numbers)
     options = vars(parser.parse_args())
     out = options.pop("out")
     write_base(*pretrain(out, mixture(), **options), None, out / "base")

@@ -108,8 +108,6 @@ class Run:
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
         check_pictures(self.models["model"], self.pictures)
         if config.freeze_vision:
-            if self.pictures is None:
-                raise ConfigError(f"freeze_vision is for models that take pictures, and {start} does not; leave it out")
             self.models["model"].model.visual.requires_grad_(False)
         longest = context_length(self.models["model"])
         if longest is not None and longest < config.max_tokens:

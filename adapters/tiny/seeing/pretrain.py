@@ -1,4 +1,4 @@
-"""Makes tiny-vision, unattended, from tiny-base and what this package draws.
+"""Makes a tiny model that reads pages, unattended, from tiny-base and what this package draws.
 
     python -m agent_envs.adapters.tiny.seeing.pretrain --out runs/tiny-vision
 
@@ -6,9 +6,8 @@ A tower learns by itself to tell what it sees (`tower`) and stays as it is from 
 say it: what a thing is that is shown from near; where on a page everything lies; then, all mixed, where to zoom to for
 a thing that is asked for, and whole episodes of PictureSearch by its expert. A second loss has the first layer know
 which feature is of which row and column: without it, and without the list of all places, nothing is found in a thousand
-steps. At last the expert errs on purpose and its mistakes are learned
-too, so that a reward has something to unlearn. The model is written to OUT/base. The same command goes on where a run
-was stopped.
+steps. At last the expert errs on purpose and its mistakes are learned too, so that a reward has something to unlearn.
+The model is written to OUT/base. The same command goes on where a run was stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from torch.nn.functional import cross_entropy, rms_norm
 
 from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
-from agent_envs.adapters.tiny.pretrain import train
+from agent_envs.adapters.tiny.pretrain import add_numbers, train
 from agent_envs.adapters.tiny.seeing.tower import TowerTrainer, settle_features
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
@@ -191,9 +190,7 @@ def main() -> None:
         "save_seconds": "seconds between two checkpoints",
         "seed": "seed of everything that is drawn",
     }
-    for name, text in numbers.items():
-        default = (pretrain.__kwdefaults__ or {})[name]
-        add(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"{text} (default: {default})")
+    add_numbers(parser, pretrain, numbers)
     options = vars(parser.parse_args())
     out = options.pop("out")
     write_base(*pretrain(out, **options), out / "base")

@@ -18,9 +18,7 @@ Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 
 LETTER, ICON = 6, 9  # dots from one letter to the next, and of an icon
-GRID = (
-    16  # dots between the places where things may stand on level 1, and pixels between those where a window may begin
-)
+GRID = 16  # dots between the places where things of level 1 may stand, pixels between those where a window may begin
 _SIDES = {1: 1024, 2: 1024, 3: 2048, 4: 2048, 5: 4096}  # pixels of the page's longest side, by level
 _SCALES = {1: 1, 2: 1, 3: 2, 4: 1, 5: 2}
 _SHAPES = ((4, 4), (4, 3), (3, 4))
