@@ -159,7 +159,7 @@ class SupervisedTrainer:
         self.model.train()
         with torch.autocast(self.model.device.type, torch.bfloat16):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
-            hidden, *more = self.hidden(ids[:, :-1], seen)
+            hidden, *more = self.hidden(ids[:, :-1], seen, batch)
             kept = present[:, 1:] & (kinds[:, 1:] != IGNORED)  # [sequences, tokens]
             logits = self.model.lm_head(hidden[kept])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
@@ -179,8 +179,16 @@ class SupervisedTrainer:
         self.model.eval()
         return float(responses.detach().mean()), float(context.detach().mean())
 
-    def hidden(self, ids: torch.Tensor, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the last hidden states, [sequences, tokens, size], and losses that are added, if any."""
+    def hidden(
+        self, ids: torch.Tensor, seen: Mapping[str, torch.Tensor], batch: np.ndarray
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the last hidden states, [sequences, tokens, size], and losses that are added, if any.
+
+        Args:
+            ids: Token ids, padded on the right, shape [sequences, tokens].
+            seen: The model's other arguments.
+            batch: Which sequences these are.
+        """
         return (self.model.model(input_ids=ids, use_cache=False, **seen).last_hidden_state,)
 
     def state(self) -> dict[str, Any]:

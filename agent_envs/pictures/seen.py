@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agent_envs.messages import Message
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["Picked", "SeenPage", "Thing"]
+__all__ = ["Located", "Picked", "SeenPage", "Thing"]
 
 
 class Thing(NamedTuple):
@@ -48,3 +49,11 @@ class SeenPage(NamedTuple):
     def pictures(self) -> list[Picture]:
         """All that is shown: the parts, then the page."""
         return [Picture(seen) for seen in (*(part.pixels for part in self.close), self.pixels)]
+
+
+class Located(NamedTuple):
+    """A conversation that says where things lie in its first picture, with as many numbers for each."""
+
+    messages: list[Message]
+    middles: tuple[tuple[int, int], ...]
+    """The middle of each thing in the order in which they are told, across and down, in pixels of the picture."""

@@ -35,7 +35,7 @@ def next_boxes(task: PictureTask, views: Sequence[View], size: int, most: int, *
     for stage in stages:
         unseen = [look for look in stage.looks if not _seen(look, views)]
         if any(look in unseen for look in stage.looks[: stage.enough]):
-            return [_asked(box, page) for box in _windows(unseen, page, size, most, near=stage.near)]
+            return _windows(unseen, page, size, most, near=stage.near)
     return []
 
 
@@ -61,7 +61,7 @@ def _seen(look: Look, views: Iterable[View]) -> bool:
 
 
 def _windows(looks: list[Look], page: tuple[int, int], size: int, most: int, *, near: bool) -> list[Box]:
-    """Return boxes that hold looks in order: one each if `near`, else as many as are legible in a window."""
+    """Return boxes in thousandths that hold looks in order: one each if `near`, else as many as a window can show."""
     boxes: list[Box] = []
     while looks and len(boxes) < most:
         first = looks[0]
@@ -72,12 +72,25 @@ def _windows(looks: list[Look], page: tuple[int, int], size: int, most: int, *, 
                 break
             box = joined
         looks = [look for look in looks if not contains(box, look.box)]
-        boxes.append(box if near else _centred(box, page, side * 9 // 10))
+        boxes.append(_asked(box, page) if near else _rounded(box, page, side))
     return boxes
 
 
 def _union(one: Box, other: Box) -> Box:
     return min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+
+
+def _rounded(box: Box, page: tuple[int, int], side: int) -> Box:
+    """Return a box of whole tenths that is shown in a window of a side; if tenths are too long, one around the middle."""
+    spans = []
+    for low, high, length in ((box[0], box[2], page[0]), (box[1], box[3], page[1])):
+        start, end = low * 10 // length, -(-high * 10 // length)
+        while (end - start) * length <= 5 * side and end - start < 10:  # a smaller window would hold it
+            start, end = (start, end + 1) if end < 10 else (start - 1, end)
+        if (end - start) * length > 10 * side:
+            return _asked(_centred(box, page, side * 9 // 10), page)
+        spans.append((100 * start, 100 * end))
+    return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
 
 
 def _centred(box: Box, page: tuple[int, int], side: int) -> Box:

@@ -7,7 +7,7 @@ found sooner, and things are shown from near with words that say what they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from agent_envs.envs.picturesearch.words import contains
 from agent_envs.files import table
 from agent_envs.messages import Content, Message, content_of
 from agent_envs.pictures.picture import Picture
-from agent_envs.pictures.seen import Picked, SeenPage, Thing
+from agent_envs.pictures.seen import Located, Picked, SeenPage, Thing
 
 __all__ = ["CLOSE", "SIZE", "described", "fewer_things", "looked_for", "pages", "placed", "vocabulary"]
 
@@ -90,14 +90,14 @@ def described(picked: Picked) -> list[Message]:
     return _asked(picked.pixels, "What is it?", said)
 
 
-def placed(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
-    """Ask where the things on a page or a part of it are, and answer with the corner of each that lies in it whole.
+def placed(seed: int, most: Sequence[int]) -> Iterator[Located]:
+    """Ask where the things on a page are, and answer with the tenth in which each begins, in thousandths.
 
     An action has a few digits among many tokens that follow from each other. Here nearly all depend on the picture.
-    Half of the corners have the top first: who knows the left side finds the thing by that, without its colour.
+    Half of the places have the top first: who knows the left side finds the thing by that, without its colour.
 
     Args:
-        seed: Draws the order of the pages, what is shown of them, and the order of the things.
+        seed: Draws the order of the pages and of the things.
         most: Numbers of things on a page, of which each page takes one as its most.
     """
     tasks = _FewerPages(most)
@@ -105,27 +105,23 @@ def placed(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
     for index in _orders(len(tasks), rng):
         sheet = tasks[index].sheet
         assert sheet is not None
-        whole, factor = _whole(DrawnPage(sheet)), max(sheet.width, sheet.height) // SIZE
-        part: Box = (0, 0, whole.shape[1], whole.shape[0])
-        if rng.random() < 0.5:
-            left, top = (GRID * int(rng.integers((length - CLOSE) // GRID + 1)) for length in part[2:])
-            part = (left, top, left + CLOSE, top + CLOSE)
-        things, lines = _things(sheet), []
-        for n in rng.permutation(len(things)):
-            left, top, right, bottom = (side // factor for side in things[n].box)
-            box = (left, top, right, bottom)
-            if contains(part, box):
-                size = (part[2] - part[0], part[3] - part[1])
-                corner = (box[0] - part[0], box[1] - part[1])
-                lines.append(_place(things[n], corner, size, turned=bool(rng.integers(2))))
-        if lines:
-            shown = whole[part[1] : part[3], part[0] : part[2]]
-            yield _asked(shown, "Where is what?", "\n".join(lines))
+        found = _things(sheet)
+        things = [found[n] for n in rng.permutation(len(found))]
+        size = (sheet.width, sheet.height)
+        said = [_place(thing, thing.box, size, turned=bool(rng.integers(2))) for thing in things]
+        yield Located(_asked(_whole(DrawnPage(sheet)), "Where is what?", "\n".join(said)), _middles(things, sheet))
 
 
-def _place(thing: Thing, corner: tuple[int, int], size: tuple[int, int], *, turned: bool = False) -> str:
-    """Return a thing's colour and the corner of its box, in thousandths of the picture; if `turned`, the top first."""
-    left, top = (at * 1000 // length for at, length in zip(corner, size, strict=True))
+def _middles(things: Iterable[Thing], sheet: Sheet) -> tuple[tuple[int, int], ...]:
+    factor = max(sheet.width, sheet.height) // SIZE
+    return tuple(
+        ((box[0] + box[2]) // 2 // factor, (box[1] + box[3]) // 2 // factor) for box in (thing.box for thing in things)
+    )
+
+
+def _place(thing: Thing, corner: Sequence[int], size: tuple[int, int], *, turned: bool = False) -> str:
+    """Return a thing's colour and the tenth in which its box begins, in thousandths; if `turned`, the top first."""
+    left, top = (at * 10 // length * 100 for at, length in zip(corner, size, strict=False))
     sides = [f'"left": {left}', f'"top": {top}'][:: -1 if turned else 1]
     return f"{thing.words[0]}: {{{', '.join(sides)}}}"
 
@@ -135,7 +131,7 @@ def _asked(pixels: NDArray[np.uint8], question: str, answer: str) -> list[Messag
     return [{"role": "user", "content": parts}, {"role": "assistant", "content": answer}]
 
 
-def looked_for(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
+def looked_for(seed: int, most: Sequence[int]) -> Iterator[Located]:
     """Ask what is written on one thing of a page after the other, and answer each time with where to zoom.
 
     Args:
@@ -147,7 +143,8 @@ def looked_for(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
     for index in _orders(len(env.tasks), rng):
         observation, _ = env.reset(options={"index": index})
         asked = content_of(observation)
-        things = _things(env.task.sheet)
+        sheet = env.task.sheet
+        things = _things(sheet)
         first = [thing for thing in things if thing.box == env.task.proof[0].box]
         others = [things[n] for n in rng.permutation(len(things)) if things[n] not in first]
         messages: list[Message] = []
@@ -155,7 +152,7 @@ def looked_for(seed: int, most: Sequence[int]) -> Iterator[list[Message]]:
             if messages:
                 asked = f"What is written on the {thing.words[0]} {thing.words[1]}?"
             messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": env.zoom_to(thing)}]
-        yield messages
+        yield Located(messages, _middles(first + others, sheet))
 
 
 def fewer_things(task: PictureTask, most: int) -> PictureTask:
