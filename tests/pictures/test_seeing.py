@@ -117,7 +117,7 @@ def test_parts_of_pages_hold_their_things():
             assert content_text(asked["content"]) == "<image>What is it?"
             thing = part.things[0]
             left, top = (
-                (low - start) * 1000 // 128 for low, start in zip(thing.box, (part.left, part.top), strict=False)
+                (low - start) * 10 // 128 * 100 for low, start in zip(thing.box, (part.left, part.top), strict=False)
             )
             code, number = "".join(thing.words[3:5]), "".join(thing.words[5:])
             where = f'{{"left": {left}, "top": {top}}}'
@@ -126,18 +126,18 @@ def test_parts_of_pages_hold_their_things():
 
 def test_places_on_a_page_are_those_of_its_colours():
     palette = json.loads((Path(drawing.__file__).parent / "words.json").read_text())["colours"]
-    seen = set()
-    for asked, said in itertools.islice(practice.placed(2, [1, 3, 6]), 40):
-        (picture,) = pictures_of([asked])
+    for messages, middles in itertools.islice(practice.placed(2, [1, 3, 6]), 40):
+        (picture,) = pictures_of(messages)
         height, width, _ = picture.array.shape
-        for line in said["content"].split("\n"):
+        assert max(height, width) == practice.SIZE
+        lines = messages[1]["content"].split("\n")
+        for line, (x, y) in zip(lines, middles, strict=True):
             colour, place = line.split(": ", 1)
             place = json.loads(place)
-            left, top = (-(-place[side] * length // 1000) for side, length in (("left", width), ("top", height)))
-            box = picture.array[top : top + 10, left : left + 16].reshape(-1, 3).astype(int)
+            box = picture.array[y - 5 : y + 5, x - 8 : x + 8].reshape(-1, 3).astype(int)
             assert (np.abs(box - palette[colour]).sum(1) < 30).mean() > 0.2, (line, picture)
-        seen.add(picture.array.shape)
-    assert (practice.CLOSE, practice.CLOSE, 3) in seen and max(map(max, seen)) == practice.SIZE
+            for side, length, begins in (("left", width, x - 8), ("top", height, y - 5)):
+                assert place[side] % 100 == 0 and 0 <= begins * 1000 / length - place[side] < 100
 
 
 def test_a_page_with_fewer_things_is_the_same_but_for_them():
@@ -158,19 +158,20 @@ def test_a_page_with_fewer_things_is_the_same_but_for_them():
 
 def test_each_thing_of_a_page_is_looked_for_where_it_is():
     palette = json.loads((Path(drawing.__file__).parent / "words.json").read_text())["colours"]
-    for messages in itertools.islice(practice.looked_for(1, [1, 3]), 10):
+    for messages, middles in itertools.islice(practice.looked_for(1, [1, 3]), 10):
         asked, said = messages[::2], messages[1::2]
         assert len(asked) == len(said) in (1, 3) and all(message["role"] == "user" for message in asked)
         (picture,) = pictures_of(messages)
         height, width, _ = picture.array.shape
         named = [re.search(r"What is written on the (\w+) \w+\?$", content_text(m["content"])) for m in asked]
         assert len({name[1] for name in named}) == len(asked)
-        for name, action in zip(named, said, strict=True):
+        for name, action, (x, y) in zip(named, said, middles, strict=True):
             box = json.loads(action["content"].split("\n")[1])["arguments"]
             across = slice(box["left"] * width // 1000, -(-box["right"] * width // 1000))
             down = slice(box["top"] * height // 1000, -(-box["bottom"] * height // 1000))
             near = (np.abs(picture.array.astype(int) - palette[name[1]]).sum(-1) < 30).astype(int)
             assert near[down, across].sum() > 0.9 * near.sum() > 0
+            assert across.start < x < across.stop and down.start < y < down.stop
 
 
 def tower() -> TowerTrainer:
@@ -219,7 +220,7 @@ def test_a_feature_is_of_the_row_and_column_of_its_pixels():
 
     def trainer(seed: int) -> pretrain.PlaceTrainer:
         made = vision.build_vision_model(patch=16, width=48, seed=seed)
-        return pretrain.PlaceTrainer(made, near, steps=10, learning_rate=1e-3, warmup=1)
+        return pretrain.PlaceTrainer(made, near.sequences, near.looks, steps=10, learning_rate=1e-3, warmup=1)
 
     one = trainer(0)
     rows, columns = one._places(torch.tensor([[1, 4, 6], [1, 2, 2]]))
@@ -232,6 +233,31 @@ def test_a_feature_is_of_the_row_and_column_of_its_pixels():
         assert one.train_step() == other.train_step()
         for ours, theirs in zip(one.heads.parameters(), other.heads.parameters(), strict=True):
             assert torch.equal(ours.grad, theirs.grad) and torch.equal(ours, theirs)  # of this step alone
+
+
+def test_a_head_learns_to_look_where_a_thing_lies():
+    made = vision.build_vision_model(patch=16, width=48)
+    located = list(itertools.islice(practice.placed(4, [2]), 4))
+    part = pretrain._located(made, located, digits=True)
+    for n, (messages, middles) in enumerate(located):
+        ids = part.sequences.ids[part.sequences.starts[n] :].tolist()
+        first, across = ids.index(made.pictures.token_id), pictures_of(messages)[0].width // 32
+        wanted = [first + y // 32 * across + x // 32 for x, y in middles for _ in range(2)]
+        assert [look for _, look in part.looks[n]] == wanted
+        told = [int(made.tokenizer.decode([ids[token + 1]])) * 100 for token, _ in part.looks[n]]
+        lines = messages[1]["content"].split("\n")
+        assert told == [value for line in lines for value in json.loads(line.split(": ", 1)[1]).values()]
+    losses, look = [], pretrain.PlaceTrainer._look
+
+    class Noting(pretrain.PlaceTrainer):
+        def _look(self, *inputs):
+            losses.append(look(self, *inputs))
+            return losses[-1]
+
+    trainer = Noting(made, part.sequences, part.looks, steps=30, learning_rate=3e-3, warmup=1)
+    for _ in range(30):
+        trainer.train_step()
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_the_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):

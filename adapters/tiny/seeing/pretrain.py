@@ -50,14 +50,14 @@ _TOKENS = 4096
 _ACROSS = 8  # features of a row or a column of a picture, at most
 _LOOKING = 3  # the head of the second layer that looks where a thing lies; tiny-base copies with its first
 
-Looks = Sequence[Sequence[tuple[int, int]]]
+_Looks = Sequence[Sequence[tuple[int, int]]]
 
 
-class Practice(NamedTuple):
+class _Practice(NamedTuple):
     """Sequences, and what is to be looked at in each: tokens that look, and the tokens that they look at."""
 
     sequences: Sequences
-    looks: Looks
+    looks: _Looks
 
 
 class PlaceTrainer(SupervisedTrainer):
@@ -73,7 +73,7 @@ class PlaceTrainer(SupervisedTrainer):
         looks: For each sequence, tokens before such a number and the feature's token.
     """
 
-    def __init__(self, made: VisionModel, sequences: Sequences, looks: Looks, **options: Any) -> None:
+    def __init__(self, made: VisionModel, sequences: Sequences, looks: _Looks, **options: Any) -> None:
         super().__init__(made.model, sequences, image_tokens=made.pictures, tokens_per_step=_TOKENS, **options)
         self.looks = looks
         size = made.model.config.text_config.hidden_size
@@ -173,7 +173,7 @@ def pretrain(
     settle_features(made, itertools.chain.from_iterable(page.pictures for page in shown))
     made.model.model.visual.requires_grad_(False)
 
-    def taught(name: str, *parts: Practice, **how: Any) -> None:
+    def taught(name: str, *parts: _Practice, **how: Any) -> None:
         joined = Sequences.join([part.sequences for part in parts])
         looks = [looks for part in parts for looks in part.looks]
         trainer = PlaceTrainer(made, joined, looks, warmup=20, seed=seed, **how)
@@ -201,22 +201,22 @@ def _drawn(name: str) -> Callable[..., Any]:
     return load_function(f"{PRACTICE}:{name}", what="practice")
 
 
-def _captions(made: VisionModel, count: int, seed: int) -> Practice:
+def _captions(made: VisionModel, count: int, seed: int) -> _Practice:
     parts = (part for page in _drawn("pages")(seed, 1) for part in page.close)
     described = map(_drawn("described"), itertools.islice(parts, count))
     return _located(made, (Located(messages, ()) for messages in described))
 
 
-def _episodes(made: VisionModel, count: int, noise: float, seed: int) -> Practice:
+def _episodes(made: VisionModel, count: int, noise: float, seed: int) -> _Practice:
     played = play("AgentR1/PictureSearch-v0", noise=noise, seed=seed, env_kwargs=TASK, reader="")
     sequences = encode(
         itertools.islice(played, count), made.tokenizer, max_tokens=count * _LENGTH, max_length=_LENGTH,
         image_tokens=made.pictures,
     )  # fmt: skip
-    return Practice(sequences, [()] * len(sequences))
+    return _Practice(sequences, [()] * len(sequences))
 
 
-def _located(made: VisionModel, located: Iterable[Located], *, digits: bool = False) -> Practice:
+def _located(made: VisionModel, located: Iterable[Located], *, digits: bool = False) -> _Practice:
     """Return conversations as tokens; with `digits` only the first digits of their numbers are responses."""
     pictures = made.pictures
     assert pictures is not None
@@ -240,7 +240,7 @@ def _located(made: VisionModel, located: Iterable[Located], *, digits: bool = Fa
                 looks.append(())
             yield Conversation(ids, spans, (), seen)
 
-    return Practice(Sequences.of(found()), looks)
+    return _Practice(Sequences.of(found()), looks)
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def _union(one: Box, other: Box) -> Box:
 
 
 def _rounded(box: Box, page: tuple[int, int], side: int) -> Box:
-    """Return a box of whole tenths that is shown in a window of a side; if tenths are too long, one around the middle."""
+    """Return a box of whole tenths that is shown in a window of a side; one around the middle if these are too long."""
     spans = []
     for low, high, length in ((box[0], box[2], page[0]), (box[1], box[3], page[1])):
         start, end = low * 10 // length, -(-high * 10 // length)
